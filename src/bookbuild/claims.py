@@ -1,0 +1,67 @@
+"""The claims of the old notes: `book/claims.yml` and the cells that prove them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import yaml
+
+from bookbuild.notebooks import Book, BookError
+
+VERDICTS = ("holds", "partial", "outdated", "wrong", "broken-code", "unsafe")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim: what a note said and what holds today, in both languages.
+
+    `proof` is empty where a cell proves the claim (the cell's metadata names the claim), else the
+    reason why no cell can.
+    """
+
+    id: str
+    chapter: str
+    note: str
+    verdict: str
+    since: str
+    says: dict[str, str]
+    today: dict[str, str]
+    proof: dict[str, str]
+
+
+def load(book: Book) -> list[Claim]:
+    """All claims of `book/claims.yml`, in the file's order; the file is chapters with their rows.
+
+    Raises:
+        BookError: the file is missing, a row lacks a field, or a verdict is unknown.
+    """
+    path = book.root / "book" / "claims.yml"
+    try:
+        chapters = yaml.load(path.read_text("utf8"), yaml.CSafeLoader) or {}
+    except FileNotFoundError:
+        return []
+    except yaml.YAMLError as error:
+        raise BookError(f"claims.yml: {str(error).splitlines()[0]}") from None
+    claims = []
+    for chapter, rows in chapters.items():
+        for row in rows:
+            try:
+                claim = Claim(
+                    chapter=chapter,
+                    id=row["id"],
+                    note=str(row["note"]),
+                    verdict=row["verdict"],
+                    since=str(row.get("since", "")),
+                    says={lang: row["says"][lang] for lang in ("en", "zh")},
+                    today={lang: row["today"][lang] for lang in ("en", "zh")},
+                    proof=row.get("proof", {}),
+                )
+            except (KeyError, TypeError) as error:
+                raise BookError(f"claims.yml::{row.get('id', chapter)}: lacks {error}") from None
+            if claim.verdict not in VERDICTS:
+                raise BookError(
+                    f"claims.yml::{claim.id}: verdict {claim.verdict!r} is none of "
+                    f"{', '.join(VERDICTS)}"
+                )
+            claims.append(claim)
+    return claims

@@ -1,0 +1,36 @@
+"""The reference of `helpers`: every module that has a docstring, found by itself."""
+
+from __future__ import annotations
+
+import pkgutil
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+
+class HelpersApi(SphinxDirective):
+    """```{helpers-api}``` documents the public members of each module of `helpers`."""
+
+    def run(self) -> list[nodes.Node]:
+        """A section for each module, in the order of the alphabet."""
+        import helpers
+
+        return [self.section(m.name) for m in pkgutil.iter_modules(helpers.__path__, "helpers.")]
+
+    def section(self, module: str) -> nodes.section:
+        """One module by autodoc."""
+        title = nodes.title("", "", nodes.literal("", module))
+        section = nodes.section("", title, ids=[nodes.make_id(module)], generated=True)
+        lines = ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "```"]
+        # The docstrings are English on the Chinese page too: say so to browsers.
+        section += nodes.raw("", '<div lang="en">', format="html")
+        self.state.nested_parse(StringList(lines, self.env.docname), 0, section)
+        section += nodes.raw("", "</div>", format="html")
+        return section
+
+
+def setup(app: Sphinx) -> None:
+    """Register the directive."""
+    app.add_directive("helpers-api", HelpersApi)

@@ -1,0 +1,97 @@
+"""Notebook cells on the page: their anchors, the prompts that unfold them, and one cell quoted."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from myst_nb.sphinx_ import HideCodeCellNode
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+from sphinx.util.docutils import SphinxDirective
+from sphinx.writers.html5 import HTML5Translator
+
+
+class CellAnchors(SphinxTransform):
+    """Make `page.html#cell-id` lead to a cell, and give solutions a prompt of their own."""
+
+    default_priority = 210
+
+    def apply(self) -> None:
+        """Name the cells of this notebook."""
+        path = Path(self.env.doc2path(self.env.docname))
+        if path.suffix != ".ipynb":
+            return
+        names = [cell.get("id") for cell in json.loads(path.read_text("utf8"))["cells"]]
+        for node in self.document.findall(nodes.container):
+            if node.get("nb_element") != "cell_code":
+                continue
+            name = names[node["cell_index"]]
+            if name and name not in self.document.ids:
+                node["ids"].append(name)
+                self.document.ids[name] = node
+            if "tag_solution" in node["classes"] and node.get("hide_mode"):
+                node["prompt_show"], node["prompt_hide"] = self.config.solution_prompts
+
+
+def unfold(translator: HTML5Translator, node: HideCodeCellNode) -> None:
+    """Start a folded cell; MyST-NB's own hides the prompt from screen readers, in English."""
+    classes = " ".join(node["classes"])
+    translator.body.append(
+        f'<details class="admonition hide {classes}"><summary>'
+        f'<span class="collapsed admonition-title">{escape(node["prompt_show"])}</span>'
+        f'<span class="expanded admonition-title">{escape(node["prompt_hide"])}</span></summary>'
+    )
+
+
+def fold(translator: HTML5Translator, node: HideCodeCellNode) -> None:
+    """End a folded cell."""
+    translator.body.append("</details>\n")
+
+
+class Cell(SphinxDirective):
+    """```{cell} chapter#cell-id``` shows that cell's code and stored text output."""
+
+    required_arguments = 1
+    option_spec = {"class": directives.class_option}
+
+    def run(self) -> list[nodes.Node]:
+        """The cell as a code block and its output."""
+        chapter, _, name = self.arguments[0].partition("#")
+        path = Path(self.env.srcdir) / f"{chapter}.ipynb"
+        if not path.exists():
+            raise self.error(f"there is no notebook {path.name}")
+        self.env.note_dependency(str(path))
+        cells = json.loads(path.read_text("utf8"))["cells"]
+        cell = next((c for c in cells if c.get("id") == name), None)
+        if cell is None:
+            raise self.error(f"{path.name} has no cell {name!r}")
+        code = nodes.literal_block(text := "".join(cell["source"]), text, language="python")
+        quote = nodes.container("", code, classes=["quoted-cell", *self.options.get("class", [])])
+        if text := output(cell):
+            result = nodes.literal_block(text, text, language="none", classes=["output"])
+            quote += result
+        return [quote]
+
+
+def output(cell: dict) -> str:
+    """What a code cell printed and returned, as text."""
+    parts = []
+    for out in cell.get("outputs", []):
+        text = out.get("text") or out.get("data", {}).get("text/plain") or out.get("evalue", "")
+        parts.append("".join(text).rstrip("\n"))
+    return "\n".join(filter(None, parts))
+
+
+def setup(app: Sphinx) -> None:
+    """Register the transform, the directive and the folded cell."""
+    app.add_config_value("solution_prompts", ["Show a solution", "Hide the solution"], "env")
+    app.add_transform(CellAnchors)
+    app.add_directive("cell", Cell)
+    app.connect(
+        "builder-inited",
+        lambda app: app.add_node(HideCodeCellNode, override=True, html=(unfold, fold)),
+    )

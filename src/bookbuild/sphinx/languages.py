@@ -1,0 +1,161 @@
+"""One book in two languages, built once per source folder: labels, anchors, switch, addresses."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from docutils import nodes
+from markdown_it import MarkdownIt
+from mdit_py_plugins.colon_fence import colon_fence_plugin
+from mdit_py_plugins.front_matter import front_matter_plugin
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
+from sphinx.util.i18n import CatalogRepository
+
+log = logging.getLogger(__name__)
+LANGUAGES = ("en", "zh")
+
+
+def here(app: Sphinx) -> str:
+    """The language of this build, `"en"` or `"zh"`: the name of its source folder."""
+    return Path(app.srcdir).name
+
+
+def other(app: Sphinx) -> str:
+    """The other language."""
+    return next(lang for lang in LANGUAGES if lang != here(app))
+
+
+def translate_parts(app: Sphinx, config: Config) -> None:
+    """Give the parts of the table of contents their names in this language."""
+    names = config.languages[here(app)].get("parts")
+    for page in config.external_site_map.values():
+        for tree in page.subtrees:
+            if names and tree.caption:
+                if tree.caption not in names:
+                    log.warning("no %s name for the part %r", here(app), tree.caption)
+                tree.caption = names.get(tree.caption, tree.caption)
+
+
+# ---------------------------------------------------------------- the same section
+
+
+def headings(path: Path) -> list[str]:
+    """The headings of a notebook or Markdown page, without markup, in order."""
+    text = path.read_text("utf8")
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    markdown = MarkdownIt().use(front_matter_plugin).use(colon_fence_plugin)
+    tokens = markdown.parse(text)
+    return [
+        "".join(t.content for t in inline.children if t.type in ("text", "code_inline"))
+        for opening, inline in zip(tokens, tokens[1:], strict=False)
+        if opening.type == "heading_open" and opening.level == 0
+    ]
+
+
+class SameAnchors(SphinxTransform):
+    """Give sections the anchors of the English headings, so that they agree in both languages."""
+
+    default_priority = 200
+
+    def apply(self) -> None:
+        """Name this page's sections; warn where the headings do not pair up."""
+        document, page = self.document, self.env.docname
+        folder = Path(self.app.srcdir).parent / "en"
+        english = next((p for s in (".ipynb", ".md") if (p := folder / f"{page}{s}").exists()), None)
+        if english is None:
+            log.warning("there is no English page %s", page, location=page)
+            return
+        self.env.note_dependency(str(english))
+        sections = [
+            s
+            for s in document.findall(nodes.section)  # an exercise holds one of its own
+            if isinstance(s.parent, (nodes.document, nodes.section)) and "generated" not in s
+        ]
+        titles = headings(english)
+        if len(sections) != len(titles):
+            message = "%d headings here, %d in the English %s"
+            log.warning(message, len(sections), len(titles), english.name, location=page)
+            return
+        slugs = getattr(document, "myst_slugs", {})
+        seen: set[str] = set()
+        for section, title in zip(sections, titles, strict=True):
+            base = anchor = nodes.make_id(title) or "section"
+            number = 1
+            while anchor in seen or document.ids.get(anchor, section) is not section:
+                number += 1
+                anchor = f"{base}-{number}"
+            seen.add(anchor)
+            section["ids"] = [anchor, *(i for i in section["ids"] if i != anchor)]
+            document.ids[anchor] = section
+            slugs[anchor] = (section.line or 0, anchor, section[0].astext())
+
+
+# ---------------------------------------------------------------- the page
+
+
+def page_context(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Tell the templates this page's translation, description and addresses."""
+    me, them = here(app), other(app)
+    context["book_language"] = me
+    context["book_switch"] = {
+        "code": them,
+        "name": app.config.languages[them]["name"],
+        "url": f"{context['content_root']}../{them}/{page}.html",
+    }
+    tags = []
+    if doctree is not None:
+        text = description(app, page, doctree)
+        tags.append(f'<meta name="description" content="{escape(text)}">')
+    site = app.config.book_baseurl
+    if site and doctree is not None:
+        for code, lang in (("en", "en"), ("zh-CN", "zh"), ("x-default", "en")):
+            url = f"{site}/{lang}/{page}.html"
+            tags.append(f'<link rel="alternate" hreflang="{code}" href="{escape(url)}">')
+    context["metatags"] = "\n".join([context.get("metatags", ""), *tags])
+
+
+def description(app: Sphinx, page: str, doctree: nodes.document) -> str:
+    """A page's `summary`, else its first paragraph of prose, at most 160 characters."""
+    text = app.env.metadata[page].get("summary")
+    if not text:
+        outside = (nodes.document, nodes.section)
+        first = (p for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, outside))
+        text = next((p.astext() for p in first), app.env.titles[page].astext())
+    text = " ".join(text.split())
+    return text if len(text) <= 160 else text[:159] + "…"
+
+
+def issue_names_language(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Say in the issue's title which of the two pages it is about."""
+    for group in context.get("header_buttons", []):
+        for button in group.get("buttons", [group]):
+            if button.get("label") == "source-issues-button":
+                address = button["url"].split("?")[0]
+                button["url"] = f"{address}?title={quote(f'{here(app)}/{page}: ')}"
+
+
+def setup(app: Sphinx) -> None:
+    """Register the transform and the events."""
+    app.add_config_value("languages", {}, "env")
+    app.add_config_value("book_baseurl", "", "html")
+    folder = Path(app.srcdir).parent / "_locale"
+    for catalog in CatalogRepository(folder, ["."], app.config.language, "utf-8").catalogs:
+        catalog.write_mo(app.config.language)
+    app.add_message_catalog("booktheme", folder)  # before the theme's own, which fills the gaps
+    app.add_transform(SameAnchors)
+    app.connect("config-inited", translate_parts, priority=950)
+    app.connect("html-page-context", page_context, priority=100)
+    app.connect("html-page-context", issue_names_language, priority=600)

@@ -1,0 +1,118 @@
+"""Light pages: one style sheet with the rules that pages use, one script, no icon fonts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import tinycss2
+from docutils import nodes
+from sphinx.application import Sphinx
+
+STYLE, SCRIPT = "styles/site.css", "scripts/site.js"  # styles/: the themes' url()s stay right
+# What the templates of the themes would link by themselves; ours leave it to the bundle.
+THEME_STYLE = "styles/pydata-sphinx-theme.css"
+THEME_SCRIPT = "scripts/pydata-sphinx-theme.js"
+OWN_LINK = {"katex.min.css"}  # only some pages need it
+LAST = {"book.css", "book.js"}
+UNUSED = ("*.map", "*.ttf", "*.LICENSE.txt", "fontawesome.js", "bootstrap.js", "fa-*.woff2")
+
+
+def bundle(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Link the two bundles instead of what goes into them: files, and scripts written in the page.
+
+    Only the page's own name differs from page to page; nothing that we keep reads it.
+    """
+    styles = [THEME_STYLE, *(name(file) for file in context["css_files"])]
+    context["css_files"] = [f for f in context["css_files"] if name(f) in OWN_LINK]
+    add(app, STYLE, [s for s in styles if s not in OWN_LINK])
+    scripts = [name(file) or getattr(file, "attributes", {}).get("body", "") for file in
+               context["script_files"]]
+    context["script_files"] = []
+    add(app, SCRIPT, [s for s in scripts if "DOCUMENTATION_OPTIONS.pagename" not in s])
+    # The search page has scripts of its own, which need the bundle before them.
+    context["bundle"] = {"style": STYLE, "script": SCRIPT, "defer": page != "search"}
+
+
+def name(file: object) -> str:
+    """A linked file as it is called in `_static/`; empty for a script written in the page."""
+    return (getattr(file, "filename", "") or "").removeprefix("_static/").split("?")[0]
+
+
+def add(app: Sphinx, made: str, parts: list[str]) -> None:
+    """Note what goes into a bundle."""
+    known = app.book_bundles.setdefault(made, [])
+    known += [part for part in parts if part and part not in known]
+
+
+def write(app: Sphinx, error: Exception | None) -> None:
+    """Write the bundles, once the theme has written its last style sheet."""
+    if error or app.builder.format != "html":
+        return
+    static = Path(app.outdir) / "_static"
+
+    def text(part: str) -> str:
+        file = static / part
+        return file.read_text("utf8") if len(part) < 200 and file.is_file() else part
+
+    bundles = app.book_bundles
+    bundles[SCRIPT].append(THEME_SCRIPT)
+    for parts in bundles.values():
+        parts.sort(key=lambda part: part in LAST)
+    script = "\n".join(text(part) for part in bundles[SCRIPT])
+    script = re.sub(r"^//# sourceMappingURL=.*$", "", script, flags=re.M)
+    style = "\n".join(text(part) for part in bundles[STYLE])
+    pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
+    words = {w for source in (*pages, script) for w in re.findall(r"[\w-]+", source)}
+    rules = tinycss2.parse_stylesheet(style, skip_comments=True, skip_whitespace=True)
+    (static / SCRIPT).write_text(script, "utf8")
+    (static / STYLE).write_text(purge(rules, words), "utf8")
+    for pattern in UNUSED:
+        for file in static.rglob(pattern):
+            file.unlink()
+
+
+def purge(rules: list, words: set[str]) -> str:
+    """The rules whose classes all occur in a page or a script, without icon fonts."""
+    kept = []
+    for rule in rules:
+        if rule.type == "qualified-rule":
+            selectors = [s for s in split(tinycss2.serialize(rule.prelude)) if used(s, words)]
+            if selectors:
+                body = tinycss2.serialize(rule.content).strip()
+                kept.append(f"{','.join(selectors)}{{{body}}}")
+        elif rule.type == "at-rule" and rule.lower_at_keyword in ("media", "supports"):
+            inner = purge(tinycss2.parse_rule_list(rule.content, True, True), words)
+            if inner:
+                kept.append(f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{inner}}}")
+        elif rule.type == "at-rule" and rule.lower_at_keyword not in ("font-face", "charset"):
+            kept.append(rule.serialize())
+    return "".join(kept)
+
+
+def used(selector: str, words: set[str]) -> bool:
+    """Whether every class of a selector, outside `:not()`, is among `words`."""
+    names = re.findall(r"\.(-?[A-Za-z_][\w-]*)", re.sub(r":not\([^)]*\)", "", selector))
+    return all(name in words for name in names)
+
+
+def split(selectors: str) -> list[str]:
+    """A selector list at its outer commas."""
+    parts, depth = [""], 0
+    for character in selectors:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def setup(app: Sphinx) -> None:
+    """Register the events."""
+    app.book_bundles = {}
+    app.connect("html-page-context", bundle, priority=950)
+    app.connect("build-finished", write, priority=950)  # the theme rewrites pygments.css at 500

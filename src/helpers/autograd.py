@@ -1,0 +1,130 @@
+"""Look into an autograd graph: count what it saved, list its nodes, draw it.
+
+Source: "Autograd mechanics", https://pytorch.org/docs/stable/notes/autograd.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def saved_tensors(function: Callable[[], Any]) -> list[torch.Size]:
+    """The shapes of the tensors that autograd saves for the backward pass while `function` runs.
+
+    A tensor that two operations save is listed twice.
+    """
+    shapes: list[torch.Size] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        shapes.append(tensor.shape)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        function()
+    return shapes
+
+
+def graph(output: torch.Tensor) -> dict[Any, list[Any]]:
+    """The graph behind `output`: each node (a `grad_fn`) with the nodes it sends gradients to.
+
+    Empty if `output` has no graph. Leaves appear as `AccumulateGrad` nodes, whose `.variable` is
+    the leaf tensor.
+    """
+    nodes: dict[Any, list[Any]] = {}
+    todo = [output.grad_fn] if output.grad_fn is not None else []
+    while todo:
+        node = todo.pop()
+        if node not in nodes:
+            nodes[node] = [after for after, _ in node.next_functions if after is not None]
+            todo += nodes[node]
+    return nodes
+
+
+def leaves(output: torch.Tensor) -> list[torch.Tensor]:
+    """The leaf tensors that a backward pass from `output` would give a gradient."""
+    return [node.variable for node in graph(output) if hasattr(node, "variable")]
+
+
+def draw_graphs(outputs: Mapping[str, torch.Tensor], names: Mapping[str, torch.Tensor]) -> Figure:
+    """Draw the graph behind each of `outputs`, one above the other, titled by its key.
+
+    Leaves stand on the left under the name that `names` gives them, operations follow to the
+    right. A name that no gradient reaches is drawn as an empty dashed box.
+
+    Raises:
+        ValueError: `outputs` is empty.
+    """
+    import matplotlib.pyplot as plt
+
+    if not outputs:
+        raise ValueError("draw_graphs needs at least one output, got none")
+    figure, axes = plt.subplots(len(outputs), 1, figsize=(8, 2.1 * len(outputs)), squeeze=False)
+    for axis, (title, output) in zip(axes[:, 0], outputs.items(), strict=True):
+        axis.set_title(title, loc="left", family="monospace", fontsize=10)
+        axis.axis("off")
+        _draw(axis, _shorten(graph(output)), names)
+    figure.tight_layout()
+    return figure
+
+
+def _shorten(nodes: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
+    """Leave out the transposes that `nn.Linear` puts before its weights."""
+
+    def skip(node: Any) -> Any:
+        return skip(nodes[node][0]) if node.name() == "TBackward0" else node
+
+    return {
+        node: [skip(after) for after in afters]
+        for node, afters in nodes.items()
+        if node.name() != "TBackward0"
+    }
+
+
+def _draw(axis: Any, nodes: dict[Any, list[Any]], names: Mapping[str, torch.Tensor]) -> None:
+    depth: dict[Any, int] = {}
+
+    def visit(node: Any, level: int) -> None:
+        depth[node] = max(level, depth.get(node, 0))
+        for after in nodes[node]:
+            visit(after, level + 1)
+
+    for root in [n for n in nodes if not any(n in afters for afters in nodes.values())]:
+        visit(root, 0)
+    rows: dict[int, int] = {}
+    place = {}
+    for node, level in depth.items():
+        place[node] = (-1.9 * level, -rows.get(level, 0))
+        rows[level] = rows.get(level, 0) + 1
+    label = {id(tensor): name for name, tensor in names.items()}
+    reached = set()
+    for node, (x, y) in place.items():
+        leaf = getattr(node, "variable", None)
+        reached.add(id(leaf))
+        text = node.name().removesuffix("0").removesuffix("Backward")
+        _box(axis, x, y, text if leaf is None else label.get(id(leaf), "?"), leaf is not None)
+        for after in nodes[node]:
+            arrow = {"arrowstyle": "<-", "color": "#555", "shrinkA": 24, "shrinkB": 24}
+            axis.annotate("", xy=(x, y), xytext=place[after], arrowprops=arrow)
+    left = min((x for x, _ in place.values()), default=0) - 1.9
+    cut = [name for name, tensor in names.items() if id(tensor) not in reached]
+    for row, name in enumerate(cut):
+        _box(axis, left, -row, name, True, cut=True)
+    bottom = -max([*rows.values(), len(cut), 2]) + 0.5
+    axis.set(xlim=(left - 0.8, 0.8), ylim=(bottom, 0.5))
+
+
+def _box(axis: Any, x: float, y: float, text: str, leaf: bool, cut: bool = False) -> None:
+    face = "white" if cut else "#cfe8ff" if leaf else "#eeeeee"
+    style = {
+        "boxstyle": "round,pad=0.4",
+        "facecolor": face,
+        "edgecolor": "#777",
+        "linestyle": "--" if cut else "-",
+    }
+    axis.text(x, y, text, ha="center", va="center", fontsize=9, color="#222", bbox=style)

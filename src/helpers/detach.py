@@ -1,0 +1,143 @@
+"""Helpers of the chapter "Cut the graph with detach".
+
+Source: `torch.Tensor.detach`, https://pytorch.org/docs/stable/generated/torch.Tensor.detach.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from helpers.autograd import saved_tensors
+from helpers.exercises import Verdict, verdict
+from helpers.figures import Explorer
+
+WAYS: dict[str, Callable[[Tensor], Tensor]] = {
+    "y = s": lambda s: s,
+    "y = s.detach()": lambda s: s.detach(),
+    "y = s.clone()": lambda s: s.clone(),
+    "y = s.detach().clone()": lambda s: s.detach().clone(),
+    "y = s.data": lambda s: s.data,
+}
+
+
+def gradients(module: nn.Module) -> dict[str, bool]:
+    """Which parameters of `module` hold a gradient."""
+    return {name: p.grad is not None for name, p in module.named_parameters()}
+
+
+def try_way(way: Callable[[Tensor], Tensor]) -> dict[str, object]:
+    """What becomes of `s = sigmoid(x)` and of the gradient of `x` when `way(s)` is zeroed in place.
+
+    `x` is `[0., 0.]`, so `s` is 0.5 and the gradient of `s.sum()` with respect to `x` is 0.25.
+
+    Returns:
+        `shares` (bool, same storage), `requires_grad` (bool), `s` (its first element after the
+        edit) and `outcome`: the gradient's first element, or the name of the exception.
+    """
+    x = torch.zeros(2, requires_grad=True)
+    s = torch.sigmoid(x)
+    y = way(s)
+    shares = y.untyped_storage().data_ptr() == s.untyped_storage().data_ptr()
+    requires_grad = y.requires_grad
+    y.zero_()
+    seen = round(s[0].item(), 2)
+    try:
+        s.sum().backward()
+        outcome: object = round(x.grad[0].item(), 2)
+    except RuntimeError as error:
+        outcome = type(error).__name__
+    return {"shares": shares, "requires_grad": requires_grad, "s": seen, "outcome": outcome}
+
+
+def copy_explorer(lang: str | None = None) -> Explorer:
+    """Choose a way to make `y` from `s` and see what zeroing `y` did; every row was run."""
+    return Explorer(
+        "copy-explorer",
+        [{"code": code, **try_way(way)} for code, way in WAYS.items()],
+        "Five ways to make y from s, and what zeroing y in place does to s and to the gradient.",
+        lang,
+    )
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor]) -> Verdict:
+    """Check `answer(A, B, x)`: the mean of `B(A(x))` with a graph that begins after A.
+
+    `x` is float32 of shape (n, 3); A maps 3 to 4 features, B maps 4 to 1.
+    """
+    a = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4))
+    b = nn.Linear(4, 1)
+    x = torch.randn(int(torch.randint(2, 9, ())), 3)
+
+    def value(f):
+        loss = f(a, b, x)
+        assert isinstance(loss, Tensor), f"expected a tensor, got {type(loss).__name__}"
+        assert torch.allclose(loss, b(a(x)).mean()), "the loss is not the mean of B(A(x))"
+
+    def gradient(f):
+        loss = f(a, b, x)
+        assert loss.requires_grad, "the loss has no graph, so B cannot learn either"
+        loss.backward()
+        assert all(gradients(b).values()), "B got no gradient"
+        assert not any(gradients(a).values()), "a gradient still reaches A"
+
+    def memory(f):
+        inside = len(saved_tensors(lambda: b(a(x).detach()).mean()))
+        saved = len(saved_tensors(lambda: f(a, b, x)))
+        assert saved < inside, "A's graph is still built and thrown away: run A without one"
+
+    return verdict(answer, [value, gradient, memory])
+
+
+def check_straight_through(answer: Callable[[Tensor], Tensor]) -> Verdict:
+    """Check `answer(x)`: rounds going forward, passes gradients through unchanged.
+
+    Source: Bengio et al. 2013, "Estimating or Propagating Gradients Through Stochastic Neurons".
+    """
+
+    def forward(f):
+        x = torch.randn(3, 4, requires_grad=True) * 3
+        out = f(x)
+        assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+        assert torch.allclose(out, x.round(), atol=1e-6), "the value is not x.round()"
+
+    def backward(f):
+        x, upstream = torch.randn(5, requires_grad=True), torch.randn(5)
+        out = f(x)
+        assert out.requires_grad, "the result has no graph, so no gradient can pass"
+        out.backward(upstream)
+        assert x.grad is not None, "no gradient arrives at x"
+        assert torch.equal(x.grad, upstream), "the gradient of x is not the gradient of the output"
+
+    return verdict(answer, [forward, backward])
+
+
+def check_snapshot(answer: Callable[[nn.Module], dict[str, Tensor]]) -> Verdict:
+    """Check `answer(model)`: the parameters by name, as they are now, out of the graph."""
+
+    def content(f):
+        model = nn.Linear(3, 2)
+        got = f(model)
+        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
+        names = [name for name, _ in model.named_parameters()]
+        assert sorted(got) == sorted(names), f"expected the keys {names}, got {list(got)}"
+        for name, p in model.named_parameters():
+            assert torch.equal(got[name], p), f"{name} does not hold the parameter's values"
+            assert not got[name].requires_grad, f"{name} still requires grad"
+
+    def stays(f):
+        model = nn.Linear(3, 2)
+        got = f(model)
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(1 + torch.rand(()))
+        for name, value in before.items():
+            assert torch.equal(got[name], value), f"{name} changed when the model was trained on"
+
+    return verdict(answer, [content, stays])

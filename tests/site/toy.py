@@ -1,0 +1,162 @@
+"""A small book with everything that a page can hold, for tests that need to break one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TOC = """\
+format: jb-book
+root: index
+parts:
+  - caption: Autograd
+    chapters: [{file: detach}, {file: schedule}]
+  - caption: Reference
+    chapters: [{file: errors}]
+"""
+
+EXPLORER = """<toy-explorer>A counter that needs scripts.</toy-explorer>
+<script>
+if (!customElements.get("toy-explorer")) customElements.define("toy-explorer", class extends HTMLElement {
+  connectedCallback() {
+    this.innerHTML = '<button type="button">+1</button> <span role="status" aria-live="polite">0</span>';
+    let n = 0;
+    this.firstChild.onclick = () => { this.querySelector("[role=status]").textContent = ++n; };
+  }
+});
+</script>"""
+
+WORDS = {
+    "en": {
+        "detach": "Cut the graph with detach",
+        "summary": "What detach cuts and what it shares.",
+        "lead": "A tensor from `detach` shares the storage of its source.",
+        "two ways": "Two ways to cut",
+        "again": "Two ways to cut",
+        "why": "Backpropagation follows the computational graph: $y = x^2$ gives\n\n"
+        "$$\\frac{dy}{dx} = 2x$$",
+        "link": "See [the second way](detach.ipynb#two-ways-to-cut-2).",
+        "admonition": "Then and now",
+        "learn": "You will learn",
+        "need": "You need",
+        "hint": "Hint",
+        "schedule": "Schedule the learning rate",
+        "cosine": "Cosine decay",
+        "errors": "Errors",
+        "index": "Toy book",
+    },
+    "zh": {
+        "detach": "用 detach 切断计算图",
+        "summary": "detach 切断什么，共享什么。",
+        "lead": "`detach` 得到的张量与源张量共享存储。",
+        "two ways": "两种切断方法",
+        "again": "两种切断方法",
+        "why": "反向传播沿着计算图进行：$y = x^2$ 得\n\n$$\\frac{dy}{dx} = 2x$$",
+        "link": "参见[第二种方法](detach.ipynb#two-ways-to-cut-2)。",
+        "admonition": "过去与现在",
+        "learn": "你将学到",
+        "need": "你需要",
+        "hint": "提示",
+        "schedule": "调度学习率",
+        "cosine": "余弦衰减",
+        "errors": "报错",
+        "index": "玩具书",
+    },
+}
+
+ERRORS = {"RuntimeError: element 0 of tensors does not require grad": "detach"}
+
+
+def cards(w: dict[str, str]) -> str:
+    return f"""\
+::::{{grid}} 1 1 2 2
+:::{{grid-item-card}} {w["learn"]}
+:class-card: card-learn
+- {w["two ways"]}
+:::
+:::{{grid-item-card}} {w["need"]}
+:class-card: card-need
+PyTorch 2
+:::
+::::"""
+
+
+def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
+    ran = iter(range(1, 99))
+
+    def code(name: str, source: str, *outputs: nbformat.NotebookNode, tags: tuple[str, ...] = ()):
+        return new_code_cell(
+            source, id=name, execution_count=next(ran), outputs=list(outputs),
+            metadata={"tags": list(tags)},
+        )
+
+    value = new_output("execute_result", {"text/plain": "tensor([2.])"}, execution_count=2)
+    error = new_output(
+        "error", ename="RuntimeError", evalue="element 0 of tensors does not require grad",
+        traceback=["\x1b[31mRuntimeError\x1b[39m: element 0 of tensors does not require grad"],
+    )
+    explorer = new_output("display_data", {"text/html": EXPLORER, "text/plain": "<toy-explorer>"})
+    wide = "torch.nn.functional.cross_entropy(" + ", ".join(f"argument_{i}" for i in range(40)) + ")"
+    cells = [
+        new_markdown_cell(f"# {w['detach']}\n\n{w['lead']}\n\n{cards(w)}", id="title"),
+        code("setup", "import torch", tags=("setup", "hide-input")),
+        new_markdown_cell(f"## {w['two ways']}\n\n{w['why']}", id="ways"),
+        code("value", "x = torch.ones(1)\nx.detach() * 2", value),
+        code("fails", "x.backward()", error, tags=("raises-exception",)),
+        new_markdown_cell(
+            f":::{{admonition}} {w['admonition']}\n:class: then-and-now\n{w['lead']}\n:::\n\n"
+            f":::{{admonition}} {w['hint']}\n:class: dropdown\n{w['lead']}\n:::",
+            id="then",
+        ),
+        new_markdown_cell(f"## {w['again']}\n\n{w['link']}", id="again"),
+        code("wide", wide),
+        code("explorer", "explorer", explorer),
+        code("starter", "def cut(x):\n    ...", tags=("exercise",)),
+        code("answer", "def cut(x):\n    return x.detach()", tags=("solution", "hide-cell")),
+    ]
+    return notebook(cells, w["summary"])
+
+
+def notebook(cells: list[nbformat.NotebookNode], summary: str) -> nbformat.NotebookNode:
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}, "summary": summary}
+    return new_notebook(cells=cells, metadata=metadata)
+
+
+def errors_page(w: dict[str, str]) -> str:
+    items = "\n".join(
+        f'<li data-error="{text}"><a href="{page}.html">{text}</a></li>'
+        for text, page in ERRORS.items()
+    )
+    return f"""\
+# {w["errors"]}
+
+<label for="error-search">{w["errors"]}</label> <input id="error-search">
+<ul>
+{items}
+</ul>
+"""
+
+
+def write(root: Path) -> Path:
+    """Write the book to `root`, with the real configuration, looks and labels."""
+    for name in ("_config.yml", "book/index.html"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    for name in ("_static", "_templates", "_locale"):
+        shutil.copytree(ROOT / "book" / name, root / "book" / name)
+    (root / "_toc.yml").write_text(TOC, "utf8")
+    for lang, w in WORDS.items():
+        folder = root / "book" / lang
+        folder.mkdir()
+        nbformat.write(chapter(w), folder / "detach.ipynb")
+        schedule = [new_markdown_cell(f"# {w['schedule']}\n\n## {w['cosine']}", id="title")]
+        nbformat.write(notebook(schedule, w["cosine"]), folder / "schedule.ipynb")
+        (folder / "errors.md").write_text(errors_page(w), "utf8")
+        (folder / "index.md").write_text(f"# {w['index']}\n\n```{{chapters}}\n```\n", "utf8")
+    return root
