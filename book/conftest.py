@@ -1,4 +1,4 @@
-"""How nbval runs the book: the `gpu` tag, one environment for all kernels, and what a run proved."""
+"""How nbval runs the book: the `gpu` tag, one environment for all kernels, what a run proved."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild.notebooks import BookError, tags, write_text
+from bookbuild.notebooks import BookError, code_cells, tags, write_text
 from bookbuild.run import prepare_kernels, use_cuda
 
 FOLDER = Path(__file__).parent
 CUDA = pytest.StashKey[bool]()
-seconds: dict[str, float] = {}
-failed: set[str] = set()
 
 
 def pytest_addoption(parser):
@@ -26,13 +24,16 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     try:
-        cuda = use_cuda()
+        config.stash[CUDA] = use_cuda()
     except BookError as error:
         raise pytest.UsageError(str(error)) from None
-    prepare_kernels(cuda)
-    config.stash[CUDA] = cuda
+    prepare_kernels(config.stash[CUDA])
+    config.option.nbval_sanitize_with = FOLDER / "nbval.cfg"
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Notebooks(config))
 
 
 def is_cell(item) -> bool:
@@ -45,7 +46,7 @@ def pytest_itemcollected(item):
 
 
 def pytest_runtest_setup(item):
-    # nbval compares nothing for a cell without an execution count: it would pass whatever it prints.
+    # nbval compares nothing for a cell without an execution count: it would pass, whatever it says
     never_run = is_cell(item) and item.cell.execution_count is None and item.cell.source.strip()
     if never_run and not item.get_closest_marker("skip"):
         pytest.fail(f"cell {item.cell.id} was never run: run `book run`", pytrace=False)
@@ -55,33 +56,64 @@ def pytest_runtest_setup(item):
 def pytest_runtest_makereport(item, call):
     report = yield
     if is_cell(item):
-        path = Path(item.parent.path)
-        report.chapter = f"{path.parent.name}/{path.stem}"
+        report.notebook = f"{item.path.parent.name}/{item.path.stem}"
+        report.cells = len(code_cells(item.parent.nb))
     return report
 
 
-def pytest_runtest_logreport(report):
-    if chapter := getattr(report, "chapter", None):
-        seconds[chapter] = seconds.get(chapter, 0) + report.duration
+class Notebooks:
+    """Says when a notebook is done, and keeps what passed; lives in the process that reports."""
+
+    def __init__(self, config):
+        self.config = config
+        self.seconds: dict[str, float] = {}
+        self.left: dict[str, int] = {}
+        self.failed: set[str] = set()
+        self.done: list[str] = []
+        self.total: set[str] = set()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node, ids):
+        self.total |= {i.partition("::")[0] for i in ids}
+
+    def pytest_collection_modifyitems(self, items):
+        self.total |= {str(item.path) for item in items}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report):
+        if not (name := getattr(report, "notebook", None)):
+            return
+        self.seconds[name] = self.seconds.get(name, 0) + report.duration
         if report.failed:
-            failed.add(chapter)
+            self.failed.add(name)
+        if report.when == "teardown":
+            self.left[name] = self.left.get(name, report.cells) - 1
+            if self.left[name] == 0:
+                self.finish(name)
 
+    def finish(self, name):
+        self.done.append(name)
+        result = "FAILED" if name in self.failed else "passed"
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        terminal.ensure_newline()
+        terminal.write_line(
+            f"[{len(self.done)}/{len(self.total)}] {name}: {self.seconds[name]:.0f} s, {result}"
+        )
 
-def pytest_sessionfinish(session):
-    """Keep date, versions and seconds of each notebook all of whose cells passed."""
-    config = session.config
-    if hasattr(config, "workerinput") or not config.getoption("--record-validated"):
-        return
-    path = FOLDER / "validated.json"
-    known = json.loads(path.read_text("utf8")) if path.exists() else {}
-    device = "gpu" if config.stash[CUDA] else "cpu"
-    for chapter, duration in seconds.items():
-        entry = known.setdefault(chapter, {})
-        entry.pop(device, None)
-        if chapter not in failed:
-            entry[device] = {
-                "date": datetime.date.today().isoformat(),
-                "torch": version("torch").partition("+")[0],
-                "seconds": round(duration),
-            }
-    write_text(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
+    def pytest_sessionfinish(self, session):
+        """Keep date, version and seconds of each notebook of which every cell passed."""
+        if not self.config.getoption("--record-validated"):
+            return
+        path = FOLDER / "validated.json"
+        known = json.loads(path.read_text("utf8")) if path.exists() else {}
+        device = "gpu" if self.config.stash[CUDA] else "cpu"
+        for name in self.seconds:
+            entry = known.setdefault(name, {})
+            entry.pop(device, None)
+            if name in self.done and name not in self.failed:
+                entry[device] = {
+                    "date": datetime.date.today().isoformat(),
+                    "torch": version("torch").partition("+")[0],
+                    "seconds": round(self.seconds[name]),
+                }
+        write_text(path, json.dumps(known, indent=1, sort_keys=True) + "\n")

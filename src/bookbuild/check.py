@@ -85,9 +85,6 @@ def _notebook(book: Book, where: str, nb: NotebookNode) -> Iterator[str]:
     code = code_cells(nb)
     if not code or code[0].id != "setup" or code[0].source != book.setup:
         yield f"{where}::setup: the first code cell is not the setup cell; run `book run`"
-    for cell_id, count in Counter(c.id for c in nb.cells).items():
-        if count > 1:
-            yield f"{where}::{cell_id}: {count} cells have this id"
     ran = nb.metadata.get("ran", {})
     for number, cell in enumerate(code, 1):
         for problem in _code(cell, number, ran.get(cell.id)):

@@ -83,3 +83,60 @@ def pack(files: tuple[str, ...]) -> None:
     for file in files:
         name = pack(Book.find(), Path(file).read_text("utf8"))
         click.echo(f"{name}: written; now `book run {name}` and `book sync {name}`")
+
+
+@main.command()
+@click.option("--zip", "zipped", is_flag=True, help="Also pack the site for reading offline.")
+def build(zipped: bool) -> None:
+    """Build both languages into _build/site, warnings as errors; executes nothing."""
+    from bookbuild import pages, site
+
+    book = Book.find()
+    pages.write_status(book)
+    built = site.build(book.root)
+    if zipped:
+        click.echo(site.zip_site(built))
+
+
+@main.command()
+@click.option("--port", default=8000, show_default=True, help="A free one is taken if it is not.")
+def serve(port: int) -> None:
+    """Serve the built site on 127.0.0.1."""
+    from bookbuild import site
+
+    book = Book.find()
+    built = book.root / "_build/site"
+    if not built.is_dir():
+        raise BookError("there is no site yet: run `book build`")
+    site.serve(built, port)
+
+
+@main.command()
+@NAMES
+def record(names: tuple[str, ...]) -> None:
+    """Measure on this machine's GPU what the chapters ask for, into src/helpers/recorded."""
+    from bookbuild.record import record
+
+    record(Book.find(), names, echo=click.echo)
+
+
+@main.command()
+def pages() -> None:
+    """Make cheat sheet, errors, then and now and status from the chapters; exit 1 on a problem."""
+    from bookbuild import pages
+
+    book = Book.find()
+    for path in pages.generate(book):
+        click.echo(path.relative_to(book.root))
+    problems = pages.stale(book)
+    for problem in problems:
+        click.echo(problem)
+    sys.exit(1 if problems else 0)
+
+
+@main.command()
+def status() -> None:
+    """Show when each chapter was last proved, on what, and how its translation stands."""
+    from bookbuild import pages
+
+    click.echo(pages.status_table(Book.find()))

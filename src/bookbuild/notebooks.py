@@ -174,17 +174,22 @@ def read(path: Path) -> NotebookNode:
     """
     where = f"{path.parent.name}/{path.name}"
     try:
-        nb = nbformat.read(path, 4)
+        nb = nbformat.v4.reads(path.read_text("utf8"))  # `nbformat.read` would rename twin ids
     except FileNotFoundError:
         raise BookError(f"{where}: there is no such notebook") from None
     except Exception as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise BookError(f"{where}: not a notebook: {first[:120]}") from None
+    if nb.get("nbformat") != 4 or not isinstance(nb.get("cells"), list):
+        raise BookError(f"{where}: not a notebook: no cells in format 4")
     return nb
 
 
 def problems_of_schema(nb: NotebookNode) -> str | None:
     """What is wrong with a notebook's form, or None."""
+    ids = [cell.get("id") for cell in nb.cells]
+    if twins := sorted({str(i) for i in ids if ids.count(i) > 1}):
+        return f"several cells have the id {', '.join(twins)}"
     try:
         nbformat.validate(nb)
     except nbformat.ValidationError as error:

@@ -17,7 +17,9 @@ HAN = re.compile(r"[\u3400-\u9fff]")
 def needs_translation(text: str) -> bool:
     """Whether a text has words at all: a cell with nothing but a formula or a rule has none."""
     return bool(
-        re.search(r"[A-Za-z]{4}", re.sub(r"```.*?```|`[^`]*`|\$[^$]*\$", "", text, flags=re.S))
+        re.search(
+            r"[A-Za-z]{4}", re.sub(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$", "", text, flags=re.S)
+        )
     )
 
 

@@ -98,7 +98,7 @@ def pack(book: Book, text: str) -> str:
 
 def _blocks(text: str) -> list[tuple[int, str, str]]:
     marks = list(_MARK.finditer(text))
-    ends = [m.start() for m in marks[1:]] + [len(text)]
+    ends = [m.start() for m in marks[1:]] + [len(text)] * bool(marks)
     return [
         (text.count("\n", 0, m.start()) + 1, m[1].strip(), text[m.end() : end].strip("\n"))
         for m, end in zip(marks, ends, strict=True)

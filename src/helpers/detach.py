@@ -70,16 +70,19 @@ def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor])
 
     `x` is float32 of shape (n, 3); A maps 3 to 4 features, B maps 4 to 1.
     """
-    a = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4))
-    b = nn.Linear(4, 1)
-    x = torch.randn(int(torch.randint(2, 9, ())), 3)
+
+    def models():
+        a = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4))
+        return a, nn.Linear(4, 1), torch.randn(int(torch.randint(2, 9, ())), 3)
 
     def value(f):
+        a, b, x = models()
         loss = f(a, b, x)
         assert isinstance(loss, Tensor), f"expected a tensor, got {type(loss).__name__}"
         assert torch.allclose(loss, b(a(x)).mean()), "the loss is not the mean of B(A(x))"
 
     def gradient(f):
+        a, b, x = models()
         loss = f(a, b, x)
         assert loss.requires_grad, "the loss has no graph, so B cannot learn either"
         loss.backward()
@@ -87,6 +90,7 @@ def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor])
         assert not any(gradients(a).values()), "a gradient still reaches A"
 
     def memory(f):
+        a, b, x = models()
         inside = len(saved_tensors(lambda: b(a(x).detach()).mean()))
         saved = len(saved_tensors(lambda: f(a, b, x)))
         assert saved < inside, "A's graph is still built and thrown away: run A without one"

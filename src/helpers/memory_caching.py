@@ -211,7 +211,7 @@ class CachingAllocator:
         self.events: list[tuple[str, int]] = []
         """What the last operation did: (action, bytes), with the actions `segment_alloc`,
         `segment_free`, `alloc`, `split`, `merge`, `free`, `oom`."""
-        self._held: dict[int, tuple[Block, Segment | None]] = {}
+        self._held: dict[Block, Segment | None] = {}
         self._next_address = 0
         self._max_allocated = self._max_reserved = self._retries = self._ooms = 0
 
@@ -260,12 +260,12 @@ class CachingAllocator:
         """
         if not isinstance(block, Block):
             raise TypeError(f"free expects the Block that malloc returned, got {block!r}")
-        if self._held.get(id(block), (None, None))[0] is not block:
+        if block not in self._held:
             if block.allocated:
                 raise ValueError(f"{_label(block)} was handed out by another allocator")
             raise ValueError(f"{_label(block)} is freed already: double free")
         self.events = []
-        segment = self._held.pop(id(block))[1]
+        segment = self._held.pop(block)
         block.allocated = False
         if segment is None:
             return
@@ -294,12 +294,12 @@ class CachingAllocator:
     @property
     def allocated(self) -> int:
         """Bytes in blocks held by tensors (rounded sizes): `torch.cuda.memory_allocated()`."""
-        return sum(block.size for block, _ in self._held.values())
+        return sum(block.size for block in self._held)
 
     @property
     def requested(self) -> int:
         """Bytes that the tensors asked for, before rounding."""
-        return sum(block.requested for block, _ in self._held.values())
+        return sum(block.requested for block in self._held)
 
     @property
     def reserved(self) -> int:
@@ -423,7 +423,7 @@ class CachingAllocator:
         return self._hold(taken, segment)
 
     def _hold(self, block: Block, segment: Segment | None) -> Block:
-        self._held[id(block)] = (block, segment)
+        self._held[block] = segment
         self._max_allocated = max(self._max_allocated, self.allocated)
         return block
 
@@ -774,7 +774,7 @@ def _perform(operation: Operation, held: dict[str, torch.Tensor]) -> dict[str, A
     else:
         raise ValueError(f"unknown operation {operation!r}")
     stats = torch.cuda.memory_stats()
-    counters = {name: stats.get(key, 0) for name, key in STATS.items()}
+    counters = {name: stats[key] for name, key in STATS.items()}
     return {**counters, "address": address, "error": error}
 
 
@@ -937,17 +937,13 @@ def watch(tensor: torch.Tensor) -> Callable[[], bool]:
     """A function that tells whether the memory of `tensor` is still held by anyone.
 
     It watches the storage, not the Python object: autograd may hold the numbers after the last
-    name is gone, and a weak reference to the tensor does not always see that.
+    name is gone, and a weak reference to the tensor does not always see that. Memory that only a
+    reference cycle holds counts until `gc.collect()`.
     """
     from torch.multiprocessing.reductions import StorageWeakRef
 
     storage = StorageWeakRef(tensor.untyped_storage())
-
-    def alive() -> bool:
-        gc.collect()
-        return not storage.expired()
-
-    return alive
+    return lambda: not storage.expired()
 
 
 @dataclass
@@ -1016,6 +1012,7 @@ def activations_alive(steps: int, *, item: bool, backward: bool) -> int:
             loss.backward()
         total += loss.item() if item else loss
         del loss
+    gc.collect()
     return sum(alive() for alive in watched)
 
 
@@ -1027,26 +1024,30 @@ def _small_model() -> torch.nn.Sequential:
 
 
 def check_block(answer: Callable[[int], int]) -> Verdict:
-    """Exercise: `answer(nbytes)` is the size in bytes of the block for a tensor of `nbytes` >= 1."""
-    rng = random.Random(0)
-    edges = [1, 511, 512, 513, 1024, 1025]
-    sizes = [int(2 ** rng.uniform(0, 32)) for _ in range(200)]
-    return verdict(
-        answer,
-        [lambda f: _sizes_agree(f, edges, round_size, _block_hint)]
-        + [lambda f: _sizes_agree(f, sizes, round_size, _block_hint)],
-    )
+    """Exercise: `answer(nbytes)` is the size in bytes of the block for `nbytes` >= 1 bytes."""
+    return _check_sizes(answer, [1, 511, 512, 513, 1024, 1025], round_size, _block_hint)
 
 
 def check_segment(answer: Callable[[int], int]) -> Verdict:
     """Exercise: `answer(nbytes)` is what one tensor of `nbytes` >= 1 reserves on a fresh device."""
-    rng = random.Random(0)
     edges = [1, MIB, MIB + 1, 5 * MIB, 10 * MIB - 512, 10 * MIB - 1, 10 * MIB, 10 * MIB + 1]
-    sizes = [int(2 ** rng.uniform(0, 32)) for _ in range(200)]
+    return _check_sizes(answer, edges, _reserved_alone, _segment_hint)
+
+
+def _check_sizes(
+    answer: Callable[[int], int],
+    edges: list[int],
+    truth: Callable[[int], int],
+    hint: Callable[[int, int, int], str],
+) -> Verdict:
+    rng = random.Random(0)
+    some = [int(2 ** rng.uniform(0, 32)) for _ in range(200)]
     return verdict(
         answer,
-        [lambda f: _sizes_agree(f, edges, _reserved_alone, _segment_hint)]
-        + [lambda f: _sizes_agree(f, sizes, _reserved_alone, _segment_hint)],
+        [
+            lambda function: _sizes_agree(function, edges, truth, hint),
+            lambda function: _sizes_agree(function, some, truth, hint),
+        ],
     )
 
 
@@ -1138,23 +1139,20 @@ def _mean_loss_keeps_nothing(answer: Callable[..., float]) -> None:
     count = 12
     model, batches, loss_fn = _validation(count, seed=0)
     watched: list[Callable[[], bool]] = []
-    most = 0
 
-    def reading() -> Iterator[Any]:
-        nonlocal most
-        for batch in batches:
-            yield batch
-            most = max(most, sum(alive() for alive in watched))
+    def look(module: torch.nn.Module, inputs: Any, activation: torch.Tensor) -> None:
+        kept = sum(alive() for alive in watched)
+        # A loss still bound to its name keeps the last graph, which harms nobody
+        assert kept <= 1, (
+            f"at batch {len(watched) + 1} the activations of {kept} earlier batches are still in "
+            "memory: each loss you keep as a tensor keeps its graph"
+        )
+        watched.append(watch(activation))
 
-    model[1].register_forward_hook(lambda *args: watched.append(watch(args[-1])))
-    answer(model, reading(), loss_fn)
+    model[1].register_forward_hook(look)
+    answer(model, iter(batches), loss_fn)
     assert len(watched) == count, (
         f"there are {count} batches, your function ran the model on {len(watched)}"
-    )
-    # A loss still bound to its name keeps the last graph, which harms nobody
-    assert most <= 1, (
-        f"after {count} batches the activations of {most} are still in memory: "
-        "each loss you keep as a tensor keeps its graph"
     )
 
 

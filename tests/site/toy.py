@@ -91,17 +91,24 @@ def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
 
     def code(name: str, source: str, *outputs: nbformat.NotebookNode, tags: tuple[str, ...] = ()):
         return new_code_cell(
-            source, id=name, execution_count=next(ran), outputs=list(outputs),
+            source,
+            id=name,
+            execution_count=next(ran),
+            outputs=list(outputs),
             metadata={"tags": list(tags)},
         )
 
     value = new_output("execute_result", {"text/plain": "tensor([2.])"}, execution_count=2)
     error = new_output(
-        "error", ename="RuntimeError", evalue="element 0 of tensors does not require grad",
+        "error",
+        ename="RuntimeError",
+        evalue="element 0 of tensors does not require grad",
         traceback=["\x1b[31mRuntimeError\x1b[39m: element 0 of tensors does not require grad"],
     )
     explorer = new_output("display_data", {"text/html": EXPLORER, "text/plain": "<toy-explorer>"})
-    wide = "torch.nn.functional.cross_entropy(" + ", ".join(f"argument_{i}" for i in range(40)) + ")"
+    wide = (
+        "torch.nn.functional.cross_entropy(" + ", ".join(f"argument_{i}" for i in range(40)) + ")"
+    )
     cells = [
         new_markdown_cell(f"# {w['detach']}\n\n{w['lead']}\n\n{cards(w)}", id="title"),
         code("setup", "import torch", tags=("setup", "hide-input")),

@@ -2,9 +2,74 @@
 
 from __future__ import annotations
 
-from bookbuild.notebooks import Book
+from collections.abc import Iterator
+from pathlib import Path
+
+from bookbuild.notebooks import CHEAT_SHEET, LANGUAGES, Book, BookError, write_text
+
+
+def generate(book: Book) -> list[Path]:
+    """Write all of them, in both languages; returns the files that changed.
+
+    Raises:
+        BookError: a chapter or `claims.yml` cannot be read; nothing is written.
+    """
+    pages = list(_pages(book))
+    return [path for path, text in pages if write_text(path, text)] + write_status(book)
 
 
 def stale(book: Book) -> list[str]:
-    """Generated pages that no longer match what they are made from, a line each."""
-    return []
+    """What is wrong with the generated pages, a line each.
+
+    A page that is not what its chapters make of it today, edited by hand or outdated, and cells of
+    the cheat sheet that would miss a name. The status pages are not compared: they change with
+    every test run.
+    """
+    try:
+        problems = [
+            f"{path.parent.name}/{path.name}: stale; run `book pages`"
+            for path, text in _pages(book)
+            if not path.exists() or path.read_text("utf8") != text
+        ]
+        return problems + list(_missing_names(book))
+    except BookError as error:
+        return [f"generated pages not compared: {error}"]
+
+
+def write_status(book: Book) -> list[Path]:
+    """Write the status pages from the last test run; returns the files that changed."""
+    from bookbuild.pages import status
+    from bookbuild.pages.chapters import chapters
+
+    found = {lang: chapters(book, lang) for lang in LANGUAGES}
+    paths = {lang: book.root / "book" / lang / "status.md" for lang in LANGUAGES}
+    return [p for lang, p in paths.items() if write_text(p, status.render(book, lang, found))]
+
+
+def status_table(book: Book) -> str:
+    """The status page as a table for a terminal, in English."""
+    from bookbuild.pages import status
+    from bookbuild.pages.chapters import chapters
+
+    return status.plain(book, {lang: chapters(book, lang) for lang in LANGUAGES})
+
+
+def _pages(book: Book) -> Iterator[tuple[Path, str]]:
+    """The path and the text of every page that the check compares."""
+    from bookbuild.pages import cheat_sheet, errors, then_and_now
+    from bookbuild.pages.chapters import chapters
+
+    for lang in LANGUAGES:
+        found = chapters(book, lang)
+        folder = book.root / "book" / lang
+        yield book.path(lang, CHEAT_SHEET), cheat_sheet.render(book, lang, found)
+        yield folder / "errors.md", errors.render(book, lang, found)
+        yield folder / "then_and_now.md", then_and_now.render(book, lang, found)
+
+
+def _missing_names(book: Book) -> Iterator[str]:
+    from bookbuild.pages import cheat_sheet
+    from bookbuild.pages.chapters import chapters
+
+    sheet = cheat_sheet.assemble(book, "en", chapters(book, "en"))
+    return (f"en/{CHEAT_SHEET}.ipynb::{line}" for line in cheat_sheet.undefined(sheet))

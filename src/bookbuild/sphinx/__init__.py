@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from sphinx.application import Sphinx
 
-from bookbuild.sphinx import api, cells, chapters, languages, maths, search, slim
+from bookbuild.sphinx import api, callouts, cells, chapters, languages, maths, search, slim
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register them all."""
-    app.add_config_value("comments_config", {}, "")  # Jupyter Book sets it for an extension left out
-    for extension in (languages, search, maths, cells, chapters, api, slim):
+    app.add_config_value(
+        "comments_config", {}, ""
+    )  # Jupyter Book sets it for an extension left out
+    for extension in (languages, search, maths, cells, callouts, chapters, api, slim):
         extension.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -31,6 +32,20 @@ class HelpersApi(SphinxDirective):
         return section
 
 
+def plain(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Read docstrings as they are written: text with `code`, not reStructuredText."""
+    for number, line in enumerate(lines):
+        parts = re.split(r"`+([^`]+)`+", line)
+        text = [re.sub(r"(?<=\w)_(?!\w)|[*|\\]", r"\\\g<0>", part) for part in parts[::2]]
+        code = [f"``{part}``" for part in parts[1::2]] + [""]
+        lines[number] = "".join(t + c for t, c in zip(text, code, strict=True))
+
+
 def setup(app: Sphinx) -> None:
-    """Register the directive."""
+    """Register the directive and what it needs."""
+    app.setup_extension("sphinx.ext.autodoc")
+    app.setup_extension("sphinx.ext.napoleon")
+    app.connect("autodoc-process-docstring", plain, priority=400)  # before napoleon
     app.add_directive("helpers-api", HelpersApi)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,9 @@ class SameAnchors(SphinxTransform):
         """Name this page's sections; warn where the headings do not pair up."""
         document, page = self.document, self.env.docname
         folder = Path(self.app.srcdir).parent / "en"
-        english = next((p for s in (".ipynb", ".md") if (p := folder / f"{page}{s}").exists()), None)
+        english = next(
+            (p for s in (".ipynb", ".md") if (p := folder / f"{page}{s}").exists()), None
+        )
         if english is None:
             log.warning("there is no English page %s", page, location=page)
             return
@@ -97,6 +100,34 @@ class SameAnchors(SphinxTransform):
             section["ids"] = [anchor, *(i for i in section["ids"] if i != anchor)]
             document.ids[anchor] = section
             slugs[anchor] = (section.line or 0, anchor, section[0].astext())
+
+
+HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
+WIDE = re.compile("[\u2018-\u201d\u2026\u3001-\u303f\uff00-\uffef]")  # brings its own space
+
+
+class ChineseLines(SphinxTransform):
+    """Join Chinese lines without the space that a browser makes of the end of a line."""
+
+    default_priority = 205
+
+    def apply(self) -> None:
+        """Mend the text of a Chinese page; the parser leaves each end of a line on its own."""
+        if here(self.app) != "zh":
+            return
+        for text in list(self.document.findall(nodes.Text)):
+            siblings = text.parent.children
+            place = next(i for i, node in enumerate(siblings) if node is text)
+            before = "".join(n.astext() for n in siblings[:place])[-1:]
+            after = "".join(n.astext() for n in siblings[place + 1 :])[:1]
+            if text == "\n" and joined(before, after):
+                text.parent.remove(text)
+
+
+def joined(before: str, after: str) -> bool:
+    """Whether Chinese typography puts no space between two characters."""
+    wide = WIDE.match(before) or WIDE.match(after)
+    return bool(wide or (HAN.match(before) and HAN.match(after)))
 
 
 # ---------------------------------------------------------------- the page
@@ -156,6 +187,7 @@ def setup(app: Sphinx) -> None:
         catalog.write_mo(app.config.language)
     app.add_message_catalog("booktheme", folder)  # before the theme's own, which fills the gaps
     app.add_transform(SameAnchors)
+    app.add_transform(ChineseLines)
     app.connect("config-inited", translate_parts, priority=950)
     app.connect("html-page-context", page_context, priority=100)
     app.connect("html-page-context", issue_names_language, priority=600)

@@ -63,5 +63,7 @@ def style_sheet(
 def setup(app: Sphinx) -> None:
     """Register the renderer and the files that readers load."""
     app.add_html_math_renderer("katex", (inline, None), (block, None))
-    app.connect("builder-inited", lambda app: app.config.html_static_path.append(str(KATEX)))
+    app.connect(
+        "builder-inited", lambda app: app.config.html_static_path.append(str(KATEX / "site"))
+    )
     app.connect("html-page-context", style_sheet)

@@ -29,8 +29,10 @@ def bundle(
     styles = [THEME_STYLE, *(name(file) for file in context["css_files"])]
     context["css_files"] = [f for f in context["css_files"] if name(f) in OWN_LINK]
     add(app, STYLE, [s for s in styles if s not in OWN_LINK])
-    scripts = [name(file) or getattr(file, "attributes", {}).get("body", "") for file in
-               context["script_files"]]
+    scripts = [
+        name(file) or getattr(file, "attributes", {}).get("body", "")
+        for file in context["script_files"]
+    ]
     context["script_files"] = []
     add(app, SCRIPT, [s for s in scripts if "DOCUMENTATION_OPTIONS.pagename" not in s])
     # The search page has scripts of its own, which need the bundle before them.
@@ -62,7 +64,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
     bundles[SCRIPT].append(THEME_SCRIPT)
     for parts in bundles.values():
         parts.sort(key=lambda part: part in LAST)
-    script = "\n".join(text(part) for part in bundles[SCRIPT])
+    script = "\n;".join(text(part) for part in bundles[SCRIPT])  # some leave out their last ;
     script = re.sub(r"^//# sourceMappingURL=.*$", "", script, flags=re.M)
     style = "\n".join(text(part) for part in bundles[STYLE])
     pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]

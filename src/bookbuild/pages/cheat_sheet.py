@@ -1,0 +1,119 @@
+"""The cheat sheet: a notebook that runs, made of the chapters' cells tagged `cheat`."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import symtable
+from collections.abc import Iterator
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from bookbuild.notebooks import Book, code_cells, dumps, fingerprints, tags
+from bookbuild.pages.chapters import Chapter
+from bookbuild.pages.markdown import GENERATED
+from bookbuild.pages.words import words
+
+KEPT_TAGS = ("gpu", "raises-exception", "nbval-ignore-output")
+KNOWN = {*dir(builtins), "__name__", "display", "get_ipython"}
+
+
+def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
+    """The notebook as the text that is stored."""
+    return dumps(assemble(book, lang, chapters))
+
+
+def assemble(book: Book, lang: str, chapters: list[Chapter]) -> NotebookNode:
+    """The notebook, with the outputs that the chapters store."""
+    w = words(lang)
+    comment = GENERATED.format("the chapters' cells tagged cheat")
+    cells = [
+        new_markdown_cell(
+            f"<!-- {comment} -->\n\n# {w['cheat_sheet']}\n\n{w['cheat_sheet_lead']}", id="title"
+        ),
+        new_code_cell(book.setup, id="setup", metadata={"tags": ["setup", "remove-cell"]}),
+    ]
+    for chapter in chapters:
+        cells += _chapter(chapter)
+    nb = new_notebook(cells=cells)
+    _number(nb)
+    nb.metadata = NotebookNode(
+        {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+            "ran": {c.id: fingerprints(c) for c in code_cells(nb) if c.execution_count is not None},
+            "summary": w["cheat_sheet_summary"],
+        }
+    )
+    nb.nbformat, nb.nbformat_minor = 4, 5
+    return nb
+
+
+def undefined(nb: NotebookNode) -> Iterator[str]:
+    """Cells that use a name which no cell of the sheet before them has made."""
+    known = set(KNOWN)
+    for cell in code_cells(nb):
+        try:
+            table = symtable.symtable(cell.source, "<cell>", "exec")
+        except SyntaxError:  # a magic
+            continue
+        made = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
+        missing = _globals(table) - made - known
+        for name in sorted(missing):
+            yield (
+                f"{cell.id}: uses {name}, which no cheat cell before it makes; "
+                "make it there or tag the cell that does"
+            )
+        known |= made | missing
+
+
+def _chapter(chapter: Chapter) -> Iterator[NotebookNode]:
+    """A chapter's cells: imports unseen, then the lines to keep under their sections' names."""
+    cheats = [cell for cell in chapter.cells if "cheat" in tags(cell)]
+    if not cheats:
+        return
+    yield new_markdown_cell(
+        f"## [{chapter.title}]({chapter.name}.ipynb)", id=f"{chapter.name}-chapter"
+    )
+    here = None
+    for cell in chapter.cells:
+        if "cheat-setup" in tags(cell):
+            yield _carried(cell, ["cheat-setup", "remove-cell"])
+        elif "cheat" in tags(cell):
+            section = chapter.sections[cell.id]
+            if section != here:
+                link = f"**[{section.title}]({section.href})**"
+                yield new_markdown_cell(link, id=f"{cell.id}-section"[:64])
+            here = section
+            yield _carried(cell, ["cheat"])
+
+
+def _carried(cell: NotebookNode, roles: list[str]) -> NotebookNode:
+    """A chapter's cell without what only matters in the chapter."""
+    cell = copy.deepcopy(cell)
+    kept = {"tags": roles + [tag for tag in tags(cell) if tag in KEPT_TAGS]}
+    if "mystnb" in cell.metadata:
+        kept["mystnb"] = cell.metadata["mystnb"]
+    cell.metadata = NotebookNode(kept)
+    return cell
+
+
+def _number(nb: NotebookNode) -> None:
+    """Count the cells 1..n; what was never run stays without a number."""
+    for number, cell in enumerate(code_cells(nb), 1):
+        if cell.id != "setup" and cell.execution_count is None:
+            continue
+        cell.execution_count = number
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = number
+
+
+def _globals(table: symtable.SymbolTable) -> set[str]:
+    """The global names that a piece of code reads, functions and comprehensions included."""
+    top = table.get_type() == "module"
+    names = {
+        s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())
+    }
+    return names.union(*(_globals(child) for child in table.get_children()))

@@ -1,0 +1,79 @@
+"""The page of errors: all that the chapters' stored outputs raise, and where it is explained."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html import escape
+
+from bookbuild.notebooks import Book
+from bookbuild.pages.chapters import Chapter
+from bookbuild.pages.markdown import code, page
+from bookbuild.pages.words import words
+
+SHOWN = 300  # characters of a message; the search knows them all
+
+
+@dataclass
+class Error:
+    """An exception of the book; the same one may be raised in several places."""
+
+    text: str  # "Type: message"
+    causes: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+
+
+def errors(chapters: list[Chapter]) -> list[Error]:
+    """The exceptions of the chapters, each once, in reading order."""
+    found: dict[str, Error] = {}
+    for chapter in chapters:
+        for cell in chapter.cells:
+            section = chapter.sections.get(cell.id)
+            for output in cell.outputs:
+                if output.output_type != "error" or section is None:
+                    continue
+                text = f"{output.ename}: {output.evalue}" if output.evalue else output.ename
+                error = found.setdefault(text, Error(text))
+                title = section.title
+                if title != chapter.title:
+                    title = f"{chapter.title} › {title}"
+                link = f"[{title}]({section.href})"
+                for known, new in ((error.causes, cell.metadata.get("cause")), (error.links, link)):
+                    if new and new not in known:
+                        known.append(new)
+    return list(found.values())
+
+
+def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
+    """The page as Markdown."""
+    w = words(lang)
+    items = "\n\n".join(_item(error) for error in errors(chapters))
+    body = f"""\
+# {w["errors"]}
+
+{w["errors_lead"]}
+
+<div class="error-search" role="search">
+<label for="error-search">{w["errors_label"]}</label>
+<input id="error-search" type="search" autocomplete="off" autocapitalize="off" spellcheck="false">
+<p id="error-count" role="status" aria-live="polite" data-none="{w["errors_none"]}"
+ data-one="{w["errors_one"]}" data-many="{w["errors_many"]}"></p>
+<noscript><p>{w["errors_noscript"]}</p></noscript>
+</div>
+
+<ul id="error-list">
+
+{items}
+
+</ul>
+"""
+    return page("the chapters' outputs", w["errors_summary"], body)
+
+
+def _item(error: Error) -> str:
+    attribute = escape(error.text).replace("\n", "&#10;").replace("\r", "&#13;")
+    shown = re.sub(r"\s+", " ", error.text).strip()
+    if len(shown) > SHOWN:
+        shown = shown[:SHOWN].rstrip() + "…"
+    lines = "\n".join([*error.causes, *(f"→ {link}" for link in error.links)])
+    return f'<li data-error="{attribute}">\n\n{code(shown)}\n\n{lines}\n\n</li>'

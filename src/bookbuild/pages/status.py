@@ -1,0 +1,162 @@
+"""The status of the book: when each chapter was proved, on what, and how its translation stands."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+from bookbuild import claims as claims_file
+from bookbuild.notebooks import LANGUAGES, Book, BookError, code_cells, prose
+from bookbuild.pages.chapters import Chapter
+from bookbuild.pages.markdown import code, page
+from bookbuild.pages.words import words
+from bookbuild.sync import needs_translation, state
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is known about one chapter."""
+
+    name: str
+    runs: dict[str, dict[str, dict]]  # language -> device -> date, torch, seconds
+    translation: Counter  # state -> texts
+    cells: int
+    claims: tuple[int, int]  # proved by a cell, all
+    recordings: dict[str, bool]  # name -> whether somebody measured it
+
+
+def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
+    """The status of every chapter that exists.
+
+    Raises:
+        BookError: `validated.json` or `claims.yml` is damaged.
+    """
+    runs = _validated(book)
+    rows = claims_file.load(book)
+    found = []
+    for english, chinese in zip(chapters["en"], chapters["zh"], strict=True):
+        name = english.name
+        named = {i for cell in english.cells for i in cell.metadata.get("claims", [])}
+        mine = [claim.id for claim in rows if claim.chapter == name]
+        found.append(
+            Status(
+                name=name,
+                runs={lang: runs.get(f"{lang}/{name}", {}) for lang in LANGUAGES},
+                translation=_translation(english, chinese),
+                cells=len(code_cells(english.notebook)),
+                claims=(len(named.intersection(mine)), len(mine)),
+                recordings=recordings(book, name),
+            )
+        )
+    return found
+
+
+def recordings(book: Book, name: str) -> dict[str, bool]:
+    """The recordings that a chapter's module asks for, and which of them exist.
+
+    The names are read from the keys that `recordings()` returns; nothing is imported.
+    """
+    helpers = book.root / "src" / "helpers"
+    path = helpers / f"{name}.py"
+    if not path.exists():
+        return {}
+    functions = (
+        node
+        for node in ast.parse(path.read_text("utf8")).body
+        if isinstance(node, ast.FunctionDef) and node.name == "recordings"
+    )
+    names = [
+        key.value
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Dict)
+        for key in node.keys
+        if isinstance(key, ast.Constant)
+    ]
+    return {n: (helpers / "recorded" / f"{n}.json").exists() for n in names}
+
+
+def rows(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> list[list[str]]:
+    """The table without markup: a heading, then a row per chapter and language."""
+    w = words(lang)
+    keys = ("chapter", "language", "validated", "translation", "cells", "claims", "recordings")
+    table = [[w[key] for key in keys]]
+    for status in collect(book, chapters):
+        for language in LANGUAGES:
+            runs = [
+                w["ran"].format(device=device.upper(), **run)
+                for device, run in sorted(status.runs[language].items())
+            ]
+            table.append(
+                [
+                    status.name,
+                    {"en": "English", "zh": "中文"}[language],
+                    w["comma"].join(runs) or w["never"],
+                    "–" if language == "en" else _health(status.translation, w),
+                    str(status.cells),
+                    "{}/{}".format(*status.claims),
+                    w["comma"].join(
+                        name if there else f"{name}{w['colon']}{w['not_recorded']}"
+                        for name, there in status.recordings.items()
+                    )
+                    or w["none"],
+                ]
+            )
+    return table
+
+
+def render(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> str:
+    """The page as Markdown."""
+    w = words(lang)
+    titles = {chapter.name: chapter.title for chapter in chapters[lang]}
+    head, *body = rows(book, lang, chapters)
+    lines = [head, ["---"] * len(head)]
+    for name, language, *rest, recorded in body:
+        recorded = recorded if recorded == w["none"] else code(recorded)
+        lines.append([f"[{titles[name]}]({name}.ipynb)", language, *rest, recorded])
+    table = "\n".join("| " + " | ".join(_cell(text) for text in line) + " |" for line in lines)
+    text = f"# {w['status']}\n\n{w['status_lead']}\n\n{table}\n"
+    return page("the last test run, with each build", w["status_summary"], text)
+
+
+def plain(book: Book, chapters: dict[str, list[Chapter]]) -> str:
+    """The table for a terminal, in English."""
+    table = rows(book, "en", chapters)
+    widths = [max(len(row[n]) + row[n].count("中文") * 2 for row in table) for n in range(7)]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width - 2 * text.count("中文"))
+            for text, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in table
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _health(translation: Counter, w: dict[str, str]) -> str:
+    """How many texts of a chapter are in which state."""
+    parts = [w["current"].format(translation["current"], translation.total())]
+    parts += [w[s].format(n) for s, n in sorted(translation.items()) if s != "current"]
+    return w["comma"].join(parts)
+
+
+def _translation(english: Chapter, chinese: Chapter) -> Counter:
+    own = {cell.id: cell for cell in chinese.notebook.cells}
+    states = Counter()
+    for cell in english.notebook.cells:
+        if needs_translation(prose(cell)):
+            states[state(cell, own[cell.id]) if cell.id in own else "missing"] += 1
+    return states
+
+
+def _validated(book: Book) -> dict:
+    path = book.root / "book" / "validated.json"
+    try:
+        return json.loads(path.read_text("utf8")) if path.exists() else {}
+    except ValueError:
+        raise BookError("validated.json: not JSON; delete it and run the tests again") from None

@@ -1,0 +1,114 @@
+"""What the generated pages say around the chapters' words, in both languages."""
+
+from __future__ import annotations
+
+from bookbuild.notebooks import LANGUAGES
+
+_WORDS = {
+    # cheat sheet
+    "cheat_sheet": ("Cheat sheet", "速查表"),
+    "cheat_sheet_summary": (
+        "The lines worth keeping beside the keyboard, chapter by chapter, all of them run.",
+        "各章值得放在手边的代码，每一行都运行过。",
+    ),
+    "cheat_sheet_lead": (
+        "The lines worth keeping beside the keyboard.\n"
+        "Everything here runs from top to bottom; imports are in the notebook, not on the page.\n"
+        "Printed, it is two columns on A4.",
+        "值得放在手边的代码。\n"
+        "整页从头到尾都可以运行；导入语句在笔记本里，网页上不显示。\n"
+        "打印出来是 A4 纸两栏。",
+    ),
+    # errors
+    "errors": ("Error messages", "报错信息"),
+    "errors_summary": (
+        "Paste a PyTorch error message or a whole traceback and find its cause and its cure.",
+        "粘贴 PyTorch 的报错信息或整段 traceback，找到原因和改法。",
+    ),
+    "errors_lead": (
+        "Every error that this book raises, with its cause and the section that explains it.\n"
+        "Numbers, shapes and devices may differ from yours.",
+        "本书中出现的每一个报错、它的原因，以及讲解它的小节。\n"
+        "其中的数字、形状和设备可以与你的不同。",
+    ),
+    "errors_label": (
+        "Paste an error message or a whole traceback",
+        "粘贴报错信息或整段 traceback",
+    ),
+    "errors_none": (
+        "No error of this book matches. Try the last line of the traceback alone.",
+        "本书没有与之匹配的报错。只粘贴 traceback 的最后一行再试一次。",
+    ),
+    "errors_one": ("1 error matches.", "找到 1 条匹配的报错。"),
+    "errors_many": (
+        "{n} errors match, the best one first.",
+        "找到 {n} 条匹配的报错，最相近的排在最前。",
+    ),
+    "errors_noscript": (
+        "Searching needs JavaScript. The list below is complete.",
+        "搜索需要 JavaScript。下面的列表是完整的。",
+    ),
+    # then and now
+    "then_and_now": ("Then and now", "今昔对照"),
+    "then_and_now_summary": (
+        "What the old notes said, what PyTorch does today, and the cell that proves it.",
+        "旧笔记说了什么，今天的 PyTorch 怎样，以及证明它的单元格。",
+    ),
+    "then_and_now_lead": (
+        "The notes that this book grew from were written from 2018 to 2020.\n"
+        "Here is each of their claims, what holds today, and where this is proved.",
+        "本书源自 2018 到 2020 年写下的一批笔记。\n"
+        "这里列出其中的每一条说法、今天的实际情况，以及证明所在的小节。",
+    ),
+    "filter": ("Show", "显示"),
+    "all": ("all", "全部"),
+    "said": ("The notes", "笔记"),
+    "today": ("Today", "今天"),
+    "since": ("since", "自"),
+    "since_end": ("", " 起"),
+    "proof": ("Proof", "证明"),
+    "no_cell": ("No cell", "没有单元格"),
+    "note": ("note {0}, lines {1}", "笔记 {0}，第 {1} 行"),
+    "colon": (": ", "："),
+    "holds": ("still right", "仍然正确"),
+    "partial": ("partly right", "部分正确"),
+    "outdated": ("outdated", "已经过时"),
+    "wrong": ("wrong", "错误"),
+    "broken-code": ("code does not run", "代码无法运行"),
+    "unsafe": ("unsafe", "不安全"),
+    # status
+    "status": ("Status", "状态"),
+    "status_summary": (
+        "When each chapter was last proved, on what, and how complete its translation is.",
+        "每一章最近一次在什么环境下通过验证，翻译是否完整。",
+    ),
+    "status_lead": (
+        "Tests run every cell of every chapter and compare what it prints.\n"
+        "This is what the last run left behind.",
+        "测试会运行每一章的每个单元格，并比较输出。\n下表是最近一次运行的结果。",
+    ),
+    "chapter": ("Chapter", "章"),
+    "language": ("Language", "语言"),
+    "validated": ("Last proved", "最近一次验证"),
+    "translation": ("Translation", "翻译"),
+    "cells": ("Cells", "单元格"),
+    "claims": ("Claims proved", "已证明的说法"),
+    "recordings": ("GPU recordings", "GPU 实测记录"),
+    "never": ("not yet", "尚未"),
+    "ran": ("PyTorch {torch}, {device}, {date}, {seconds} s",
+            "PyTorch {torch}，{device}，{date}，{seconds} 秒"),
+    "current": ("{0} of {1} current", "{1} 段中 {0} 段最新"),
+    "stale": ("{0} stale", "{0} 段过时"),
+    "missing": ("{0} missing", "{0} 段未译"),
+    "unstamped": ("{0} changed since the last sync", "{0} 段在上次同步后改过"),
+    "comma": ("; ", "；"),
+    "and": (", ", "、"),
+    "not_recorded": ("not recorded", "尚未测得"),
+    "none": ("none", "无"),
+}  # fmt: skip
+
+
+def words(lang: str) -> dict[str, str]:
+    """All of them in one language."""
+    column = LANGUAGES.index(lang)
+    return {key: texts[column] for key, texts in _WORDS.items()}

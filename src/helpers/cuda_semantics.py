@@ -1,0 +1,760 @@
+"""Helpers of the chapter "Move models and tensors between devices".
+
+Sources: CUDA semantics, https://pytorch.org/docs/stable/notes/cuda.html, and `Module._apply` in
+`torch/nn/modules/module.py`.
+
+A machine without a GPU has two stand-ins for a move. The meta device is a second device, good for
+tensors; a dtype conversion goes through the same code of `Module._apply` as a move to a GPU and,
+unlike a move to meta, keeps the parameters' identity.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.exercises import Verdict, verdict
+from helpers.figures import Explorer
+from helpers.recorded import MISSING, Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.figure import Figure
+
+
+def where(tensor: Tensor) -> str:
+    """Dtype and kind of device in words, such as `"float32, cpu"`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.device.type}"
+
+
+# ---------------------------------------------------------------- the explorer
+
+CONVERSIONS = (".double()", '.to("meta")', ".float()")
+
+_ADAM = """\
+optimizer = torch.optim.Adam(m.parameters())
+m(torch.ones(1, 2){input}).sum().backward()
+optimizer.step()"""
+
+# What to make, what to convert, what to look at, and how to write it where the move misses it.
+OBJECTS: dict[str, dict[str, str]] = {
+    "tensor": {
+        "setup": "x = torch.ones(2)",
+        "name": "x",
+        "watch": "x",
+        "fix": "x = torch.ones(2)\nx = x{move}",
+    },
+    "parameter": {
+        "setup": "p = nn.Parameter(torch.ones(2))",
+        "name": "p",
+        "watch": "p",
+        "fix": "p = nn.Parameter(torch.ones(2){move})",
+    },
+    "module": {
+        "setup": "m = nn.Linear(2, 2)",
+        "name": "m",
+        "watch": "m.weight",
+        "fix": "m = nn.Linear(2, 2)\nm{move}\noptimizer = torch.optim.Adam(m.parameters())",
+    },
+    "buffer": {
+        "setup": 'm = nn.Module()\nm.register_buffer("mean", torch.ones(2))',
+        "name": "m",
+        "watch": "m.mean",
+    },
+    "attribute": {
+        "setup": "m = nn.Module()\nm.mean = torch.ones(2)",
+        "name": "m",
+        "watch": "m.mean",
+        "fix": 'm = nn.Module()\nm.register_buffer("mean", torch.ones(2))\nm{move}',
+    },
+    "list": {
+        "setup": "m = nn.Module()\nm.layers = [nn.Linear(2, 2)]",
+        "name": "m",
+        "watch": "m.layers[0].weight",
+        "fix": "m = nn.Module()\nm.layers = nn.ModuleList([nn.Linear(2, 2)])\nm{move}",
+    },
+    "optimizer": {
+        "setup": "m = nn.Linear(2, 2)\n" + _ADAM.format(input=""),
+        "name": "m",
+        "watch": 'next(iter(optimizer.state.values()))["exp_avg"]',
+        "fix": "m = nn.Linear(2, 2)\nm{move}\n" + _ADAM.replace("{input}", "{move}"),
+    },
+}
+
+
+def try_move(kind: str, move: str) -> dict[str, Any]:
+    """Run a conversion and look at what became of an object.
+
+    Args:
+        kind: a key of `OBJECTS`.
+        move: a member of `CONVERSIONS`.
+
+    Returns:
+        `code` (what was run), `returned` ("same" or "new": is the result the object that was
+        converted?), `watch` (the expression that was looked at), `before` and `after` (see
+        `where`), `kept` (bool: is it the same tensor object?), `fix` (code, or "") and `outcome`:
+
+        - "nothing": it was there already
+        - "assign": the result is another tensor, the name still means the old one
+        - "leaf": likewise, and the result is no `nn.Parameter` any more
+        - "in place": moved, the same tensor object
+        - "rebound": moved, the module holds another tensor under the name
+        - "replaced": moved, the module holds another parameter
+        - "missed": left behind
+
+    Raises:
+        ValueError: an unknown `kind` or `move`.
+    """
+    if kind not in OBJECTS:
+        raise ValueError(f"kind must be one of {', '.join(OBJECTS)}, got {kind!r}")
+    if move not in CONVERSIONS:
+        raise ValueError(f"move must be one of {', '.join(CONVERSIONS)}, got {move!r}")
+    plan = OBJECTS[kind]
+    action = plan["name"] + move
+    scope: dict[str, Any] = {"torch": torch, "nn": nn}
+    exec(plan["setup"], scope)
+    original, before = eval(plan["name"], scope), eval(plan["watch"], scope)
+    seen, target = where(before), where(eval("torch.ones(2)" + move, scope))
+    result, after = eval(action, scope), eval(plan["watch"], scope)
+    kept = after is before
+    if seen == target:
+        outcome = "nothing"
+    elif original is before:
+        outcome = "leaf" if isinstance(original, nn.Parameter) else "assign"
+    elif where(after) != target:
+        outcome = "missed"
+    elif kept:
+        outcome = "in place"
+    else:
+        outcome = "replaced" if isinstance(after, nn.Parameter) else "rebound"
+    needs_fix = outcome in ("assign", "leaf", "missed", "replaced")
+    return {
+        "kind": kind,
+        "move": move,
+        "code": f"{plan['setup']}\n{action}",
+        "returned": "same" if result is original else "new",
+        "watch": plan["watch"],
+        "before": seen,
+        "after": where(after),
+        "kept": kept,
+        "outcome": outcome,
+        "fix": plan["fix"].format(move=move) if needs_fix else "",
+    }
+
+
+def move_explorer(lang: str | None = None) -> Explorer:
+    """Choose an object and a conversion and see what moved; every row was run."""
+    return Explorer(
+        "move-explorer",
+        [try_move(kind, move) for kind in OBJECTS for move in CONVERSIONS],
+        "Seven kinds of object and three conversions: what moves in place, what returns a copy, "
+        "what is left behind.",
+        lang,
+    )
+
+
+# ---------------------------------------------------------------- a queue for a GPU
+
+
+class ToyGPU:
+    """A GPU as Python sees it: a launch returns at once, the work is done later and in order.
+
+    Time is counted in steps. A launch costs Python one step, its work takes as many as you say.
+    Nothing is really done before Python waits, which the rules of CUDA allow.
+
+    Args:
+        blocking: wait after every launch, as with `CUDA_LAUNCH_BLOCKING=1`.
+    """
+
+    def __init__(self, blocking: bool = False) -> None:
+        self.blocking = blocking
+        self.clock = 0
+        """Python's time, in steps."""
+        self.launches: list[tuple[int, int, int]] = []
+        """Of each launch: when Python had made it, when the work began, when it ended."""
+        self._tasks: list[Callable[[], object]] = []
+
+    def launch(self, work: int, task: Callable[[], object] | None = None) -> None:
+        """Put `work` steps into the queue; `task`, if there is one, runs when they are done.
+
+        Raises:
+            ValueError: `work` is not positive.
+        """
+        if work < 1:
+            raise ValueError(f"work must be at least 1 step, got {work}")
+        self.clock += 1
+        begin = max(self.clock, self.free)
+        self.launches.append((self.clock, begin, begin + work))
+        if task is not None:
+            self._tasks.append(task)
+        if self.blocking:
+            self.synchronize()
+
+    @property
+    def free(self) -> int:
+        """When the work that is in the queue will be done."""
+        return self.launches[-1][2] if self.launches else 0
+
+    def synchronize(self) -> None:
+        """Wait until the queue is empty; what goes wrong in a task is raised here."""
+        self.clock = max(self.clock, self.free)
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task()
+
+
+def draw_timeline(gpu: ToyGPU, readings: Mapping[str, int]) -> Figure:
+    """Draw Python's launches above the GPU's work, and a line for each reading of the clock.
+
+    Args:
+        gpu: what was launched.
+        readings: label of a reading -> step at which the clock was read.
+
+    Raises:
+        ValueError: nothing was launched.
+    """
+    import matplotlib.pyplot as plt
+
+    if not gpu.launches:
+        raise ValueError("draw_timeline needs a GPU with at least one launch, got none")
+    figure, axis = plt.subplots(figsize=(8, 2.2))
+    for number, (made, begin, end) in enumerate(gpu.launches, 1):
+        axis.broken_barh([(made - 1, 1)], (1.1, 0.8), color="#cfe8ff", edgecolor="#777")
+        axis.broken_barh([(begin, end - begin)], (0, 0.8), color="#f5d9b0", edgecolor="#777")
+        axis.text((begin + end) / 2, 0.4, str(number), ha="center", va="center", color="#222")
+    for label, step in readings.items():
+        axis.axvline(step, color="#b02a30", linestyle="--")
+        axis.annotate(
+            label, (step, 2.05), ha="left", va="bottom", color="#b02a30", annotation_clip=False
+        )
+    axis.set(
+        yticks=[0.4, 1.5], yticklabels=["GPU", "Python"], xlabel="time in steps", ylim=(-0.1, 2)
+    )
+    axis.set_xlim(0, gpu.free * 1.02)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    return figure
+
+
+# ---------------------------------------------------------------- CUDA_VISIBLE_DEVICES
+
+
+def visible_devices(value: str, installed: int) -> dict[str, int]:
+    """Which GPU each name means under `CUDA_VISIBLE_DEVICES=value`.
+
+    PyTorch's own reader of the variable does the work. Names count from 0 in the order of the
+    list, and the list ends at the first number that no GPU has
+    (https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html).
+
+    Args:
+        value: numbers separated by commas; UUIDs are not read here.
+        installed: how many GPUs the machine has.
+
+    Returns:
+        Names such as `"cuda:0"` -> number of the GPU in the machine.
+
+    Raises:
+        ValueError: `installed` is negative, or `value` names devices by UUID.
+    """
+    from unittest.mock import patch
+
+    if installed < 0:
+        raise ValueError(f"installed must not be negative, got {installed}")
+    with (
+        patch.dict(os.environ, CUDA_VISIBLE_DEVICES=value),
+        patch.object(torch.version, "hip", None),
+    ):
+        numbers = torch.cuda._parse_visible_devices()
+    if any(isinstance(number, str) for number in numbers):
+        raise ValueError(f"value must be numbers separated by commas, got {value!r}")
+    seen: dict[str, int] = {}
+    for position, number in enumerate(numbers):
+        if number >= installed:
+            break
+        seen[f"cuda:{position}"] = int(number)
+    return seen
+
+
+def devices_seen(hide: str) -> int:
+    """How many GPUs a new process counts that sets `CUDA_VISIBLE_DEVICES=""` by itself.
+
+    Args:
+        hide: "before CUDA starts" (after `import torch`) or "after CUDA starts".
+
+    Raises:
+        ValueError: another value of `hide`.
+        RuntimeError: the process failed; "after CUDA starts" needs a GPU.
+    """
+    moments = ("before CUDA starts", "after CUDA starts")
+    if hide not in moments:
+        raise ValueError(f"hide must be one of {', '.join(map(repr, moments))}, got {hide!r}")
+    return _in_child("_count_devices", hide == moments[1])
+
+
+def _count_devices(started: bool) -> int:
+    if started:
+        torch.cuda.init()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    return torch.cuda.device_count()
+
+
+# ---------------------------------------------------------------- measurements on a GPU
+
+
+def recordings() -> dict[str, Callable[[], Any]]:
+    """What a GPU can tell this chapter: names of recordings and the functions that measure them."""
+    return {
+        "device_messages": record_messages,
+        "device_clock": record_clock,
+        "device_copies": record_copies,
+    }
+
+
+def record_messages() -> dict[str, Any]:
+    """What CUDA says where the chapter's cells use a stand-in.
+
+    Returns:
+        Messages of a mismatch, of a shuffling `DataLoader` under a default device and of Adam
+        after a late move; whether a move keeps the parameter objects; the statement blamed for an
+        index out of range with and without `CUDA_LAUNCH_BLOCKING=1`; how many GPUs a process
+        counts that hides them before or after CUDA starts.
+
+    Raises:
+        RuntimeError: there is no CUDA device.
+    """
+    _needs_cuda()
+    late, blocking = (
+        _in_child("_blame", "cuda", env={"CUDA_LAUNCH_BLOCKING": flag}) for flag in ("0", "1")
+    )
+    return {
+        **_in_child("_messages", "cuda"),
+        "blamed": late["statement"],
+        "blamed with CUDA_LAUNCH_BLOCKING=1": blocking["statement"],
+        "index out of range": late["message"],
+        "GPUs counted, hidden before CUDA starts": devices_seen("before CUDA starts"),
+        "GPUs counted, hidden after CUDA starts": devices_seen("after CUDA starts"),
+    }
+
+
+def record_clock() -> dict[str, float]:
+    """How wrong a clock is without `synchronize`, and how slow the first call; see `_clock`.
+
+    Raises:
+        RuntimeError: there is no CUDA device.
+    """
+    _needs_cuda()
+    return _in_child("_clock", "cuda")
+
+
+def record_copies() -> dict[str, Any]:
+    """What pinned memory and `non_blocking` change; see `_copies`.
+
+    Raises:
+        RuntimeError: there is no CUDA device.
+    """
+    _needs_cuda()
+    return _in_child("_copies", "cuda")
+
+
+def report(recording: Recording | None) -> None:
+    """Print a recording whose values are a dict, a line each, with where it was measured."""
+    if recording is None:
+        print(MISSING)
+        return
+    for key, value in recording.values.items():
+        print(f"{key}: {round(value, 2) if isinstance(value, float) else value}")
+    print(f"device: {recording.provenance}")
+
+
+def _needs_cuda() -> None:
+    if not torch.cuda.is_available():
+        raise RuntimeError("this measurement needs a CUDA device, and there is none")
+
+
+def _in_child(function: str, *arguments: Any, env: Mapping[str, str] | None = None) -> Any:
+    """Call a function of this module in a new process and return what it returns, through JSON.
+
+    A child starts CUDA afresh, and an error that ends its CUDA context does not end ours.
+    """
+    source = str(Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+    code = "import sys; from helpers import cuda_semantics; cuda_semantics._child(*sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, function, json.dumps(arguments)],
+        env={**os.environ, "PYTHONPATH": path, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RuntimeError(f"{function} failed in a child process: {last}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _child(function: str, arguments: str) -> None:
+    print(json.dumps(globals()[function](*json.loads(arguments))), flush=True)
+    sys.stderr.flush()
+    # After an error on the device, tearing CUDA down in the usual way can abort the process.
+    os._exit(0)
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _message(action: Callable[[], object]) -> str:
+    """The first line of the error that `action` raises."""
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return "no error"
+
+
+def _messages(device: str) -> dict[str, Any]:
+    from torch.utils.data import DataLoader
+
+    layer, x = nn.Linear(2, 2), torch.zeros(1, 2)
+    weight = layer.weight
+    layer.to(device)
+
+    def shuffle() -> None:
+        with torch.device(device):
+            list(DataLoader(list(range(4)), shuffle=True))
+
+    model = nn.Linear(2, 2)
+    adam = torch.optim.Adam(model.parameters())
+    model(x).sum().backward()
+    adam.step()
+    model.to(device)
+    adam.zero_grad()
+    model(x.to(device)).sum().backward()
+    return {
+        "nn.Linear": _message(lambda: layer(x)),
+        "x + y": _message(lambda: torch.zeros(2) + torch.zeros(2, device=device)),
+        "DataLoader(shuffle=True)": _message(shuffle),
+        "Adam after a late move": _message(adam.step),
+        "the move kept the parameter": layer.weight is weight,
+    }
+
+
+def _blame(device: str) -> dict[str, str]:
+    """Read a tensor out of range; which statement is blamed, and the first line of the message."""
+    x, index = torch.zeros(3, device=device), torch.tensor([0, 7], device=device)
+    statement = "x[index]"
+    try:
+        y = x[index]
+        statement = "torch.ones(3).to(device)"
+        torch.ones(3).to(device)
+        statement = "synchronize()"
+        _wait(device)
+        statement = "y.tolist()"
+        y.tolist()
+    except Exception as error:
+        return {"statement": statement, "message": str(error).splitlines()[0]}
+    return {"statement": "none", "message": ""}
+
+
+def _clock(device: str, size: int = 4096, products: int = 20) -> dict[str, float]:
+    """Time products of `size` x `size` float32 matrices, in seconds.
+
+    Returns:
+        The time after launching all of them, the time after waiting for them, and two ratios:
+        waiting against not waiting, and the first product against a later one.
+    """
+    a = torch.randn(size, size, device=device)
+    _wait(device)
+    marks = [time.perf_counter()]
+    for _ in range(4):
+        a @ a
+        _wait(device)
+        marks.append(time.perf_counter())
+    first, *later = (after - before for before, after in zip(marks, marks[1:], strict=False))
+    begin = time.perf_counter()
+    for _ in range(products):
+        a @ a
+    launched = time.perf_counter() - begin
+    _wait(device)
+    done = time.perf_counter() - begin
+    return {
+        "seconds without synchronize": launched,
+        "seconds with synchronize": done,
+        "with / without": done / launched,
+        "first product / later product": first / sorted(later)[1],
+    }
+
+
+def _copies(device: str, mib: int = 64, seconds: float = 0.5) -> dict[str, Any]:
+    """Time copies of `mib` MiB to `device`, and read a copy from it too early.
+
+    Returns:
+        Ratios of times: pageable against pinned memory; pinning for one copy against the plain
+        copy; the return of a `non_blocking` call against the end of its copy. And whether a
+        `non_blocking` copy to the CPU was complete before and after `synchronize`.
+    """
+    from torch.utils.benchmark import Timer
+
+    pin = device == "cuda"
+    pageable = torch.ones(mib * 2**18)
+    pinned = torch.ones(mib * 2**18, pin_memory=pin)
+
+    def copy(statement: str) -> float:
+        names = {"pageable": pageable, "pinned": pinned, "device": device, "pin": pin}
+        timer = Timer(statement, "make = lambda t: t.pin_memory() if pin else t", globals=names)
+        return timer.blocked_autorange(min_run_time=seconds).median
+
+    plain = copy("pageable.to(device, copy=True)")
+    _wait(device)
+    begin = time.perf_counter()
+    pinned.to(device, non_blocking=True, copy=True)
+    returned = time.perf_counter() - begin
+    _wait(device)
+    ended = time.perf_counter() - begin
+
+    a = torch.randn(2048, 2048, device=device) / 2048**0.5
+    ones = torch.ones(1 << 20, device=device)
+    target = torch.zeros(1 << 20, pin_memory=pin)
+    _wait(device)
+    for _ in range(100 if pin else 1):
+        a = a @ a
+    target.copy_(ones, non_blocking=True)
+    early = bool(target.all())
+    _wait(device)
+    return {
+        "pageable / pinned": plain / copy("pinned.to(device, copy=True)"),
+        "pin for one copy / plain copy": copy("make(pageable).to(device, copy=True)") / plain,
+        "non_blocking call returns / copy ends": returned / ended,
+        "copy to the CPU complete before synchronize": early,
+        "copy to the CPU complete after synchronize": bool(target.all()),
+    }
+
+
+# ---------------------------------------------------------------- exercises
+
+
+@contextmanager
+def _moves_in_place() -> Iterator[None]:
+    """Let a module's `.to("meta")` keep its parameter objects, as a move to a GPU does."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+def check_normalize(answer: Callable[[Tensor, Tensor], nn.Module]) -> Verdict:
+    """Check `answer(mean, std)`: a module that computes `(x - mean) / std`.
+
+    `mean` and `std` are float32 of shape (channels,), `x` is (batch, channels). Both constants
+    follow the module to another device and dtype, are saved with it, and are not trained.
+    """
+
+    def draw() -> tuple[Tensor, Tensor, Tensor]:
+        channels = random.randint(1, 5)
+        return torch.randn(channels), torch.rand(channels) + 0.5, torch.randn(3, channels)
+
+    def make(f, mean, std):
+        module = f(mean.clone(), std.clone())
+        kind = type(module).__name__
+        assert isinstance(module, nn.Module), f"expected an nn.Module, got {kind}"
+        return module
+
+    def value(f):
+        mean, std, x = draw()
+        out = make(f, mean, std)(x)
+        assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+        assert torch.allclose(out, (x - mean) / std), "the value is not (x - mean) / std"
+
+    def frozen(f):
+        names = [name for name, p in make(f, *draw()[:2]).named_parameters() if p.requires_grad]
+        assert not names, f"an optimizer would train {' and '.join(names)}"
+
+    def follows(f):
+        mean, std, x = draw()
+        module = make(f, mean, std).to("meta")
+        left = [n for n, v in vars(module).items() if isinstance(v, Tensor) and not v.is_meta]
+        assert not left, f"after .to('meta') {' and '.join(left)} stayed behind"
+        try:
+            out = module(x.to("meta"))
+        except RuntimeError as error:
+            raise AssertionError(f"after .to('meta') the forward pass fails: {error}") from None
+        assert out.is_meta, "after .to('meta') the result is not on meta"
+        dtype = make(f, mean, std).double()(x.double()).dtype
+        assert dtype == torch.float64, f"after .double() the result is {dtype}"
+
+    def saved(f):
+        mean, std, x = draw()
+        module, other = make(f, mean, std), make(f, mean + 1, std + 1)
+        assert len(module.state_dict()) == 2, (
+            f"the state_dict should hold both constants, it has {list(module.state_dict())}"
+        )
+        other.load_state_dict(module.state_dict())
+        assert torch.allclose(other(x), module(x)), "loading the state_dict did not bring them back"
+
+    return verdict(answer, [value, frozen, follows, saved])
+
+
+Pair = namedtuple("Pair", "image label")
+
+
+def _nested(rng: random.Random, depth: int) -> Any:
+    """A random batch: tensors and other values in dicts, lists, tuples and named tuples."""
+    kind = rng.choice(["dict", "list", "tuple", "pair"]) if depth else "leaf"
+    if kind == "leaf":
+        return rng.choice(
+            [torch.rand(2), torch.arange(3), torch.zeros(1, device="meta"), "a name", 7, None]
+        )
+    parts = [_nested(rng, depth - rng.randint(1, depth)) for _ in range(2)]
+    if kind == "dict":
+        return {"x": parts[0], "y": parts[1]}
+    return Pair(*parts) if kind == "pair" else {"list": list, "tuple": tuple}[kind](parts)
+
+
+def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") -> None:
+    """Raise AssertionError at the first place where `got` is not `batch` on `device`."""
+    assert type(got) is type(batch), (
+        f"{path}: expected {type(batch).__name__}, got {type(got).__name__}"
+    )
+    if isinstance(batch, Tensor):
+        assert got.device == device, f"{path}: the tensor is not on the device"
+        assert got.dtype == batch.dtype and got.shape == batch.shape, (
+            f"{path}: dtype or shape changed"
+        )
+        assert got is batch or batch.device != device, (
+            f"{path}: was copied although it was there already"
+        )
+    elif isinstance(batch, Mapping):
+        assert list(got) == list(batch), f"{path}: expected the keys {list(batch)}"
+        for key in batch:
+            _compare(got[key], batch[key], device, f"{path}[{key!r}]")
+    elif isinstance(batch, (list, tuple)):
+        assert len(got) == len(batch), f"{path}: expected {len(batch)} items, got {len(got)}"
+        for number, (mine, theirs) in enumerate(zip(got, batch, strict=True)):
+            _compare(mine, theirs, device, f"{path}[{number}]")
+    else:
+        assert got is batch, f"{path}: {batch!r} is no tensor and should be left alone"
+
+
+def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
+    """Check `answer(batch, device)`: the batch with every tensor in it on `device`.
+
+    A batch is a tensor, or a dict, list, tuple or named tuple of batches, or anything else, which
+    is passed through. Containers keep their type; a tensor that is there already is not copied.
+    """
+    meta, cpu = torch.device("meta"), torch.device("cpu")
+
+    def simple(f):
+        for batch in (
+            torch.rand(2),
+            {"image": torch.rand(2), "name": "a.png"},
+            [torch.rand(2), [torch.arange(3), None]],
+            (torch.rand(2), 7),
+            Pair(torch.rand(2), torch.tensor(1)),
+        ):
+            _compare(f(batch, meta), batch, meta)
+
+    def untouched(f):
+        batch = {"x": [torch.rand(2)]}
+        f(batch, meta)
+        assert batch["x"][0].device == cpu, "the caller's batch was changed"
+
+    def nothing_to_do(f):
+        batch = [torch.rand(2), {"y": torch.arange(2)}]
+        _compare(f(batch, cpu), batch, cpu)
+
+    def nested(f):
+        rng = random.Random()
+        for _ in range(30):
+            batch = _nested(rng, 3)
+            _compare(f(batch, meta), batch, meta)
+
+    return verdict(answer, [simple, untouched, nothing_to_do, nested])
+
+
+_OPTIMIZERS: Sequence[Callable[..., torch.optim.Optimizer]] = (
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adagrad,
+    lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
+)
+
+
+def check_move(
+    answer: Callable[[nn.Module, torch.optim.Optimizer, torch.dtype | str], object],
+) -> Verdict:
+    """Check `answer(model, optimizer, target)`: convert both in the middle of a training run.
+
+    The optimizer has made some steps. `target` is a dtype or a device; moves keep the parameters'
+    identity, also to meta. The next step must run, with the moments that the optimizer had.
+    """
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).pow(2).sum().backward()
+        optimizer.step()
+
+    def running(make) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+        optimizer = make(model.parameters(), lr=0.05)
+        for _ in range(3):
+            train(model, optimizer, torch.randn(5, 3))
+        return model, optimizer
+
+    def state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+        values = [v for s in optimizer.state.values() for k, v in s.items() if k != "step"]
+        return [v for v in values if isinstance(v, Tensor)]
+
+    def go_on(model, optimizer, x):
+        try:
+            train(model, optimizer, x)
+        except RuntimeError as error:
+            raise AssertionError(f"the next training step fails: {error}") from None
+
+    def dtype(f):
+        for make in _OPTIMIZERS:
+            model, optimizer = running(make)
+            before = [v.clone() for v in state(optimizer)]
+            f(model, optimizer, torch.float64)
+            held = [p for group in optimizer.param_groups for p in group["params"]]
+            parameters = list(model.parameters())
+            assert all(p.dtype == torch.float64 for p in parameters), "the model did not move"
+            assert len(held) == len(parameters) and all(
+                a is b for a, b in zip(held, parameters, strict=True)
+            ), "the optimizer holds other parameters than the model"
+            after = state(optimizer)
+            assert len(after) == len(before), "the optimizer forgot its moments"
+            for old, new in zip(before, after, strict=True):
+                assert torch.equal(old.double(), new.double()), "the moments changed"
+                assert new.dtype == torch.float64, (
+                    f"the state of {type(optimizer).__name__} stayed {new.dtype}"
+                )
+            go_on(model, optimizer, torch.randn(5, 3).double())
+
+    def device(f):
+        for make in _OPTIMIZERS:
+            model, optimizer = running(make)
+            with _moves_in_place():
+                f(model, optimizer, "meta")
+            assert all(p.is_meta for p in model.parameters()), "the model did not move"
+            assert all(v.is_meta for v in state(optimizer)), (
+                f"the state of {type(optimizer).__name__} stayed on the old device"
+            )
+            go_on(model, optimizer, torch.randn(5, 3, device="meta"))
+
+    return verdict(answer, [dtype, device])

@@ -1,0 +1,87 @@
+"""The strict comparison as `make test` runs it: what must fail fails, what may differ passes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from bookbuild.notebooks import clean, write
+
+BOOK = Path(__file__).parents[2] / "book"
+
+
+def stored(source, text, **metadata):
+    outputs = (
+        [new_output("execute_result", {"text/plain": text}, execution_count=1)] if text else []
+    )
+    return new_code_cell(source, id=f"c{abs(hash(source))}", outputs=outputs, metadata=metadata)
+
+
+@pytest.fixture
+def validate(tmp_path):
+    def run(*cells, cuda="0", unrun=()):
+        folder = tmp_path / "book"
+        (folder / "en").mkdir(parents=True, exist_ok=True)
+        for name in ("conftest.py", "nbval.cfg", "pytest.ini"):
+            shutil.copy(BOOK / name, folder)
+        nb = clean(new_notebook(cells=list(cells)))
+        for n in unrun:
+            nb.cells[n].execution_count = None
+        write(nb, folder / "en/sample.ipynb")
+        command = [sys.executable, "-m", "pytest", "-n0", "-rs", "--record-validated", str(folder)]
+        env = os.environ | {"BOOK_CUDA": cuda, "NO_COLOR": "1"}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        path = folder / "validated.json"
+        return done, json.loads(path.read_text()) if path.exists() else None
+
+    return run
+
+
+def test_what_may_differ_between_machines_passes(validate):
+    done, validated = validate(
+        stored("1 + 1", "2"),
+        stored("object()", "<object at 0x7f0000000000>"),
+        stored(
+            "class T:\n    def __repr__(self):\n        return 'tensor([1.], grad_fn=<X>)'\nT()",
+            "tensor([1.], device='cuda:0',\n       grad_fn=<X>)",
+        ),
+        stored("print('unseen')", "", tags=["gpu"]),
+    )
+    assert done.returncode == 0, done.stdout
+    assert "needs a GPU; its stored output is kept" in done.stdout
+    assert "[1/1] en/sample" in done.stdout
+    assert set(validated["en/sample"]["cpu"]) == {"date", "torch", "seconds"}
+
+
+DIFFERENT = [
+    stored("1 + 2", "2"),
+    stored("None", "2"),
+    stored("'cpu'", "'cuda'"),
+    stored("1", "", tags=["raises-exception"]),
+    stored("[1.234]", "[1.235]"),
+    stored("1 / 0", ""),
+]
+
+
+def test_what_differs_fails_and_so_does_what_never_ran(validate):
+    done, validated = validate(stored("2", "2"), *DIFFERENT, stored("3", ""), unrun=[7])
+    assert done.returncode == 1
+    assert f"{len(DIFFERENT) + 1} failed, 1 passed" in done.stdout
+    assert "was never run: run `book run`" in done.stdout
+    assert validated == {"en/sample": {}}
+
+
+def test_a_missing_gpu_is_an_error_on_a_gpu_runner(validate):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    done, _ = validate(stored("1", "1"), cuda="1")
+    assert done.returncode == 4 and "reports no GPU" in done.stdout + done.stderr

@@ -1,0 +1,54 @@
+"""Recording measurements: all that the chapters offer, each whole or not at all."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+import torch
+
+from bookbuild.notebooks import BookError
+from bookbuild.record import record, recordings
+from helpers import recorded
+
+
+@pytest.fixture
+def gpu(book, monkeypatch, tmp_path):
+    """Pretend that there is a GPU and that both chapters have something to measure on it."""
+    for name, offers in {"adding": {"sum": lambda: 3}, "failing": {"bad": lambda: 1 / 0}}.items():
+        module = types.ModuleType(f"helpers.{name}")
+        module.recordings = lambda offers=offers: offers
+        monkeypatch.setitem(sys.modules, f"helpers.{name}", module)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A pretended GPU")
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    monkeypatch.setattr(recorded.record, "__defaults__", (folder,))
+    return folder
+
+
+def test_what_is_measured_is_written_and_what_fails_is_named(book, gpu):
+    said = []
+    with pytest.raises(BookError, match="1 of 2 recordings failed"):
+        record(book, echo=said.append)
+    assert "bad: ZeroDivisionError: division by zero" in said[1]
+    assert [p.name for p in gpu.iterdir()] == ["sum.json"]
+    assert recorded.load("sum", gpu).values == 3
+
+
+def test_only_the_chapters_asked_for(book, gpu):
+    record(book, ["adding"], echo=lambda line: None)
+    assert [p.name for p in gpu.iterdir()] == ["sum.json"]
+
+
+def test_one_name_belongs_to_one_chapter(book, gpu):
+    sys.modules["helpers.failing"].recordings = lambda: {"sum": lambda: 4}
+    with pytest.raises(BookError, match="two recordings are called sum; the second is in failing"):
+        recordings(book)
+
+
+def test_without_a_gpu_nothing_is_recorded(book, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BookError, match="no CUDA device"):
+        record(book)

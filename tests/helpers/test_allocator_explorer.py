@@ -1,0 +1,241 @@
+"""The allocator explorer in a real browser: what it shows is what the model computed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import helpers
+from helpers.memory_caching import (
+    FRAGMENTATION_CAPACITY,
+    MIB,
+    allocator_explorer,
+    format_size,
+    fragmentation_trace,
+    notes_trace,
+    random_trace,
+    replay,
+)
+
+SCRIPT = Path(helpers.__file__).parent / "explorers" / "allocator-explorer.js"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def test_the_script_defines_its_element_once_and_is_small() -> None:
+    mini_racer = pytest.importorskip("py_mini_racer")
+    context = mini_racer.MiniRacer()
+    context.eval(
+        "class HTMLElement {}; const defined = [];"
+        "const customElements = { get: (n) => defined.includes(n) || undefined,"
+        " define: (n) => { if (defined.includes(n)) throw Error(n); defined.push(n); } };"
+    )
+    for _ in range(2):
+        context.eval(SCRIPT.read_text("utf8"))
+    assert context.eval("defined.join()") == "allocator-explorer"
+    assert len(SCRIPT.read_bytes()) < 12_000
+    assert "http" not in SCRIPT.read_text("utf8").replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        if os.environ.get("REQUIRE_BROWSER") == "1":
+            pytest.fail("REQUIRE_BROWSER=1, and there is no chromium on the PATH")
+        pytest.skip("no chromium on the PATH: the browser tests were not run")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def show(browser: Any) -> Iterator[Any]:
+    """Open explorers on a bare page; requests, page errors and console errors fail the test."""
+    pages, troubles = [], []
+
+    def open_page(*explorers: Any, lang: str = "en", width: int = 800, dark: bool = False) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 700})
+        pages.append(page)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda m: m.type == "error" and troubles.append(m.text))
+        page.on("request", lambda request: troubles.append(request.url))
+        scheme = "dark" if dark else "light"
+        page.set_content(
+            f'<!doctype html><html lang="{lang}"><meta charset="utf-8"><title>test</title>'
+            f"<style>:root{{color-scheme:{scheme}}}</style><body><main>"
+            + "".join(explorer._repr_html_() for explorer in explorers)
+            + "</main>"
+        )
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert troubles == []
+
+
+def counters(page: Any) -> list[str]:
+    return page.locator("tbody td").all_inner_texts()
+
+
+def test_every_step_shows_the_model_s_numbers(show: Any) -> None:
+    trace = [*random_trace(3, 25), ("reset_peak",)]
+    steps = replay(trace, 60 * MIB)
+    page = show(allocator_explorer(trace, 60 * MIB))
+    assert any(step.error for step in steps)
+    for number, step in enumerate(steps, start=1):
+        if number > 1:
+            page.get_by_role("button", name="Next").click()
+        status = page.locator("[aria-live=polite]").inner_text()
+        assert status.startswith(f"Step {number} of 26. ")
+        assert ("out of memory" in status) == (step.error is not None)
+        now = step.counters
+        assert counters(page) == [
+            format_size(value)
+            for value in (now.allocated, now.max_allocated, now.reserved, now.max_reserved)
+        ]
+        shown = page.evaluate(
+            """() => [...document.querySelector("allocator-explorer").shadowRoot
+              .querySelectorAll(".blocks")].map((row) => ({
+                label: row.ariaLabel,
+                held: [...row.children].map((block) => block.classList.contains("held")),
+                width: row.getBoundingClientRect().width }))"""
+        )
+        assert len(shown) == len(step.snapshot)
+        for row, segment in zip(shown, step.snapshot, strict=True):
+            blocks = segment["blocks"]
+            assert row["held"] == [b["state"] == "active_allocated" for b in blocks]
+            assert row["label"] == ", ".join(
+                f"{b['name'] or 'free'} {format_size(b['size'])}" for b in blocks
+            )
+        largest = max((s["total_size"] for t in steps for s in t.snapshot), default=1)
+        for row, segment in zip(shown, step.snapshot, strict=True):
+            share = row["width"] / page.locator(".heap").bounding_box()["width"]
+            assert share == pytest.approx(segment["total_size"] / largest, abs=0.01)
+
+
+def test_the_operation_in_words(show: Any) -> None:
+    page = show(allocator_explorer(notes_trace()))
+    status = page.locator("[aria-live=polite]")
+
+    def at(number: int) -> str:
+        page.get_by_role("slider").fill(str(number))
+        return status.inner_text().removeprefix(f"Step {number} of 15. ")
+
+    assert at(3) == (
+        "Allocate images 1, 1.18 MiB: no free block fits, so a new segment of 20.00 MiB is "
+        "reserved; the block takes 1.18 MiB; the remaining 18.82 MiB stay free."
+    )
+    assert at(4).startswith("Allocate output 1, 3.88 MiB: a free block of the cache is used again;")
+    assert at(5) == (
+        "Free output 1: the block of 3.88 MiB stays reserved; it merges with its free neighbour."
+    )
+    assert at(15) == "Empty the cache: a free segment goes back to the device, 20.00 MiB."
+    assert page.locator(".segment").count() == 1
+
+
+def test_chinese_labels_by_page_or_attribute(show: Any) -> None:
+    trace = fragmentation_trace()
+    page = show(allocator_explorer(trace, FRAGMENTATION_CAPACITY), lang="zh-CN")
+    page.get_by_role("slider", name="步骤").fill("14")
+    assert page.locator("[aria-live=polite]").inner_text() == (
+        "第 14 步，共 17 步。分配 big，12.00 MiB：显存不足：放不下 12.00 MiB 的段。"
+    )
+    text = page.get_by_role("group").inner_text()
+    for term in ("已分配显存", "已保留显存", "峰值", "段 1", "空闲", "设备：40.00 MiB"):
+        assert term in text
+    forced = show(allocator_explorer(trace, lang="zh"), lang="en")
+    assert forced.get_by_role("button", name="下一步").count() == 1
+    english = show(allocator_explorer(trace, lang="en"), lang="zh-CN")
+    assert english.get_by_role("button", name="Next").count() == 1
+
+
+def test_keyboard_alone_is_enough(show: Any) -> None:
+    page = show(allocator_explorer(notes_trace()))
+    status = page.locator("[aria-live=polite]")
+
+    def focused() -> str:
+        return page.evaluate(
+            """() => { const e = document.querySelector("allocator-explorer").shadowRoot
+              .activeElement; return e && (e.textContent || e.type); }"""
+        )
+
+    page.keyboard.press("Tab")
+    assert focused() == "Previous"
+    page.keyboard.press("Enter")  # there is no step before the first
+    assert status.inner_text().startswith("Step 1 of 15.")
+    page.keyboard.press("Tab")
+    assert focused() == "Next"
+    for key in ("Enter", "Space"):
+        page.keyboard.press(key)
+    assert status.inner_text().startswith("Step 3 of 15.")
+    page.keyboard.press("Tab")
+    assert focused() == "range"
+    page.keyboard.press("End")
+    assert status.inner_text().startswith("Step 15 of 15.")
+    page.keyboard.press("ArrowLeft")
+    assert status.inner_text().startswith("Step 14 of 15.")
+    slider = page.get_by_role("slider", name="Step")
+    assert slider.get_attribute("aria-valuetext") == "Step 14 of 15"
+    outline = page.evaluate(
+        """() => getComputedStyle(document.querySelector("allocator-explorer").shadowRoot
+          .activeElement).outlineStyle"""
+    )
+    assert outline == "solid"
+    page.keyboard.press("End")
+    page.get_by_role("button", name="Next").click(force=True)
+    assert status.inner_text().startswith("Step 15 of 15.")
+    assert focused() == "Next"  # still there, so that the keyboard does not lose its place
+
+
+def test_several_on_one_page_do_not_disturb_each_other(show: Any) -> None:
+    page = show(
+        allocator_explorer(notes_trace()),
+        allocator_explorer(fragmentation_trace(), FRAGMENTATION_CAPACITY),
+    )
+    page.get_by_role("button", name="Next").nth(1).click()
+    first, second = page.locator("[aria-live=polite]").all_inner_texts()
+    assert first.startswith("Step 1 of 15")
+    assert second.startswith("Step 2 of 17")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("lang", ["en", "zh-CN"])
+def test_a_narrow_screen_needs_no_sideways_scroll(show: Any, lang: str, dark: bool) -> None:
+    page = show(allocator_explorer(random_trace(0, 60)), lang=lang, width=375, dark=dark)
+    page.get_by_role("slider").fill("40")
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+    # A label is shown whole or not at all
+    cut = page.evaluate(
+        """() => [...document.querySelector("allocator-explorer").shadowRoot
+          .querySelectorAll(".block span")].filter((span) => {
+            const a = span.getBoundingClientRect(), b = span.parentNode.getBoundingClientRect();
+            return a.top < b.bottom - 2 && a.right > b.right + 1; }).map((s) => s.textContent)"""
+    )
+    assert cut == []
+    contrast = page.evaluate(
+        """() => { const e = document.querySelector("allocator-explorer").shadowRoot
+          .querySelector("button"); return getComputedStyle(e).color; }"""
+    )
+    assert contrast == ("rgb(255, 255, 255)" if dark else "rgb(0, 0, 0)")
+
+
+def test_without_scripts_the_sentence_stands() -> None:
+    html = allocator_explorer(notes_trace())._repr_html_()
+    assert ">A figure that steps through 15 operations of the caching allocator. " in html
+    assert "2.00 KiB are allocated and 2.00 MiB reserved" in html

@@ -1,0 +1,160 @@
+"""The parts that all chapters share: verdicts, explorers, recordings, a look into the graph."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import autograd, recorded
+from helpers.exercises import verdict
+from helpers.figures import Explorer
+
+# ---------------------------------------------------------------- verdicts
+
+
+def fail(answer):
+    raise AssertionError(f"{answer} is odd")
+
+
+def test_verdict_passes_only_if_every_test_does():
+    ran = []
+    result = verdict(2, [ran.append, ran.append])
+    assert result.passed and ran == [2, 2]
+    assert repr(result) == "✓ correct: 2 checks passed"
+    assert repr(verdict(1, [ran.append])) == "✓ correct: 1 check passed"
+
+
+def test_verdict_stops_at_the_first_fault_and_says_it():
+    ran = []
+    result = verdict(3, [fail, ran.append])
+    assert not result.passed and ran == []
+    assert repr(result) == "✗ not yet: 3 is odd"
+
+
+def test_verdict_names_the_answers_own_exception():
+    result = verdict(None, [lambda answer: answer.shape])
+    assert "your code raised AttributeError" in result.message and not result.passed
+
+
+def test_verdict_without_tests_would_prove_nothing():
+    with pytest.raises(ValueError, match="at least one test"):
+        verdict(1, [])
+
+
+# ---------------------------------------------------------------- explorers
+
+
+def test_explorer_escapes_its_data_and_carries_its_script():
+    html = Explorer("copy-explorer", ['<b> "q" & </copy-explorer>'], "a < b", "zh")._repr_html_()
+    assert html.startswith('<copy-explorer lang="zh" data="[&quot;&lt;b&gt;')
+    assert ">a &lt; b</copy-explorer>" in html
+    assert 'customElements.define("copy-explorer"' in html
+
+
+def test_unknown_explorers_and_languages():
+    with pytest.raises(ValueError, match="no explorer named 'x'; there are .*copy-explorer"):
+        Explorer("x", [], "")
+    with pytest.raises(ValueError, match="lang must be 'en', 'zh' or None, got 'fr'"):
+        Explorer("copy-explorer", [], "", "fr")
+
+
+# ---------------------------------------------------------------- recordings
+
+
+FIELDS = dict(name="x", device="d", torch="2", cuda="13", python="3", date="2026-01-01", values=[1])
+
+
+def test_nothing_recorded_yet(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert recorded.load("x", tmp_path) is None
+    assert recorded.gpu("no-such-recording", lambda: 1 / 0) is None
+
+
+def test_a_recording_says_where_it_comes_from(tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps(FIELDS))
+    loaded = recorded.load("x", tmp_path)
+    assert loaded.values == [1] and not loaded.live
+    assert loaded.provenance == "recorded on 2026-01-01: d, PyTorch 2, CUDA 13"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "x"}', "{"])
+def test_a_damaged_recording_is_an_error(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ValueError, match="recording x.json is damaged"):
+        recorded.load("x", tmp_path)
+
+
+def test_record_needs_a_gpu_and_leaves_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (tmp_path / "x.json").write_text("old")
+    with pytest.raises(RuntimeError, match="cannot record 'x': this machine has no CUDA device"):
+        recorded.record("x", lambda: 1, tmp_path)
+    assert (tmp_path / "x.json").read_text() == "old"
+
+
+def test_live_values_are_what_a_file_would_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A pretended GPU")
+    live = recorded.gpu("x", lambda: {1: (2, 3)})
+    assert live.live and live.values == {"1": [2, 3]}
+    assert live.provenance.startswith("measured now: A pretended GPU")
+    recorded.record("x", lambda: {1: (2, 3)}, tmp_path)
+    assert recorded.load("x", tmp_path).values == live.values
+
+
+# ---------------------------------------------------------------- the graph
+
+
+@given(st.integers(1, 6), st.booleans())
+def test_saved_tensors_counts_what_backward_needs(depth, frozen):
+    layers = [nn.Linear(3, 3) for _ in range(depth)]
+    model = nn.Sequential(*layers)
+    model.requires_grad_(not frozen)
+    x = torch.randn(2, 3)
+    saved = autograd.saved_tensors(lambda: model(x))
+    # each layer saves its input, and its weight where a gradient passes on to the layer before
+    assert len(saved) == (0 if frozen else 2 * depth - 1)
+
+
+def test_leaves_are_what_backward_reaches():
+    a, b = nn.Linear(2, 2), nn.Linear(2, 1)
+    x = torch.ones(1, 2)
+    assert {id(p) for p in autograd.leaves(b(a(x)))} == {
+        id(p) for m in (a, b) for p in m.parameters()
+    }
+    assert {id(p) for p in autograd.leaves(b(a(x).detach()))} == {id(p) for p in b.parameters()}
+    assert autograd.graph(x) == {} and autograd.leaves(x) == []
+
+
+def test_draw_graphs_names_every_leaf_and_dashes_the_cut_ones():
+    a, b = nn.Linear(2, 2), nn.Linear(2, 1)
+    out = b(a(torch.ones(1, 2)).detach())
+    figure = autograd.draw_graphs({"cut": out}, {"a.w": a.weight, "b.w": b.weight, "b.b": b.bias})
+    texts = {t.get_text(): t.get_bbox_patch() for t in figure.axes[0].texts if t.get_text()}
+    assert set(texts) == {"a.w", "b.w", "b.b", "Addmm"}
+    dashed = {name for name, box in texts.items() if box.get_linestyle() == "--"}
+    assert dashed == {"a.w"}
+    with pytest.raises(ValueError, match="at least one output"):
+        autograd.draw_graphs({}, {})
+
+
+def test_importing_helpers_loads_nothing_heavy():
+    heavy = ["matplotlib", "torchvision", "IPython", "h5py", "visdom", "sklearn", "PIL"]
+    script = (
+        "import importlib, pkgutil, sys, torch, helpers\n"
+        "before = set(sys.modules)\n"
+        "for m in pkgutil.iter_modules(helpers.__path__):\n"
+        "    importlib.import_module(f'helpers.{m.name}')\n"
+        f"print([m for m in {heavy} if m in set(sys.modules) - before])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
