@@ -174,15 +174,17 @@ def read(path: Path) -> NotebookNode:
     """
     where = f"{path.parent.name}/{path.name}"
     try:
-        nb = nbformat.v4.reads(path.read_text("utf8"))  # `nbformat.read` would rename twin ids
+        data = json.loads(path.read_text("utf8"))
     except FileNotFoundError:
         raise BookError(f"{where}: there is no such notebook") from None
-    except Exception as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BookError(f"{where}: not a notebook: {first[:120]}") from None
-    if nb.get("nbformat") != 4 or not isinstance(nb.get("cells"), list):
+    except ValueError as error:
+        raise BookError(f"{where}: not a notebook: {error}") from None
+    if not (isinstance(data, dict) and data.get("nbformat") == 4 and "cells" in data):
         raise BookError(f"{where}: not a notebook: no cells in format 4")
-    return nb
+    try:
+        return nbformat.v4.to_notebook_json(data)  # `nbformat.read` would rename twin ids
+    except Exception as error:
+        raise BookError(f"{where}: not a notebook: {type(error).__name__}: {error}") from None
 
 
 def problems_of_schema(nb: NotebookNode) -> str | None:

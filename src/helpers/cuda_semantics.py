@@ -40,6 +40,28 @@ def where(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.device.type}"
 
 
+def unregistered(module: nn.Module) -> list[str]:
+    """Names of the tensors and modules below `module` that its moves do not reach.
+
+    They are plain attributes, or sit in lists, tuples and dicts, instead of being parameters,
+    buffers or submodules. Looks into containers one level deep.
+    """
+    registry = ("_parameters", "_buffers", "_modules")
+    found = []
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if name in registry:
+                continue
+            entries = {"": value}
+            if isinstance(value, Mapping):
+                entries = {f"[{key!r}]": v for key, v in value.items()}
+            elif isinstance(value, (list, tuple)):
+                entries = {f"[{number}]": v for number, v in enumerate(value)}
+            full = f"{path}.{name}" if path else name
+            found += [full + k for k, v in entries.items() if isinstance(v, (Tensor, nn.Module))]
+    return found
+
+
 # ---------------------------------------------------------------- the explorer
 
 CONVERSIONS = (".double()", '.to("meta")', ".float()")
@@ -754,6 +776,10 @@ def check_move(
             assert all(p.is_meta for p in model.parameters()), "the model did not move"
             assert all(v.is_meta for v in state(optimizer)), (
                 f"the state of {type(optimizer).__name__} stayed on the old device"
+            )
+            steps = [s["step"] for s in optimizer.state.values() if "step" in s]
+            assert not any(isinstance(v, Tensor) and v.is_meta for v in steps), (
+                "the step counter moved too: it belongs on the CPU, where reading it costs nothing"
             )
             go_on(model, optimizer, torch.randn(5, 3, device="meta"))
 

@@ -211,14 +211,16 @@ def batch_explorer(lang: str | None = None) -> Explorer:
     The samples are the first of sixteen: `x` is 1, `y` runs from 0.5 upwards in steps of 0.5.
     """
     x, y = torch.ones(LARGEST_BATCH), torch.arange(1, LARGEST_BATCH + 1) / 2
+    rows = []
+    for n in range(1, LARGEST_BATCH + 1):
+        found = [split_gradients(x[:n], y[:n], r) for r in range(1, MOST_REPLICAS + 1)]
+        splits = [[split["sizes"], split["averaged"]] for split in found]
+        rows.append({"exact": found[0]["exact"], "splits": splits})
     return Explorer(
         "batch-explorer",
-        [
-            [split_gradients(x[:n], y[:n], r) for r in range(1, MOST_REPLICAS + 1)]
-            for n in range(1, LARGEST_BATCH + 1)
-        ],
-        "How a batch is split over replicas, what each sample counts in the average of the "
-        "shards' means, and how far that moves the gradient.",
+        rows,
+        "How a batch is split over replicas, what each shard counts in an average of the shards' "
+        "means, and how far that moves the gradient.",
         lang,
     )
 

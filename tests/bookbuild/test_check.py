@@ -194,7 +194,9 @@ def test_an_unknown_verdict(faults, book):
     assert any("verdict 'maybe' is none of" in p for p in faults())
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"cells": 3}', "[]", "not json at all"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "{}", '{"cells": 3, "nbformat": 4}', "[]", "not json at all"]
+)
 def test_a_broken_notebook_file(faults, book, text):
     book.path("en", "adding").write_text(text)
     assert any(p.startswith("en/adding.ipynb: not a notebook") for p in faults()), faults()

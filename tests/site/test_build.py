@@ -1,0 +1,226 @@
+"""Building: warnings stop it and are named, a good site stays, the links follow the repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+from html.parser import HTMLParser
+from urllib.request import urlopen
+
+import pytest
+import tinycss2
+
+from bookbuild.notebooks import BookError
+from bookbuild.site import BuildFailed, build, server, zip_site
+from bookbuild.sphinx.languages import headings, joined
+from bookbuild.sphinx.search import SearchHan
+from bookbuild.sphinx.slim import purge
+
+
+def hrefs(path) -> list[str]:
+    found = []
+
+    class Links(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            found.extend(value for name, value in attrs if name == "href" and value)
+
+    Links().feed(path.read_text("utf8"))
+    return found
+
+
+def edit(path, old: str, new: str) -> None:
+    text = path.read_text("utf8")
+    assert old in text, f"{path} has no {old!r}"
+    path.write_text(text.replace(old, new), "utf8")
+
+
+@pytest.fixture
+def book(toy, tmp_path):
+    return toy.write(tmp_path / "book")
+
+
+# ---------------------------------------------------------------- what stops it
+
+
+def test_every_warning_stops_the_build_names_its_page_and_leaves_the_old_site(book):
+    site = book / "_build/site"
+    site.mkdir(parents=True)
+    (site / "index.html").write_text("the site of yesterday")
+    zh = book / "book/zh"
+    edit(zh / "detach.ipynb", "$y = x^2$", "$y = \\\\frac{x$")
+    edit(zh / "schedule.ipynb", "## 余弦衰减", "余弦衰减")
+    edit(zh / "errors.md", "# 报错", "# 报错\n\n[无处](nowhere.md)")
+    edit(book / "book/en/index.md", "```{chapters}", "```{cell} detach#no-such-cell\n```\n```{chapters}")
+    for _ in range(2):  # a second build repeats what the first one said
+        with pytest.raises(BuildFailed) as failure:
+            build(book, quiet=True)
+        told = str(failure.value)
+        assert "book/zh/detach.ipynb, cell 3" in told and "cannot render the formula" in told
+        assert "schedule" in told and "1 headings here, 2 in the English" in told
+        assert "book/zh/errors.md:3" in told and "nowhere.md" in told
+        assert "book/en/index.md:3" in told and "no-such-cell" in told
+        assert str(book) not in told
+    assert (site / "index.html").read_text() == "the site of yesterday"
+    assert [p.name for p in (book / "_build").iterdir()] == ["site"], "scraps were left"
+
+
+def test_an_unknown_key_of_the_configuration_stops_the_build(book):
+    edit(book / "_config.yml", "only_build_toc_files: true", "only_build_toc_files: perhaps")
+    with pytest.raises(BuildFailed, match="only_build_toc_files"):
+        build(book, quiet=True)
+
+
+def test_a_part_without_a_chinese_name_stops_the_build(book):
+    edit(book / "_toc.yml", "Autograd", "Astrology")
+    with pytest.raises(BuildFailed, match="no zh name for the part 'Astrology'"):
+        build(book, quiet=True)
+
+
+# ---------------------------------------------------------------- links to the outside
+
+
+def test_without_a_repository_there_is_no_link_to_one(toy_site):
+    for page in toy_site.glob("*/*.html"):
+        outside = [h for h in hrefs(page) if h.startswith(("http", "//"))]
+        assert not outside, f"{page.name} links to {outside}"
+        assert "launch-buttons" not in page.read_text("utf8")
+    assert "_sources/detach.ipynb" in hrefs(toy_site / "zh/detach.html")
+    assert (toy_site / "zh/_sources/detach.ipynb").is_file()
+
+
+def test_with_a_repository_and_an_address_each_language_has_its_links(book, monkeypatch):
+    monkeypatch.setenv("BOOK_REPOSITORY_URL", "https://github.com/someone/notes/")
+    monkeypatch.setenv("BOOK_BASE_URL", "https://someone.example/notes/")
+    edit(book / "book/en/index.md", "```{chapters}", "```{only} repository\nFROM COLAB\n```\n```{chapters}")
+    site = build(book, quiet=True)
+    for lang in ("en", "zh"):
+        found = hrefs(site / lang / "detach.html")
+        path = f"book/{lang}/detach.ipynb"
+        assert f"https://colab.research.google.com/github/someone/notes/blob/main/{path}" in found
+        assert f"https://mybinder.org/v2/gh/someone/notes/main?urlpath=lab/tree/{path}" in found
+        assert f"https://github.com/someone/notes/edit/main/{path}" in found
+        assert f"https://github.com/someone/notes/issues/new?title={lang}/detach%3A%20" in found
+        page = (site / lang / "detach.html").read_text("utf8")
+        for code, to in (("en", "en"), ("zh-CN", "zh"), ("x-default", "en")):
+            address = f"https://someone.example/notes/{to}/detach.html"
+            assert f'<link rel="alternate" hreflang="{code}" href="{address}">' in page
+        canonical = f'<link rel="canonical" href="https://someone.example/notes/{lang}/detach.html"'
+        assert canonical in page
+    assert "FROM COLAB" in (site / "en/index.html").read_text("utf8")
+
+
+# ---------------------------------------------------------------- what is on a page
+
+
+def test_a_page_carries_what_its_notebook_says(toy_site):
+    page = (toy_site / "zh/detach.html").read_text("utf8")
+    assert '<html lang="zh-CN"' in page
+    assert '<meta name="description" content="detach 切断什么，共享什么。">' in page
+    assert 'class="katex"' in page and "katex.min.css" in page
+    assert "<toy-explorer>" in page and "customElements.define" in page
+    assert "查看参考答案" in page and "显示代码" in page
+    assert 'id="two-ways-to-cut"' in page and 'id="two-ways-to-cut-2"' in page
+    assert 'id="value"' in page, "cells have anchors"
+    assert "katex.min.css" not in (toy_site / "zh/schedule.html").read_text("utf8")
+    home = (toy_site / "zh/index.html").read_text("utf8")
+    for text in ("自动微分", "参考", "用 detach 切断计算图", "detach 切断什么，共享什么。", "报错"):
+        assert text in home
+
+
+def test_the_same_anchors_in_both_languages(toy_site):
+    import re
+
+    ids = [
+        re.findall(r'<section[^>]* id="([^"]+)"', (toy_site / lang / "detach.html").read_text("utf8"))
+        for lang in ("en", "zh")
+    ]
+    assert ids[0] == ids[1] and len(ids[0]) == 3
+
+
+def test_headings_are_those_of_markdown_and_nothing_else(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "---\ntitle: no\n---\n# One `code` and *two*\n```\n# a comment\n```\n"
+        ":::{note}\n# inside\n:::\nThree\n-----\n"
+    )
+    assert headings(page) == ["One code and two", "Three"]
+    notebook = tmp_path / "page.ipynb"
+    cells = [
+        {"cell_type": "markdown", "source": ["# One\n", "text"]},
+        {"cell_type": "code", "source": ["# not me"]},
+        {"cell_type": "markdown", "source": ["## Two"]},
+    ]
+    notebook.write_text(json.dumps({"cells": cells}))
+    assert headings(notebook) == ["One", "Two"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [("。", "于", True), ("图", "的", True), ("图", "d", False), ("，", "d", True), ("d", "图", False)],
+)
+def test_lines_are_joined_as_chinese_is_set(before, after, expected):
+    assert joined(before, after) is expected
+
+
+def test_chinese_is_indexed_by_character_and_pair():
+    terms = SearchHan({}).split("反向传播 uses autograd")
+    assert {"反", "反向", "向传", "传播", "autograd"} <= set(terms)
+    assert "反向传播" not in terms
+
+
+def test_unused_rules_are_dropped_and_no_others():
+    css = (
+        ".a{x:1}.b,.a{x:2}.a .b{x:3}p{x:4}.a:not(.b){x:5}@media print{.b{x:6}.a{x:7}}"
+        "@font-face{src:url(x)}@keyframes k{from{x:8}}"
+    )
+    left = purge(tinycss2.parse_stylesheet(css), {"a"})
+    assert [n for n in range(1, 9) if f"x:{n}" in left] == [1, 2, 4, 5, 7, 8]
+    assert ".b,.a" not in left and "font-face" not in left
+
+
+# ---------------------------------------------------------------- reading it
+
+
+def test_the_server_takes_a_free_port_when_its_own_is_taken(toy_site):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with server(toy_site, port) as http:
+            assert http.server_address[0] == "127.0.0.1"
+            assert http.server_port != port
+
+
+def test_serve_prints_its_address_and_stops_on_interrupt(toy_site):
+    code = "import sys; from pathlib import Path; from bookbuild.site import serve; serve(Path(sys.argv[1]), 0)"
+    job = subprocess.Popen(
+        [sys.executable, "-c", code, toy_site],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    address = job.stdout.readline().split()[2]
+    with urlopen(address) as answer:
+        assert b"Executable PyTorch Notes" in answer.read()
+    job.send_signal(signal.SIGINT)
+    rest, errors = job.communicate(timeout=20)
+    assert (job.returncode, rest.strip(), errors) == (0, "stopped", "")
+
+
+def test_the_zip_holds_the_whole_site(toy_site):
+    with zipfile.ZipFile(zip_site(toy_site)) as archive:
+        names = {n.split("/", 1)[1] for n in archive.namelist()}
+        assert archive.testzip() is None
+    files = {p.relative_to(toy_site).as_posix() for p in toy_site.rglob("*") if p.is_file()}
+    assert names == files and "zh/searchindex.js" in names
+
+
+def test_without_a_site_the_message_says_what_to_do(tmp_path):
+    with pytest.raises(BookError, match="run `book build` first"):
+        zip_site(tmp_path)
