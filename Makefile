@@ -8,7 +8,7 @@ SERVE ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: book test lab check unit notebooks site lint bench clean
+.PHONY: book test lab lint check unit notebooks colab site bench clean
 .DEFAULT_GOAL := book
 
 book: $(VENV)/ready
@@ -17,7 +17,7 @@ ifneq ($(SERVE),0)
 	$(BIN)/book serve
 endif
 
-test: lint check unit notebooks site
+test: lint check unit notebooks colab site
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -31,6 +31,9 @@ unit: $(VENV)/ready
 
 notebooks: $(VENV)/ready
 	$(BIN)/pytest -q book --record-validated
+
+colab: $(VENV)/ready
+	$(BIN)/pytest -q tests/colab
 
 site: $(VENV)/ready
 	$(BIN)/book build

@@ -1,5 +1,6 @@
-"""What importing the helpers costs beside `import torch`: milliseconds and ratio, in fresh processes.
+"""What importing the helpers costs beside `import torch`: milliseconds and ratio.
 
+Each figure is the median of fresh processes.
 The two are timed in turn, so that a busy machine slows both; the medians are compared.
 """
 

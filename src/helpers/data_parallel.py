@@ -166,17 +166,20 @@ def no_gpus() -> Iterator[None]:
         yield
 
 
-def unwrap(model: nn.Module) -> nn.Module:
-    """The model inside any nesting of DataParallel, DistributedDataParallel and torch.compile."""
-    from torch.nn.parallel import DistributedDataParallel
+@contextmanager
+def alone() -> Iterator[None]:
+    """Inside, this process is a group of one, so that DistributedDataParallel works in a notebook.
 
-    while True:
-        if "_orig_mod" in model._modules:
-            model = model._orig_mod
-        elif isinstance(model, (nn.DataParallel, DistributedDataParallel)):
-            model = model.module
-        else:
-            return model
+    Raises:
+        ValueError: the process belongs to a group already.
+    """
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 # ---------------------------------------------------------------- figures
@@ -229,43 +232,34 @@ def draw_processes() -> Figure:
     """DataParallel and DistributedDataParallel side by side: who holds what, what travels."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2))
     for axis, title in ((left, "DataParallel"), (right, "DistributedDataParallel")):
         axis.set_title(title, fontsize=11)
         axis.axis("off")
         axis.set(xlim=(0, 10), ylim=(0, 10))
     _area(left, 0.2, 9.6, "one process, one thread per GPU")
-    _box(left, 5, 7.3, "GPU 0: model, optimizer")
-    for x, name in ((2.6, "GPU 0: replica"), (7.4, "GPU 1: replica")):
-        _box(left, x, 2.2, name)
-        _arrow(left, (5 + (x - 5) * 0.45, 6.6), (x - 0.3, 2.9))
-        _arrow(left, (x + 0.3, 2.9), (5 + (x - 5) * 0.45 + 0.6, 6.6))
-    left.text(5, 4.5, "every step:\nweights, shards\nout, gradients back", **_SMALL)
+    _box(left, 5, 7.2, "GPU 0: model, optimizer")
+    for x, gpu in ((2.5, 0), (7.5, 1)):
+        _box(left, x, 3.6, f"GPU {gpu}: replica, shard")
+        _arrow(left, (0.5 * x + 2.5, 6.4), (x, 4.4), "<->")
+    _note(left, "every step: weights and shards out,\noutputs and gradients back")
     for x, rank in ((2.5, 0), (7.5, 1)):
-        _area(right, x - 2.35, 4.7, f"process {rank}")
-        _box(right, x, 7.3, f"its own shard\n(rank {rank})")
-        _arrow(right, (x, 6.3), (x, 4.1))
-        _box(right, x, 2.8, f"GPU {rank}: model,\noptimizer")
-    arrow = {"arrowstyle": "<->", "color": "#b35900", "linewidth": 2}
-    right.annotate("", xy=(6.0, 1.3), xytext=(4.0, 1.3), arrowprops=arrow)
-    right.text(5, 5.2, "every step:\naverage of the\ngradients", **_SMALL)
+        _area(right, x - 2.3, 4.6, f"process {rank}")
+        _box(right, x, 7.2, "its own shard")
+        _arrow(right, (x, 6.4), (x, 4.7), "->")
+        _box(right, x, 3.6, f"GPU {rank}: model,\noptimizer")
+    _arrow(right, (3.9, 3.6), (6.1, 3.6), "<->")
+    _note(right, "every step: the gradients are averaged,\nthe buffers of rank 0 are copied")
     figure.tight_layout()
     return figure
 
 
-_SMALL = {"ha": "center", "va": "center", "fontsize": 8, "color": "#222"}
-
-
 def _area(axis: Any, x: float, width: float, title: str) -> None:
-    style = {"facecolor": "#f4f4f4", "edgecolor": "#777", "linestyle": "--"}
-    axis.add_patch(_rectangle((x, 0.2), width, 9.4, **style))
-    axis.text(x + width / 2, 9.0, title, **_SMALL)
-
-
-def _rectangle(*args: Any, **kwargs: Any) -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle(*args, **kwargs)
+    style = {"facecolor": "#f4f4f4", "edgecolor": "#777", "linestyle": "--"}
+    axis.add_patch(Rectangle((x, 2.2), width, 7.6, **style))
+    axis.text(x + width / 2, 9.1, title, ha="center", va="center", fontsize=9, color="#222")
 
 
 def _box(axis: Any, x: float, y: float, text: str) -> None:
@@ -273,8 +267,13 @@ def _box(axis: Any, x: float, y: float, text: str) -> None:
     axis.text(x, y, text, ha="center", va="center", fontsize=8.5, color="#222", bbox=style)
 
 
-def _arrow(axis: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
-    axis.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "color": "#555"})
+def _arrow(axis: Any, start: tuple[float, float], end: tuple[float, float], style: str) -> None:
+    arrow = {"arrowstyle": style, "color": "#b35900", "linewidth": 1.5}
+    axis.annotate("", xy=end, xytext=start, arrowprops=arrow)
+
+
+def _note(axis: Any, text: str) -> None:
+    axis.text(5, 0.9, text, ha="center", va="center", fontsize=9)
 
 
 # ---------------------------------------------------------------- processes

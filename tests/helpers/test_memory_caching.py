@@ -660,6 +660,37 @@ def test_what_is_recorded_can_be_compared() -> None:
 
 
 @pytest.mark.usefixtures("fake")
+def test_live_addresses_are_relative_to_the_lowest() -> None:
+    trace = [("malloc", "a", 0), ("malloc", "b", 1), ("malloc", "c", 12 * MIB), ("free", "b")]
+    steps = live_trace(trace)
+    assert [step["address"] for step in steps] == [None, 0, 2 * MIB, None]
+
+
+def test_the_reader_s_own_settings_do_not_reach_the_device_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    class Popen:
+        def __init__(self, command: list[str], env: dict[str, str], **_: object) -> None:
+            seen.append(env)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(mc.subprocess, "Popen", Popen)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    mc._Device()
+    mc._Device(max_split_size_mb=32)
+    for env in seen:
+        assert not {"PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"} & set(env)
+        assert env["CUDA_VISIBLE_DEVICES"] == "1"
+    conf = [env.get("PYTORCH_CUDA_ALLOC_CONF") for env in seen]
+    assert conf == [None, "max_split_size_mb:32"]
+
+
+@pytest.mark.usefixtures("fake")
 def test_device_memory_is_seen_from_outside() -> None:
     rows = mc.record_device_memory()
     assert [row["after"] for row in rows] == [
