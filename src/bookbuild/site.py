@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -84,24 +85,32 @@ def _run_builds(root: Path, made: Path, work: Path, quiet: bool) -> None:
 def _readable(log: str, root: Path) -> str:
     """Sphinx's warnings with paths as the author knows them, and cells instead of lines."""
     log = re.sub(r"\x1b\[[0-9;]*m", "", log).replace(f"{root}{os.sep}", "")
-    log = re.sub(
-        r"(\.ipynb):(\d+)0*?(\d{4}):",
-        lambda m: f"{m[1]}, cell {int(m[2]) or 1}, line {int(m[3])}:",
-        log,
-    )
+
+    def cell(match: re.Match[str]) -> str:
+        # MyST-NB counts line l of cell c as 10000 c + l.
+        number, line = divmod(int(match[2]), 10_000)
+        cells = json.loads((root / match[1]).read_text("utf8"))["cells"]
+        return f"{match[1]}::{cells[number - 1].get('id', number)}, line {line}:"
+
+    log = re.sub(r"(\S+\.ipynb):(\d{5,}):", cell, log)
     lines = [line for line in log.splitlines() if line.strip()]
     return "\n".join(lines[-40:])
 
 
 def _build_language(root: Path, lang: str, out: Path) -> int:
     """Build one language; 0 if there was no warning."""
+    from jsonschema import ValidationError
     from jupyter_book.config import validate_yaml
     from jupyter_book.sphinx import build_sphinx
 
     start = time.monotonic()
     path = root / "_config.yml"
     config = yaml.safe_load(path.read_text("utf8"))
-    validate_yaml(config, raise_on_errors=True)
+    try:
+        validate_yaml(config, raise_on_errors=True)
+    except ValidationError as error:
+        print(f"_config.yml: {error.message}", file=sys.stderr)
+        return 1
     with tempfile.TemporaryDirectory() as doctrees:
         status = build_sphinx(
             root / "book" / lang,

@@ -259,13 +259,12 @@ def draw_timeline(gpu: ToyGPU, readings: Mapping[str, int]) -> Figure:
         axis.text((begin + end) / 2, 0.4, str(number), ha="center", va="center", color="#222")
     for label, step in readings.items():
         axis.axvline(step, color="#b02a30", linestyle="--")
+        side = "right" if step > gpu.free / 2 else "left"
         axis.annotate(
-            label, (step, 2.05), ha="left", va="bottom", color="#b02a30", annotation_clip=False
+            label, (step, 2.05), ha=side, va="bottom", color="#b02a30", annotation_clip=False
         )
-    axis.set(
-        yticks=[0.4, 1.5], yticklabels=["GPU", "Python"], xlabel="time in steps", ylim=(-0.1, 2)
-    )
-    axis.set_xlim(0, gpu.free * 1.02)
+    axis.set(yticks=[0.4, 1.5], yticklabels=["GPU", "Python"], xlabel="time in steps")
+    axis.set(xlim=(0, gpu.free * 1.02), ylim=(-0.1, 2))
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     return figure
