@@ -1,4 +1,4 @@
-// What the theme leaves out: the language switch keeps the section, menus close, links carry a search.
+// What the theme leaves out: the language switch keeps the section, menus close.
 (() => {
   // ---- the same section in the other language, and the choice remembered
   const link = document.querySelector("a.language-switch");
@@ -33,21 +33,12 @@
   for (const button of document.querySelectorAll(".toggle-button"))
     button.setAttribute("aria-label", toggleHintShow);
 
-  // ---- an error pasted on the home page is looked up on the page of errors
-  const field = document.getElementById("error-search");
-  const pasted = new URLSearchParams(location.search).get("q");
-  if (field && pasted) {
-    field.value = pasted;
-    field.dispatchEvent(new Event("input", { bubbles: true }));
-    field.focus();
-  }
-
   // ---- the page of results; a page opened from disk cannot read the others for a summary
   if (document.getElementById("search-results")) {
     if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
     addEventListener("DOMContentLoaded", () => {
       const box = document.querySelector("main form.bd-search input");
-      if (box && !pasted) box.focus();
+      if (box && !new URLSearchParams(location.search).get("q")) box.focus();
     });
   }
 })();

@@ -18,7 +18,6 @@ from bookbuild.notebooks import (
     BookError,
     alt,
     code_cells,
-    dumps,
     fingerprints,
     problems_of_schema,
     prose,
@@ -53,7 +52,7 @@ def check(book: Book, names: Iterable[str] = ()) -> list[str]:
             except BookError as error:
                 problems.append(str(error))
                 continue
-            problems += _notebook(book, f"{lang}/{name}", notebooks[lang])
+            problems += _notebook(book, lang, name, notebooks[lang])
         if len(notebooks) == 2:
             problems += _languages(name, notebooks["en"], notebooks["zh"])
         proved[name] = _proved(notebooks["en"]) if "en" in notebooks else set()
@@ -73,12 +72,13 @@ def _files(book: Book) -> Iterator[str]:
                 yield f"{lang}/{path.name}: not in _toc.yml"
 
 
-def _notebook(book: Book, where: str, nb: NotebookNode) -> Iterator[str]:
+def _notebook(book: Book, lang: str, name: str, nb: NotebookNode) -> Iterator[str]:
     """One notebook by itself."""
+    where = f"{lang}/{name}"
     if wrong := problems_of_schema(nb):
         yield f"{where}: not valid: {wrong}"
         return
-    if (size := len(dumps(nb).encode())) > MAX_BYTES:
+    if (size := book.path(lang, name).stat().st_size) > MAX_BYTES:
         yield f"{where}: {size} bytes, at most {MAX_BYTES}"
     if not nb.metadata.get("summary"):
         yield f"{where}: no summary"
@@ -89,7 +89,7 @@ def _notebook(book: Book, where: str, nb: NotebookNode) -> Iterator[str]:
     for number, cell in enumerate(code, 1):
         for problem in _code(cell, number, ran.get(cell.id)):
             yield f"{where}::{cell.id}: {problem}"
-    if where.startswith("zh/"):
+    if lang == "zh":
         texts = [(c.id, prose(c)) for c in nb.cells] + [("summary", nb.metadata.get("summary", ""))]
         for cell_id, text in texts:
             for problem in lint(text):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import click
+# jsonschema, which nbformat imports, would compile a grammar for addresses: seconds, for nothing.
+sys.modules.setdefault("rfc3987_syntax", None)
 
-from bookbuild.notebooks import Book, BookError
+import click  # noqa: E402
+
+from bookbuild.notebooks import Book, BookError  # noqa: E402
 
 NAMES = click.argument("names", metavar="[CHAPTER]...", nargs=-1)
 

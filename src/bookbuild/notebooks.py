@@ -11,7 +11,7 @@ import re
 import tempfile
 import tokenize
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import nbformat
@@ -115,6 +115,7 @@ def tags(cell: NotebookNode) -> list[str]:
     return cell.metadata.get("tags", [])
 
 
+@cache
 def tokens(source: str) -> tuple[str, ...]:
     """The Python tokens of a cell without comments and blank lines, so that comments may differ.
 

@@ -175,11 +175,13 @@ def alone() -> Iterator[None]:
     """
     import torch.distributed as dist
 
+    hook = sys.excepthook  # which init_process_group replaces for good
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         yield
     finally:
         dist.destroy_process_group()
+        sys.excepthook = hook
 
 
 # ---------------------------------------------------------------- figures

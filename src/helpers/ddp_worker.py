@@ -15,7 +15,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -42,15 +41,14 @@ def network(seed: int = 0) -> nn.Linear:
         return nn.Linear(3, 1)
 
 
-def start(seconds: float = 1800) -> torch.device:
+def start() -> torch.device:
     """Meet the other processes; returns the device of this one."""
-    patience = timedelta(seconds=seconds)
     local = int(os.environ["LOCAL_RANK"])  # torchrun sets it
     if not torch.cuda.is_available():
-        dist.init_process_group("gloo", timeout=patience)
+        dist.init_process_group("gloo")
         return torch.device("cpu")
     torch.cuda.set_device(local)
-    dist.init_process_group("nccl", timeout=patience)
+    dist.init_process_group("nccl")
     return torch.device("cuda", local)
 
 
@@ -120,7 +118,7 @@ def batch_norm() -> dict[str, Tensor]:
 def main(folder: str) -> None:
     """Run everything and leave the results in `folder`, one file per process."""
     faulthandler.dump_traceback_later(SECONDS, exit=True)
-    device = start(SECONDS)
+    device = start()
     path = Path(folder, "model.pt")
     train(device, path)
     results = {

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bookbuild.notebooks import CHEAT_SHEET, LANGUAGES, Book, BookError, write_text
+
+if TYPE_CHECKING:
+    from bookbuild.pages.chapters import Chapter
 
 
 def generate(book: Book) -> list[Path]:
@@ -14,7 +18,9 @@ def generate(book: Book) -> list[Path]:
     Raises:
         BookError: a chapter or `claims.yml` cannot be read; nothing is written.
     """
-    pages = list(_pages(book))
+    from bookbuild.pages.chapters import chapters
+
+    pages = list(_pages(book, chapters(book)))
     return [path for path, text in pages if write_text(path, text)] + write_status(book)
 
 
@@ -22,18 +28,23 @@ def stale(book: Book) -> list[str]:
     """What is wrong with the generated pages, a line each.
 
     A page that is not what its chapters make of it today, edited by hand or outdated, and cells of
-    the cheat sheet that would miss a name. The status pages are not compared: they change with
+    the cheat sheet that would not run there. The status pages are not compared: they change with
     every test run.
     """
+    from bookbuild.pages import cheat_sheet
+    from bookbuild.pages.chapters import chapters
+
     try:
+        found = chapters(book)
         problems = [
             f"{path.parent.name}/{path.name}: stale; run `book pages`"
-            for path, text in _pages(book)
+            for path, text in _pages(book, found)
             if not path.exists() or path.read_text("utf8") != text
         ]
-        return problems + list(_missing_names(book))
+        sheet = cheat_sheet.assemble(book, "en", found["en"])
     except BookError as error:
         return [f"generated pages not compared: {error}"]
+    return problems + [f"en/{CHEAT_SHEET}::{line}" for line in cheat_sheet.problems(sheet)]
 
 
 def write_status(book: Book) -> list[Path]:
@@ -41,7 +52,7 @@ def write_status(book: Book) -> list[Path]:
     from bookbuild.pages import status
     from bookbuild.pages.chapters import chapters
 
-    found = {lang: chapters(book, lang) for lang in LANGUAGES}
+    found = chapters(book)
     paths = {lang: book.root / "book" / lang / "status.md" for lang in LANGUAGES}
     return [p for lang, p in paths.items() if write_text(p, status.render(book, lang, found))]
 
@@ -51,25 +62,15 @@ def status_table(book: Book) -> str:
     from bookbuild.pages import status
     from bookbuild.pages.chapters import chapters
 
-    return status.plain(book, {lang: chapters(book, lang) for lang in LANGUAGES})
+    return status.plain(book, chapters(book))
 
 
-def _pages(book: Book) -> Iterator[tuple[Path, str]]:
+def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Path, str]]:
     """The path and the text of every page that the check compares."""
     from bookbuild.pages import cheat_sheet, errors, then_and_now
-    from bookbuild.pages.chapters import chapters
 
-    for lang in LANGUAGES:
-        found = chapters(book, lang)
+    for lang, mine in chapters.items():
         folder = book.root / "book" / lang
-        yield book.path(lang, CHEAT_SHEET), cheat_sheet.render(book, lang, found)
-        yield folder / "errors.md", errors.render(book, lang, found)
-        yield folder / "then_and_now.md", then_and_now.render(book, lang, found)
-
-
-def _missing_names(book: Book) -> Iterator[str]:
-    from bookbuild.pages import cheat_sheet
-    from bookbuild.pages.chapters import chapters
-
-    sheet = cheat_sheet.assemble(book, "en", chapters(book, "en"))
-    return (f"en/{CHEAT_SHEET}.ipynb::{line}" for line in cheat_sheet.undefined(sheet))
+        yield book.path(lang, CHEAT_SHEET), cheat_sheet.render(book, lang, mine)
+        yield folder / "errors.md", errors.render(book, lang, mine)
+        yield folder / "then_and_now.md", then_and_now.render(book, lang, mine)

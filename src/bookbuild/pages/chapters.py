@@ -11,7 +11,9 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.colon_fence import colon_fence_plugin
 from nbformat import NotebookNode
 
-from bookbuild.notebooks import Book, BookError, code_cells, read
+from bookbuild.notebooks import LANGUAGES, Book, BookError, code_cells, read
+
+_MAYBE = re.compile(r"^ {0,3}(?:#{1,6}(?:\s|$)|=+\s*$|-+\s*$)", re.M)
 
 
 @dataclass(frozen=True)
@@ -37,24 +39,25 @@ class Chapter:
         return code_cells(self.notebook)
 
 
-def chapters(book: Book, lang: str) -> list[Chapter]:
-    """The chapters that exist in both languages, in reading order.
+def chapters(book: Book) -> dict[str, list[Chapter]]:
+    """The chapters that exist in all languages, in reading order, for each language.
 
     Raises:
         BookError: a file is no notebook.
     """
-    found = []
+    found: dict[str, list[Chapter]] = {lang: [] for lang in LANGUAGES}
     for name in book.chapters:
-        if all(book.path(code, name).exists() for code in ("en", lang)):
-            english, own = (_load(book, code, name) for code in ("en", lang))
-            title, sections = _sections(name, english, own)
-            found.append(Chapter(name, title, own, sections))
+        if all(book.path(lang, name).exists() for lang in LANGUAGES):
+            notebooks = {lang: _load(book, lang, name) for lang in LANGUAGES}
+            for lang, nb in notebooks.items():
+                title, sections = _sections(name, notebooks["en"], nb)
+                found[lang].append(Chapter(name, title, nb, sections))
     return found
 
 
 def headings(text: str) -> list[tuple[str, str]]:
     """The headings of a Markdown text in order, each as Markdown and without markup."""
-    if "#" not in text and "\n--" not in text and "\n==" not in text:
+    if not re.search(r"^ {0,3}(?:#|--|==)", text, re.M):
         return []
     tokens = _markdown().parse(text)
     return [
@@ -112,7 +115,7 @@ def _sections(
     begins = {}
     for n, ((cell_id, title, _), anchor) in enumerate(zip(pairs, all_anchors, strict=True)):
         begins[cell_id] = Section(title, f"{chapter.href}#{anchor}") if n else chapter
-    here, sections = chapter, {}
+    here, sections = chapter, {c.id: chapter for c in code_cells(own)}  # if English lacks a cell
     for cell in english.cells:
         here = begins.get(cell.id, here)
         if cell.cell_type == "code":

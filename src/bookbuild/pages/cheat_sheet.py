@@ -5,10 +5,11 @@ from __future__ import annotations
 import builtins
 import copy
 import symtable
+from collections import Counter
 from collections.abc import Iterator
 
-from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat import NotebookNode, from_dict
+from nbformat.v4 import new_code_cell
 
 from bookbuild.notebooks import Book, code_cells, dumps, fingerprints, tags
 from bookbuild.pages.chapters import Chapter
@@ -29,29 +30,28 @@ def assemble(book: Book, lang: str, chapters: list[Chapter]) -> NotebookNode:
     w = words(lang)
     comment = GENERATED.format("the chapters' cells tagged cheat")
     cells = [
-        new_markdown_cell(
-            f"<!-- {comment} -->\n\n# {w['cheat_sheet']}\n\n{w['cheat_sheet_lead']}", id="title"
-        ),
+        _prose("title", f"<!-- {comment} -->\n\n# {w['cheat_sheet']}\n\n{w['cheat_sheet_lead']}"),
         new_code_cell(book.setup, id="setup", metadata={"tags": ["setup", "remove-cell"]}),
     ]
     for chapter in chapters:
         cells += _chapter(chapter)
-    nb = new_notebook(cells=cells)
-    _number(nb)
-    nb.metadata = NotebookNode(
-        {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-            "language_info": {"name": "python"},
-            "ran": {c.id: fingerprints(c) for c in code_cells(nb) if c.execution_count is not None},
-            "summary": w["cheat_sheet_summary"],
-        }
-    )
-    nb.nbformat, nb.nbformat_minor = 4, 5
-    return nb
+    _number(cells)
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+        "ran": {c.id: fingerprints(c) for c in code if c.execution_count is not None},
+        "summary": w["cheat_sheet_summary"],
+    }
+    # not `new_notebook`, which gives cells with one id new ones at random
+    return from_dict({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
 
 
-def undefined(nb: NotebookNode) -> Iterator[str]:
-    """Cells that use a name which no cell of the sheet before them has made."""
+def problems(nb: NotebookNode) -> Iterator[str]:
+    """Cells that share their id, or use a name which no cell of the sheet before them has made."""
+    for cell_id, count in Counter(cell.id for cell in nb.cells).items():
+        if count > 1:
+            yield f"{cell_id}: cells of several chapters have this id"
     known = set(KNOWN)
     for cell in code_cells(nb):
         try:
@@ -73,9 +73,7 @@ def _chapter(chapter: Chapter) -> Iterator[NotebookNode]:
     cheats = [cell for cell in chapter.cells if "cheat" in tags(cell)]
     if not cheats:
         return
-    yield new_markdown_cell(
-        f"## [{chapter.title}]({chapter.name}.ipynb)", id=f"{chapter.name}-chapter"
-    )
+    yield _prose(f"{chapter.name}-chapter", f"## [{chapter.title}]({chapter.name}.ipynb)")
     here = None
     for cell in chapter.cells:
         if "cheat-setup" in tags(cell):
@@ -83,10 +81,14 @@ def _chapter(chapter: Chapter) -> Iterator[NotebookNode]:
         elif "cheat" in tags(cell):
             section = chapter.sections[cell.id]
             if section != here:
-                link = f"**[{section.title}]({section.href})**"
-                yield new_markdown_cell(link, id=f"{cell.id}-section"[:64])
+                yield _prose(f"{cell.id}-section"[:64], f"**[{section.title}]({section.href})**")
             here = section
             yield _carried(cell, ["cheat"])
+
+
+def _prose(cell_id: str, text: str) -> NotebookNode:
+    """A prose cell; nbformat's own function validates each one, which takes long."""
+    return NotebookNode(cell_type="markdown", id=cell_id, metadata=NotebookNode(), source=text)
 
 
 def _carried(cell: NotebookNode, roles: list[str]) -> NotebookNode:
@@ -99,9 +101,9 @@ def _carried(cell: NotebookNode, roles: list[str]) -> NotebookNode:
     return cell
 
 
-def _number(nb: NotebookNode) -> None:
-    """Count the cells 1..n; what was never run stays without a number."""
-    for number, cell in enumerate(code_cells(nb), 1):
+def _number(cells: list[NotebookNode]) -> None:
+    """Count the code cells 1..n; what was never run stays without a number."""
+    for number, cell in enumerate((c for c in cells if c.cell_type == "code"), 1):
         if cell.id != "setup" and cell.execution_count is None:
             continue
         cell.execution_count = number

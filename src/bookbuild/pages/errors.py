@@ -28,9 +28,9 @@ def errors(chapters: list[Chapter]) -> list[Error]:
     found: dict[str, Error] = {}
     for chapter in chapters:
         for cell in chapter.cells:
-            section = chapter.sections.get(cell.id)
+            section = chapter.sections[cell.id]
             for output in cell.outputs:
-                if output.output_type != "error" or section is None:
+                if output.output_type != "error":
                     continue
                 text = f"{output.ename}: {output.evalue}" if output.evalue else output.ename
                 error = found.setdefault(text, Error(text))
@@ -75,5 +75,5 @@ def _item(error: Error) -> str:
     shown = re.sub(r"\s+", " ", error.text).strip()
     if len(shown) > SHOWN:
         shown = shown[:SHOWN].rstrip() + "…"
-    lines = "\n".join([*error.causes, *(f"→ {link}" for link in error.links)])
-    return f'<li data-error="{attribute}">\n\n{code(shown)}\n\n{lines}\n\n</li>'
+    lines = [code(shown), *error.causes, *(f"→ {link}" for link in error.links)]
+    return "\n\n".join([f'<li data-error="{attribute}">', *lines, "</li>"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bookbuild import claims as claims_file
@@ -78,8 +79,13 @@ def recordings(book: Book, name: str) -> dict[str, bool]:
     return {n: (helpers / "recorded" / f"{n}.json").exists() for n in names}
 
 
-def rows(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> list[list[str]]:
-    """The table without markup: a heading, then a row per chapter and language."""
+def rows(
+    book: Book, lang: str, chapters: dict[str, list[Chapter]], name_of: Callable[[str], str] = str
+) -> list[list[str]]:
+    """The table: a heading, then a row per chapter and language.
+
+    `name_of` writes the name of a recording.
+    """
     w = words(lang)
     keys = ("chapter", "language", "validated", "translation", "cells", "claims", "recordings")
     table = [[w[key] for key in keys]]
@@ -98,7 +104,7 @@ def rows(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> list[list
                     str(status.cells),
                     "{}/{}".format(*status.claims),
                     w["comma"].join(
-                        name if there else f"{name}{w['colon']}{w['not_recorded']}"
+                        f"{name_of(name)}{w['colon']}{w['recorded' if there else 'not_recorded']}"
                         for name, there in status.recordings.items()
                     )
                     or w["none"],
@@ -111,11 +117,9 @@ def render(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> str:
     """The page as Markdown."""
     w = words(lang)
     titles = {chapter.name: chapter.title for chapter in chapters[lang]}
-    head, *body = rows(book, lang, chapters)
+    head, *body = rows(book, lang, chapters, code)
     lines = [head, ["---"] * len(head)]
-    for name, language, *rest, recorded in body:
-        recorded = recorded if recorded == w["none"] else code(recorded)
-        lines.append([f"[{titles[name]}]({name}.ipynb)", language, *rest, recorded])
+    lines += [[f"[{titles[name]}]({name}.ipynb)", *rest] for name, *rest in body]
     table = "\n".join("| " + " | ".join(_cell(text) for text in line) + " |" for line in lines)
     text = f"# {w['status']}\n\n{w['status_lead']}\n\n{table}\n"
     return page("the last test run, with each build", w["status_summary"], text)

@@ -35,7 +35,7 @@ def proofs(claim: Claim, chapter: Chapter) -> list[str]:
     sections = [
         chapter.sections[cell.id]
         for cell in chapter.cells
-        if claim.id in cell.metadata.get("claims", []) and cell.id in chapter.sections
+        if claim.id in cell.metadata.get("claims", [])
     ]
     return list(dict.fromkeys(f"[{s.title}]({s.href})" for s in sections))
 
@@ -61,12 +61,12 @@ def _card(claim: Claim, lang: str, chapter: Chapter, known: set[str]) -> str:
     def linked(text: str) -> str:
         """Other claims that a text names lead to their cards."""
         return re.sub(
-            r"\b[A-Z]\d-\d+\b",
+            r"(?<![\w-])[A-Z]\d*-\d+(?!\w)",
             lambda m: f'<a href="#{m[0]}">{m[0]}</a>' if m[0] in known else m[0],
             " ".join(text.split()),
         )
 
-    where = re.fullmatch(r"(\S+), lines? (.+)", claim.note)
+    where = re.fullmatch(r"(\S+), (lines?) (.+)", claim.note)
     last = [w["note"].format(*where.groups()) if where else claim.note]
     if links := proofs(claim, chapter):
         last.append(f"{w['proof']}{w['colon']}{w['and'].join(links)}")

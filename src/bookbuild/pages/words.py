@@ -68,7 +68,7 @@ _WORDS = {
     "since_end": ("", " 起"),
     "proof": ("Proof", "证明"),
     "no_cell": ("No cell", "没有单元格"),
-    "note": ("note {0}, lines {1}", "笔记 {0}，第 {1} 行"),
+    "note": ("note {0}, {1} {2}", "笔记 {0}，第 {2} 行"),
     "colon": (": ", "："),
     "holds": ("still right", "仍然正确"),
     "partial": ("partly right", "部分正确"),
@@ -103,6 +103,7 @@ _WORDS = {
     "unstamped": ("{0} changed since the last sync", "{0} 段在上次同步后改过"),
     "comma": ("; ", "；"),
     "and": (", ", "、"),
+    "recorded": ("recorded", "已测得"),
     "not_recorded": ("not recorded", "尚未测得"),
     "none": ("none", "无"),
 }  # fmt: skip

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import directives
 from myst_nb.sphinx_ import HideCodeCellNode
+from pygments.lexer import RegexLexer
+from pygments.token import Generic, Name, Text
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
@@ -87,6 +90,20 @@ def fold(translator: HTML5Translator, node: HideCodeCellNode) -> None:
     translator.body.append("</details>\n")
 
 
+class Traceback(RegexLexer):
+    """A notebook's traceback; Pygments' own stumbles over what messages quote."""
+
+    name = "notebook traceback"
+    flags = re.MULTILINE
+    tokens = {
+        "root": [
+            (r"^[\w.]+(?=(: |$| +Traceback ))", Name.Exception),
+            (r"^-+> ?\d+.*$", Generic.Traceback),
+            (r".+|\n", Text),
+        ]
+    }
+
+
 class Cell(SphinxDirective):
     """```{cell} chapter#cell-id``` shows that cell's code and stored text output."""
 
@@ -127,6 +144,7 @@ def setup(app: Sphinx) -> None:
     app.add_transform(CellAnchors)
     app.add_transform(Cards)
     app.add_directive("cell", Cell)
+    app.add_lexer("traceback", Traceback)
     app.connect(
         "builder-inited",
         lambda app: app.add_node(HideCodeCellNode, override=True, html=(unfold, fold)),

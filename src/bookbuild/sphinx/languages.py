@@ -19,6 +19,8 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
+from bookbuild.pages.chapters import anchors
+
 log = logging.getLogger(__name__)
 LANGUAGES = ("en", "zh")
 
@@ -89,15 +91,9 @@ class SameAnchors(SphinxTransform):
             log.warning(message, len(sections), len(titles), english.name, location=page)
             return
         slugs = getattr(document, "myst_slugs", {})
-        seen: set[str] = set()
-        for section, title in zip(sections, titles, strict=True):
-            base = anchor = nodes.make_id(title) or "section"
-            number = 1
-            while anchor in seen or document.ids.get(anchor, section) is not section:
-                number += 1
-                anchor = f"{base}-{number}"
-            seen.add(anchor)
-            section["ids"] = [anchor, *(i for i in section["ids"] if i != anchor)]
+        names = anchors(titles)
+        for section, anchor in zip(sections, names, strict=True):
+            section["ids"] = [anchor, *(i for i in section["ids"] if i not in names)]
             document.ids[anchor] = section
             slugs[anchor] = (section.line or 0, anchor, section[0].astext())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ KATEX = Path(__file__).with_name("katex")
 def engine() -> MiniRacer:
     """KaTeX in V8."""
     js = MiniRacer()
+    atexit.register(js.close)  # V8 left open stops the process from ending, now and then
     js.eval((KATEX / "katex.min.js").read_text("utf8"))
     return js
 

@@ -12,8 +12,9 @@
       const t = WORDS[lang] || WORDS.en, rows = JSON.parse(this.getAttribute("data"));
       const id = "copy-" + Math.random().toString(36).slice(2);
       this.style.cssText = "display:block;max-width:34rem;margin:1rem 0;padding:1rem;border:1px solid var(--pst-color-border,#999);border-radius:.5rem";
-      this.innerHTML = `<label for="${id}">${t.choose}</label> <select id="${id}" style="font-family:monospace;font-size:1rem;max-width:100%">${rows.map((r, i) => `<option value="${i}">${r.code}</option>`).join("")}</select><dl aria-live="polite" style="display:grid;grid-template-columns:minmax(8rem,auto) 1fr;gap:.35rem 1rem;margin:.8rem 0 0"></dl>`;
-      const select = this.querySelector("select"), list = this.querySelector("dl");
+      const root = this.attachShadow({ mode: "open" });
+      root.innerHTML = `<label for="${id}">${t.choose}</label> <select id="${id}" style="font-family:monospace;font-size:1rem;max-width:100%">${rows.map((r, i) => `<option value="${i}">${r.code}</option>`).join("")}</select><dl aria-live="polite" style="display:grid;grid-template-columns:minmax(8rem,auto) 1fr;gap:.35rem 1rem;margin:.8rem 0 0"></dl>`;
+      const select = root.querySelector("select"), list = root.querySelector("dl");
       const show = () => {
         const r = rows[select.value], verdict = typeof r.outcome === "string" ? t.error : r.outcome === 0.25 ? t.right : t.wrong;
         const pairs = [[t.shares, r.shares ? t.yes : t.no], [t.grad, r.requires_grad ? t.yes : t.no], [t.s, r.s], [t.out, `${r.outcome} — ${verdict}`]];

@@ -31,14 +31,15 @@
       const lang = (this.getAttribute("lang") || document.documentElement.lang || navigator.language || "en").slice(0, 2);
       const t = WORDS[lang] || WORDS.en, { labels, weights, rows } = JSON.parse(this.getAttribute("data"));
       const longest = Math.max(...rows.flat().flatMap((row) => row.each.map(Number)));
-      this.style.cssText = "display:block;max-width:36rem;margin:1rem 0;padding:1rem;border:1px solid var(--pst-color-border,#999);border-radius:.5rem";
-      this.innerHTML = `<label><input type="checkbox" data-weights> ${t.weights(weights)}</label>
+      this.style.cssText = "display:block;max-width:36rem;margin:1rem 0;padding:1rem;border:1px solid var(--pst-color-border,#999);border-radius:.5rem;background:var(--pst-color-background,transparent);color:var(--pst-color-text-base,inherit)";
+      const root = this.attachShadow({ mode: "open" });
+      root.innerHTML = `<label><input type="checkbox" data-weights> ${t.weights(weights)}</label>
         <fieldset style="margin:.8rem 0;padding:0;border:0;min-width:0"><legend style="font-size:1rem;padding:0;margin-bottom:.4rem">${t.legend}</legend>${labels.map((c, i) => `
           <div style="margin:.35rem 0"><div style="display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 1rem"><label><input type="checkbox" checked data-sample="${i}"> ${t.sample(i + 1, c)}<span></span></label><b style="font-weight:600;font-variant-numeric:tabular-nums"></b></div>
           <div aria-hidden="true" style="height:.5rem;border-radius:.25rem;background:var(--pst-color-primary,#0a7d91)"></div></div>`).join("")}</fieldset>
         <dl style="display:grid;grid-template-columns:minmax(7rem,auto) 1fr;gap:.3rem 1rem;margin:0"></dl><p aria-live="polite" style="margin:.6rem 0 0"></p>`;
-      const heavy = this.querySelector("[data-weights]"), list = this.querySelector("dl"), said = this.querySelector("p");
-      const samples = [...this.querySelectorAll("[data-sample]")].map((box) => ({ box, row: box.closest("label").parentNode }));
+      const heavy = root.querySelector("[data-weights]"), list = root.querySelector("dl"), said = root.querySelector("p");
+      const samples = [...root.querySelectorAll("[data-sample]")].map((box) => ({ box, row: box.closest("label").parentNode }));
       const show = () => {
         const kept = samples.reduce((n, { box }, i) => n + (box.checked << i), 0);
         const row = rows[+heavy.checked][kept], counted = labels.filter((_, i) => samples[i].box.checked);

@@ -3,7 +3,7 @@
   const WORDS = {
     en: {
       object: "What you have", move: "What you call on it", run: "Run", seen: "Looked at", before: "before", after: "after", returned: "The call returns", fix: "Write instead",
-      kinds: { tensor: "a tensor", parameter: "a bare parameter", module: "a module", buffer: "a module with a buffer", attribute: "a module with a plain tensor attribute", list: "a module with a Python list of layers", optimizer: "a module whose optimizer has made a step" },
+      kinds: { tensor: "a tensor", parameter: "a bare parameter", module: "a module", buffer: "a module with a buffer", attribute: "a module with a plain tensor attribute", list: "a module with a Python list of layers", optimizer: "an optimizer after its first step" },
       moves: { ".float()": ".float() (nothing to do)" },
       back: { same: "the same object", new: "a new object" },
       says: {
@@ -19,7 +19,7 @@
     },
     zh: {
       object: "手里的对象", move: "调用什么", run: "运行", seen: "观察", before: "之前", after: "之后", returned: "调用返回", fix: "应该这样写",
-      kinds: { tensor: "张量", parameter: "单独的参数", module: "模块", buffer: "带缓冲区的模块", attribute: "以普通张量为属性的模块", list: "用 Python 列表存层的模块", optimizer: "优化器已走过一步的模块" },
+      kinds: { tensor: "张量", parameter: "单独的参数", module: "模块", buffer: "带缓冲区的模块", attribute: "以普通张量为属性的模块", list: "用 Python 列表存层的模块", optimizer: "走过一步的优化器" },
       moves: { ".float()": ".float()（无事可做）" },
       back: { same: "同一个对象", new: "新的对象" },
       says: {
@@ -37,16 +37,16 @@
   const escape = (s) => s.replace(/[&<>]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c]);
   customElements.define("move-explorer", class extends HTMLElement {
     connectedCallback() {
-      if (this.ready) return;
-      this.ready = true;
+      if (this.shadowRoot) return;
+      const root = this.attachShadow({ mode: "open" });
       const lang = (this.getAttribute("lang") || document.documentElement.lang || navigator.language || "en").slice(0, 2);
       const t = WORDS[lang] || WORDS.en, rows = JSON.parse(this.getAttribute("data"));
       const id = "move-" + Math.random().toString(36).slice(2);
       const pick = (key) => [...new Set(rows.map((r) => r[key]))];
       const select = (key, label, words) => `<div style="flex:1 1 13rem;min-width:0"><label for="${id}-${key}" style="display:block">${label}</label><select id="${id}-${key}" style="font-size:1rem;width:100%">${pick(key).map((v) => `<option value="${escape(v).replace(/"/g, "&quot;")}">${escape(words[v] || v)}</option>`).join("")}</select></div>`;
       this.style.cssText = "display:block;max-width:40rem;margin:1rem 0;padding:1rem;border:1px solid var(--pst-color-border,#999);border-radius:.5rem";
-      this.innerHTML = `<div style="display:flex;flex-wrap:wrap;gap:.6rem 1rem">${select("kind", t.object, t.kinds)}${select("move", t.move, t.moves)}</div><div aria-live="polite"></div>`;
-      const [kind, move] = this.querySelectorAll("select"), out = this.lastElementChild;
+      root.innerHTML = `<div style="display:flex;flex-wrap:wrap;gap:.6rem 1rem">${select("kind", t.object, t.kinds)}${select("move", t.move, t.moves)}</div><div aria-live="polite"></div>`;
+      const [kind, move] = root.querySelectorAll("select"), out = root.lastElementChild;
       const code = (label, text) => `<div style="margin:.8rem 0 .2rem">${label}</div><div style="font-family:monospace;font-size:.875rem;white-space:pre-wrap;overflow-wrap:anywhere;padding-left:.7rem;border-left:3px solid var(--pst-color-primary,#0a7d91)">${escape(text)}</div>`;
       const show = () => {
         const r = rows.find((row) => row.kind === kind.value && row.move === move.value);

@@ -1,0 +1,563 @@
+"""PyTorch's CUDA caching allocator as a small model, byte for byte.
+
+The rules and the names of constants are those of PyTorch's sources
+(`c10/cuda/CUDACachingAllocator.cpp`, class `DeviceCachingAllocator`, and
+`c10/core/AllocatorConfig.h`); "Memory management" in
+https://pytorch.org/docs/stable/notes/cuda.html tells the same story in words.
+
+The model covers one device and one stream. Left out: memory used on several streams
+(`record_stream`), private pools of CUDA graphs, `expandable_segments`,
+`roundup_power2_divisions`, `garbage_collection_threshold`, and everything that does not pass
+through the allocator (the CUDA context, libraries' own workspaces).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+MIB = 2**20
+
+MIN_BLOCK_SIZE = 512
+"""`kMinBlockSize`: every block's size is a multiple of it."""
+SMALL_SIZE = MIB
+"""`kSmallSize`: the largest block that comes from the small pool."""
+SMALL_BUFFER = 2 * MIB
+"""`kSmallBuffer`: the size of a segment of the small pool."""
+MIN_LARGE_ALLOC = 10 * MIB
+"""`kMinLargeAlloc`: from here on a block gets a segment of its own size, rounded."""
+LARGE_BUFFER = 20 * MIB
+"""`large_segment_size`, once `kLargeBuffer`: the segment for blocks of 1 to 10 MiB."""
+ROUND_LARGE = 2 * MIB
+"""`kRoundLarge`: segments for blocks from 10 MiB on are a multiple of it."""
+ONE_EXABYTE = 2**60
+"""`one_exa_bytes`: requests from here on are refused before any search."""
+
+Operation = Sequence[Any]
+"""`("malloc", name, nbytes)`, `("free", name)`, `("empty_cache",)` or `("reset_peak",)`."""
+
+
+class OutOfMemoryError(torch.OutOfMemoryError):
+    """No room on the model's device; its words are those of the real error."""
+
+
+def round_size(nbytes: int) -> int:
+    """The size in bytes of the block that holds `nbytes` (`round_size` in the source).
+
+    At least `MIN_BLOCK_SIZE`, else the next multiple of it. This rounded size is what
+    `memory_allocated` counts.
+
+    Raises:
+        TypeError, ValueError: `nbytes` is not an int, or is negative.
+    """
+    nbytes = _bytes(nbytes)
+    return max(MIN_BLOCK_SIZE, -(-nbytes // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE)
+
+
+def segment_size(rounded: int) -> int:
+    """The size in bytes of a new segment for a block of `rounded` bytes (`get_allocation_size`).
+
+    Args:
+        rounded: what `round_size` returned. The thresholds apply to the rounded size: a request
+            of 10 MiB - 1 byte counts as 10 MiB.
+
+    Raises:
+        TypeError, ValueError: `rounded` is not a positive multiple of `MIN_BLOCK_SIZE`.
+    """
+    if _bytes(rounded) == 0 or rounded % MIN_BLOCK_SIZE:
+        raise ValueError(
+            f"expected a rounded size, a positive multiple of {MIN_BLOCK_SIZE}, got {rounded}"
+        )
+    if rounded <= SMALL_SIZE:
+        return SMALL_BUFFER
+    if rounded < MIN_LARGE_ALLOC:
+        return LARGE_BUFFER
+    return -(-rounded // ROUND_LARGE) * ROUND_LARGE
+
+
+def format_size(nbytes: int) -> str:
+    """Bytes as the allocator's own messages write them: `512 bytes`, `1.18 MiB`, `2.00 GiB`."""
+    for limit, unit in ((2**10, None), (2**20, "KiB"), (2**30, "MiB")):
+        if nbytes <= limit:
+            return f"{nbytes} bytes" if unit is None else f"{nbytes / (limit >> 10):.2f} {unit}"
+    return f"{nbytes / 2**30:.2f} GiB"
+
+
+@dataclass(eq=False)
+class Block:
+    """A piece of a segment: handed out to a tensor, or free in the cache.
+
+    Attributes:
+        address: of the first byte, on the model's device.
+        size: in bytes, rounded; what `allocated` counts.
+        requested: in bytes, as asked for; 0 while free.
+        allocated: whether a tensor holds it now.
+        name: the tensor's name, for pictures.
+    """
+
+    address: int
+    size: int
+    requested: int = 0
+    allocated: bool = False
+    name: str | None = None
+
+
+@dataclass(eq=False)
+class Segment:
+    """One `cudaMalloc`: a range of device memory, tiled by blocks in the order of addresses."""
+
+    address: int
+    size: int
+    small: bool
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def releasable(self) -> bool:
+        """Whether `empty_cache` gives it back: it is one block, and that one is free."""
+        return len(self.blocks) == 1 and not self.blocks[0].allocated
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What `torch.cuda.memory_stats` reports, in bytes unless said otherwise.
+
+    Attributes:
+        allocated: bytes in blocks held by tensors, `torch.cuda.memory_allocated()`.
+        reserved: bytes in segments, `torch.cuda.memory_reserved()`.
+        max_allocated: peak of `allocated`, `torch.cuda.max_memory_allocated()`.
+        max_reserved: peak of `reserved`, `torch.cuda.max_memory_reserved()`.
+        requested: bytes that tensors asked for, `requested_bytes.all.current`.
+        inactive_split: free bytes in segments that tensors still use, which `empty_cache` cannot
+            give back, `inactive_split_bytes.all.current`.
+        segments: how many segments there are, `segment.all.current`.
+        retries: how often the device refused and the cache was emptied, `num_alloc_retries`.
+        ooms: how many out-of-memory errors were raised, `num_ooms`.
+    """
+
+    allocated: int = 0
+    reserved: int = 0
+    max_allocated: int = 0
+    max_reserved: int = 0
+    requested: int = 0
+    inactive_split: int = 0
+    segments: int = 0
+    retries: int = 0
+    ooms: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"allocated {format_size(self.allocated)} (peak {format_size(self.max_allocated)}), "
+            f"reserved {format_size(self.reserved)} (peak {format_size(self.max_reserved)})"
+        )
+
+
+STATS = {
+    "allocated": "allocated_bytes.all.current",
+    "reserved": "reserved_bytes.all.current",
+    "max_allocated": "allocated_bytes.all.peak",
+    "max_reserved": "reserved_bytes.all.peak",
+    "requested": "requested_bytes.all.current",
+    "inactive_split": "inactive_split_bytes.all.current",
+    "segments": "segment.all.current",
+    "retries": "num_alloc_retries",
+    "ooms": "num_ooms",
+}
+"""The names of the `Counters` in `torch.cuda.memory_stats`."""
+
+
+class CachingAllocator:
+    """A model of PyTorch's CUDA caching allocator: one device, one stream.
+
+    A request is rounded (`round_size`) and looked for among the free blocks of its pool: small up
+    to 1 MiB, large above. The smallest block that fits is taken, and split when what remains is
+    worth keeping (`should_split`: at least 512 bytes in the small pool, more than 1 MiB in the
+    large one). Without a fit a new segment is reserved (`alloc_block`); if the device has no
+    room, the wholly free segments are released and the attempt repeated once. A freed block
+    merges with free neighbours and stays reserved.
+
+    Args:
+        capacity: bytes that the segments may take together; None means no limit. It acts as
+            `torch.cuda.set_per_process_memory_fraction` does.
+        max_split_size_mb: the option of that name of `PYTORCH_CUDA_ALLOC_CONF`, in MiB and at
+            least 20: larger blocks are never split, and never lent to smaller requests.
+
+    Raises:
+        TypeError, ValueError: an argument is not an int, is negative or below its least value.
+    """
+
+    def __init__(self, capacity: int | None = None, *, max_split_size_mb: int | None = None):
+        self.capacity = None if capacity is None else _bytes(capacity, "capacity")
+        if max_split_size_mb is not None and (
+            _bytes(max_split_size_mb, "max_split_size_mb") * MIB < LARGE_BUFFER
+        ):
+            raise ValueError(
+                f"max_split_size_mb must be at least {LARGE_BUFFER // MIB}, got {max_split_size_mb}"
+            )
+        self.max_split_size = float("inf") if max_split_size_mb is None else max_split_size_mb * MIB
+        self.segments: list[Segment] = []
+        self.events: list[tuple[str, int]] = []
+        """What the last operation did: (action, bytes), with the actions `segment_alloc`,
+        `segment_free`, `alloc`, `split`, `merge`, `free`, `oom`."""
+        self._held: dict[Block, Segment | None] = {}
+        self._next_address = 0
+        self._max_allocated = self._max_reserved = self._retries = self._ooms = 0
+
+    def malloc(self, nbytes: int, name: str | None = None, address: int | None = None) -> Block:
+        """Allocate `nbytes` bytes and return the block, to be given to `free`.
+
+        0 bytes take no block at all, like an empty tensor: the returned block has size 0.
+
+        Args:
+            nbytes: bytes that the tensor needs.
+            name: for pictures.
+            address: where the device would place a new segment; the model's own choice is the
+                first multiple of 2 MiB past all earlier segments. Equal fits are tied by address.
+
+        Raises:
+            TypeError, ValueError: `nbytes` is not an int, or is negative.
+            OutOfMemoryError: no room, even after the free segments were released.
+        """
+        nbytes = _bytes(nbytes)
+        self.events = []
+        if nbytes >= ONE_EXABYTE:
+            raise OutOfMemoryError("CUDA out of memory. Tried to allocate more than 1EB memory.")
+        if nbytes == 0:
+            return self._hold(Block(0, 0, 0, True, name), None)
+        size = round_size(nbytes)
+        small = size <= SMALL_SIZE
+        found = self._find(size, small) or self._reserve(size, small, address)
+        if found is None and self._release_oversize(size, small):
+            found = self._reserve(size, small, address)
+        if found is None:
+            self._release_cached()
+            self._retries += 1
+            found = self._reserve(size, small, address)
+        if found is None:
+            self._ooms += 1
+            self.events.append(("oom", segment_size(size)))
+            raise OutOfMemoryError(self._no_room(segment_size(size)))
+        return self._take(*found, size, nbytes, name)
+
+    def free(self, block: Block) -> None:
+        """Give a block back to the cache; `reserved` does not change.
+
+        Raises:
+            TypeError: `block` is not a `Block`.
+            ValueError: it was freed already, or another allocator handed it out.
+        """
+        if not isinstance(block, Block):
+            raise TypeError(f"free expects the Block that malloc returned, got {block!r}")
+        if block not in self._held:
+            if block.allocated:
+                raise ValueError(f"{_label(block)} was handed out by another allocator")
+            raise ValueError(f"{_label(block)} is freed already: double free")
+        self.events = []
+        segment = self._held.pop(block)
+        block.allocated = False
+        if segment is None:
+            return
+        self.events.append(("free", block.size))
+        blocks = segment.blocks
+        first = last = blocks.index(block)
+        if first > 0 and not blocks[first - 1].allocated:
+            first -= 1
+            self.events.append(("merge", blocks[first].size))
+        if last + 1 < len(blocks) and not blocks[last + 1].allocated:
+            last += 1
+            self.events.append(("merge", blocks[last].size))
+        merged = Block(blocks[first].address, sum(b.size for b in blocks[first : last + 1]))
+        blocks[first : last + 1] = [merged]
+
+    def empty_cache(self) -> None:
+        """Give every wholly free segment back to the device, as `torch.cuda.empty_cache()` does."""
+        self.events = []
+        self._release_cached()
+
+    def reset_peak(self) -> None:
+        """Start the peaks anew from the present values: `torch.cuda.reset_peak_memory_stats()`."""
+        self.events = []
+        self._max_allocated, self._max_reserved = self.allocated, self.reserved
+
+    @property
+    def allocated(self) -> int:
+        """Bytes in blocks held by tensors (rounded sizes): `torch.cuda.memory_allocated()`."""
+        return sum(block.size for block in self._held)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes in segments, used and free: `torch.cuda.memory_reserved()`."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def counters(self) -> Counters:
+        """All counters at once, under the names that `STATS` maps to PyTorch's."""
+        kept = [segment for segment in self.segments if not segment.releasable]
+        return Counters(
+            allocated=self.allocated,
+            reserved=self.reserved,
+            max_allocated=self._max_allocated,
+            max_reserved=self._max_reserved,
+            requested=sum(block.requested for block in self._held),
+            inactive_split=sum(b.size for s in kept for b in s.blocks if not b.allocated),
+            segments=len(self.segments),
+            retries=self._retries,
+            ooms=self._ooms,
+        )
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Segments and their blocks in the order of addresses, like `torch.cuda.memory_snapshot()`.
+
+        Each segment has `address`, `total_size`, `allocated_size`, `requested_size`,
+        `segment_type` ("small" or "large") and `blocks`; each block has `address`, `size`,
+        `requested_size`, `state` ("active_allocated" or "inactive") and, here only, `name`.
+        """
+        return [
+            {
+                "address": segment.address,
+                "total_size": segment.size,
+                "allocated_size": sum(b.size for b in segment.blocks if b.allocated),
+                "requested_size": sum(b.requested for b in segment.blocks),
+                "segment_type": "small" if segment.small else "large",
+                "blocks": [
+                    {
+                        "address": b.address,
+                        "size": b.size,
+                        "requested_size": b.requested,
+                        "state": "active_allocated" if b.allocated else "inactive",
+                        "name": b.name,
+                    }
+                    for b in segment.blocks
+                ],
+            }
+            for segment in sorted(self.segments, key=lambda segment: segment.address)
+        ]
+
+    def _find(self, size: int, small: bool) -> tuple[Segment, Block] | None:
+        """The free block to use, or None: `get_free_block`."""
+        fits = [
+            (block.size, block.address, segment, block)
+            for segment in self.segments
+            if segment.small == small
+            for block in segment.blocks
+            if not block.allocated and block.size >= size
+        ]
+        if not fits:
+            return None
+        best, _, segment, block = min(fits, key=lambda fit: fit[:2])
+        if size < self.max_split_size <= best:
+            return None
+        # `max_non_split_rounding_size`, by default as large as a large segment
+        if size >= self.max_split_size and best >= size + LARGE_BUFFER:
+            return None
+        return segment, block
+
+    def _reserve(self, size: int, small: bool, address: int | None) -> tuple[Segment, Block] | None:
+        """A new segment with one free block, or None when the device is full: `alloc_block`."""
+        total = segment_size(size)
+        if self.capacity is not None and self.reserved + total > self.capacity:
+            return None
+        start = self._next_address if address is None else address
+        block = Block(start, total)
+        segment = Segment(start, total, small, [block])
+        self.segments.append(segment)
+        self._next_address = max(
+            self._next_address, -(-(start + total) // ROUND_LARGE) * ROUND_LARGE
+        )
+        self._max_reserved = max(self._max_reserved, self.reserved)
+        self.events.append(("segment_alloc", total))
+        return segment, block
+
+    def _take(
+        self, segment: Segment, block: Block, size: int, nbytes: int, name: str | None
+    ) -> Block:
+        """Hand out the block, or its beginning: `should_split` and `alloc_found_block`."""
+        rest = block.size - size
+        split = rest >= MIN_BLOCK_SIZE if segment.small else rest > SMALL_SIZE
+        split = split and (segment.small or size < self.max_split_size)
+        taken = Block(block.address, size if split else block.size, nbytes, True, name)
+        pieces = [taken]
+        if split:
+            pieces.append(Block(block.address + size, rest))
+            self.events.append(("split", rest))
+        at = segment.blocks.index(block)
+        segment.blocks[at : at + 1] = pieces
+        self.events.append(("alloc", taken.size))
+        return self._hold(taken, segment)
+
+    def _hold(self, block: Block, segment: Segment | None) -> Block:
+        self._held[block] = segment
+        self._max_allocated = max(self._max_allocated, self.allocated)
+        return block
+
+    def _release(self, segments: Iterable[Segment]) -> None:
+        """`release_block`, which calls `cudaFree`."""
+        for segment in segments:
+            self.segments.remove(segment)
+            self.events.append(("segment_free", segment.size))
+
+    def _release_cached(self) -> None:
+        """`release_cached_blocks`: every segment that is one free block."""
+        self._release([segment for segment in self.segments if segment.releasable])
+
+    def _release_oversize(self, size: int, small: bool) -> bool:
+        """`release_available_cached_blocks`: with `max_split_size_mb`, free just enough first."""
+        if self.max_split_size == float("inf"):
+            return False
+        needed = max(size, self.max_split_size)
+        free = sorted(
+            (s for s in self.segments if s.small == small and s.releasable),
+            key=lambda s: (s.size, s.address),
+        )
+        enough = [segment for segment in free if segment.size >= needed]
+        if enough:
+            self._release(enough[:1])
+            return True
+        total = 0
+        for segment in reversed(free):
+            if total >= needed or segment.size < self.max_split_size:
+                break
+            self._release([segment])
+            total += segment.size
+        return total >= needed
+
+    def _no_room(self, total: int) -> str:
+        return (
+            f"CUDA out of memory. Tried to allocate {format_size(total)}. GPU 0 has a total "
+            f"capacity of {format_size(self.capacity)} of which "
+            f"{format_size(self.capacity - self.reserved)} is free. "
+            f"Of the allocated memory {format_size(self.allocated)} is allocated by PyTorch, and "
+            f"{format_size(self.reserved - self.allocated)} is reserved by PyTorch but "
+            "unallocated. If reserved but unallocated memory is large try setting "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """The state after one operation of a trace.
+
+    Attributes:
+        operation: the operation itself.
+        counters: after it.
+        snapshot: after it, as `CachingAllocator.snapshot` returns it.
+        address: of the block that a malloc got; None for anything else.
+        error: the message of the out-of-memory error that it ended in, or None.
+        events: what happened inside, see `CachingAllocator.events`.
+    """
+
+    operation: tuple[Any, ...]
+    counters: Counters
+    snapshot: list[dict[str, Any]]
+    address: int | None
+    error: str | None
+    events: tuple[tuple[str, int], ...]
+
+
+def replay(
+    trace: Iterable[Operation],
+    capacity: int | None = None,
+    *,
+    max_split_size_mb: int | None = None,
+    addresses: Sequence[int | None] | None = None,
+) -> list[Step]:
+    """Perform a trace on a fresh `CachingAllocator` and keep the state after each operation.
+
+    An out-of-memory error does not end the replay: the step's `error` holds the message, the name
+    stands for no memory, and freeing it does nothing.
+
+    Args:
+        trace: operations: `("malloc", name, nbytes)`, `("free", name)`, `("empty_cache",)`,
+            `("reset_peak",)`.
+        capacity: see `CachingAllocator`.
+        max_split_size_mb: see `CachingAllocator`.
+        addresses: for each operation the address that a real device gave, to break ties between
+            equal blocks as it did.
+
+    Raises:
+        ValueError: the trace is malformed (see `check_trace`), or there are not as many addresses
+            as operations.
+    """
+    trace = check_trace(trace)
+    if addresses is None:
+        addresses = [None] * len(trace)
+    if len(addresses) != len(trace):
+        raise ValueError(
+            f"expected an address or None for each of {len(trace)} steps, got {len(addresses)}"
+        )
+    allocator = CachingAllocator(capacity, max_split_size_mb=max_split_size_mb)
+    held: dict[str, Block] = {}
+    steps = []
+    for operation, wanted in zip(trace, addresses, strict=True):
+        action, *rest = operation
+        address = error = None
+        allocator.events = []
+        if action == "malloc":
+            name, nbytes = rest
+            try:
+                held[name] = allocator.malloc(nbytes, name, wanted)
+                address = held[name].address if nbytes else None
+            except OutOfMemoryError as full:
+                error = str(full)
+        elif action == "free":
+            if rest[0] in held:
+                allocator.free(held.pop(rest[0]))
+        elif action == "empty_cache":
+            allocator.empty_cache()
+        else:
+            allocator.reset_peak()
+        steps.append(
+            Step(
+                operation,
+                allocator.counters,
+                allocator.snapshot(),
+                address,
+                error,
+                tuple(allocator.events),
+            )
+        )
+    return steps
+
+
+def check_trace(trace: Iterable[Operation]) -> list[tuple[Any, ...]]:
+    """The trace as a list of tuples.
+
+    Raises:
+        ValueError: an operation has another name or other arguments, mallocs a name in use, or
+            frees one that is not; the message names the step.
+    """
+    forms = {"malloc": (str, int), "free": (str,), "empty_cache": (), "reset_peak": ()}
+    checked: list[tuple[Any, ...]] = []
+    names: set[str] = set()
+    for number, operation in enumerate(trace):
+        action, *rest = operation if isinstance(operation, (tuple, list)) else (operation,)
+        form = forms.get(action) if isinstance(action, str) else None
+        if form is None or len(form) != len(rest) or not all(map(isinstance, rest, form)):
+            raise ValueError(
+                f"step {number}: expected ('malloc', name, nbytes), ('free', name), "
+                f"('empty_cache',) or ('reset_peak',), got {operation!r}"
+            )
+        if action == "malloc":
+            if rest[0] in names:
+                raise ValueError(f"step {number}: {rest[0]!r} is allocated already")
+            names.add(rest[0])
+        elif action == "free":
+            if rest[0] not in names:
+                raise ValueError(f"step {number}: {rest[0]!r} is not allocated, cannot free it")
+            names.remove(rest[0])
+        checked.append((action, *rest))
+    return checked
+
+
+def _bytes(value: Any, what: str = "nbytes") -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{what} must be an int, got {value!r} ({type(value).__name__})")
+    if value < 0:
+        raise ValueError(f"{what} must not be negative, got {value}")
+    return value
+
+
+def _label(block: Block) -> str:
+    return f"block {block.name!r}" if block.name is not None else f"the block of {block.size} bytes"

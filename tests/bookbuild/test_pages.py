@@ -1,0 +1,693 @@
+"""The pages made from the chapters, on a tiny book; and the search for errors, on the real one."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from docutils import nodes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+
+from bookbuild import pages
+from bookbuild.check import check
+from bookbuild.cli import main
+from bookbuild.notebooks import Book, BookError, clean, code_cells, problems_of_schema, read, tags
+from bookbuild.pages import cheat_sheet, errors, status, words
+from bookbuild.pages.chapters import anchors, chapters, headings
+from bookbuild.sync import sync
+from bookbuild.typography import lint
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ["cheat_sheet.ipynb", "errors.md", "then_and_now.md"]
+
+ODD_HEADINGS = {
+    "Writing through `.data` is not caught": "通过 `.data` 写入不会被发现",
+    "Why? Because: it's (nearly) free!": "为什么？因为几乎免费",
+    "`torch.nn.functional.cross_entropy` & co.": "`cross_entropy` 等",
+    "中文标题": "中文标题二",
+    "Recap": "小结",
+    "  Recap  ": "再次小结",
+    "1. Train *only* **B**": "1. 只训练 **B**",
+    "A [link](https://example.org/a_b) inside": "里面有[链接](https://example.org/a_b)",
+    "data_ptr and __init__": "`data_ptr` 与 `__init__`",
+    "C++ / CUDA <= 12.4": "C++ 与 CUDA 12.4",
+    "Recap 2": "小结之二",
+    "Größe café": "大小",
+    "$x^2$ at 2": "$x^2$ 在 2 处",
+    "Recap ##": "末尾带井号",
+}
+
+
+def code(cell_id, source, *outputs, **metadata):
+    return new_code_cell(source, id=cell_id, outputs=list(outputs), metadata=metadata)
+
+
+def result(text):
+    return new_output("execute_result", {"text/plain": text}, execution_count=1)
+
+
+def error(name, message):
+    return new_output("error", ename=name, evalue=message, traceback=[f"{name}: {message}"])
+
+
+@pytest.fixture
+def book(book, edit):
+    """The tiny book with cheats, the same error in two chapters, a claim that a cell proves."""
+
+    def more(name, cells, chinese):
+        def add(nb):
+            nb.cells += cells
+            clean(nb)
+
+        edit("en", name, add)
+        sync(book, [name], echo=lambda line: None)
+
+        def translate(nb):
+            for cell in nb.cells:
+                if cell.id in chinese and cell.cell_type == "markdown":
+                    cell.source = chinese[cell.id]
+                elif cell.id in chinese:
+                    cell.metadata.cause = chinese[cell.id]
+
+        edit("zh", name, translate)
+        assert sync(book, [name], echo=lambda line: None) == []
+
+    more(
+        "adding",
+        [
+            code("adding-start", "import math\none = 1", tags=["cheat-setup"]),
+            new_markdown_cell("## Use `math.pi`\n\nIt is a number.", id="adding-pi-what"),
+            code("adding-pi", "round(math.pi) + one", result("4"), tags=["cheat"], claims=["A-1"]),
+            code("adding-unseen", "unseen = 1"),
+            code("adding-more", "one + 1", result("2"), tags=["cheat"]),
+            code(
+                "adding-error",
+                "0 / 0",
+                error("ZeroDivisionError", "division by zero"),
+                tags=["raises-exception"],
+                cause="Nothing divided by nothing.",
+            ),
+        ],
+        {"adding-pi-what": "## 使用 `math.pi`\n\n它是一个数。", "adding-error": "零除以零。"},
+    )
+    more(
+        "failing",
+        [
+            new_markdown_cell("## Fail in silence\n\nNothing is said.", id="failing-silent"),
+            code("failing-cheat", "two = 2  # a number\ntwo", result("2"), tags=["cheat"]),
+        ],
+        {"failing-silent": "## 悄悄失败\n\n什么也不说。"},
+    )
+    pages.generate(book)
+    return book
+
+
+def text_of(book, lang, name):
+    return (book.root / "book" / lang / name).read_text("utf8")
+
+
+def built_headings(tmp_path, lang):
+    """The anchors that Sphinx gives to the sections of a page with odd headings."""
+    from sphinx.application import Sphinx
+
+    from bookbuild.sphinx.languages import SameAnchors
+
+    for code_, column in (("en", ODD_HEADINGS), ("zh", ODD_HEADINGS.values())):
+        folder = tmp_path / "book" / code_
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "index.md").write_text("\n\n".join(f"## {h}" for h in ["Top", *column]), "utf8")
+    app = Sphinx(
+        tmp_path / "book" / lang,
+        None,
+        tmp_path / f"out-{lang}",
+        tmp_path / f"trees-{lang}",
+        "pseudoxml",
+        confoverrides={
+            "extensions": ["myst_parser"],
+            "myst_heading_anchors": 3,
+            "suppress_warnings": ["myst.header"],
+        },
+        status=None,
+        warning=None,
+    )
+    app.add_transform(SameAnchors)
+    app.build()
+    tree = app.env.get_doctree("index")
+    return [section["ids"][0] for section in tree.findall(nodes.section)]
+
+
+# ---------------------------------------------------------------- anchors
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_anchors_are_those_of_the_site(tmp_path, lang):
+    text = "\n\n".join(f"## {h}" for h in ["Top", *ODD_HEADINGS])
+    built = built_headings(tmp_path, lang)
+    assert anchors([plain for _, plain in headings(text)]) == built
+    assert built[:5] == [
+        "top",
+        "writing-through-data-is-not-caught",
+        "why-because-it-s-nearly-free",
+        "torch-nn-functional-cross-entropy-co",
+        "section",
+    ]
+
+
+def test_the_anchors_of_the_real_chapters_are_those_of_the_site():
+    from bookbuild.sphinx.languages import headings as site_headings
+
+    book = Book(ROOT)
+    for chapter in chapters(book)["en"]:
+        cells = [c.source for c in chapter.notebook.cells if c.cell_type == "markdown"]
+        mine = [plain for cell in cells for _, plain in headings(cell)]
+        assert mine == site_headings(book.path("en", chapter.name))
+
+
+def test_what_only_looks_like_a_heading_is_none():
+    text = "```python\n# comment\n```\n\n#hashtag\n\n> # quoted\n\n    # indented\n\nTitle\n-----"
+    assert headings(text) == [("Title", "Title")]
+    assert headings("# A [link `x`](y.md) and `code`") == [
+        ("A link `x` and `code`", "A link x and code")
+    ]
+
+
+def test_sections_are_those_of_the_english_headings(book):
+    for lang, title in (("en", "Use `math.pi`"), ("zh", "使用 `math.pi`")):
+        adding = chapters(book)[lang][0]
+        assert adding.sections["adding-pi"].title == title
+        assert adding.sections["adding-pi"].href == "adding.ipynb#use-math-pi"
+        assert adding.sections["adding-numbers"].href == "adding.ipynb"
+    assert [c.title for c in chapters(book)["zh"]] == ["两数相加", "除以零"]
+
+
+# ---------------------------------------------------------------- stale or not
+
+
+def test_fresh_pages_are_not_stale_and_generating_twice_changes_nothing(book):
+    assert pages.stale(book) == []
+    assert check(book) == []
+    assert pages.generate(book) == []
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_edited_by_hand_or_missing_is_stale(book, lang, name):
+    path = book.root / "book" / lang / name
+    line = f"{lang}/{name}: stale; run `book pages`"
+    text = path.read_text("utf8")
+    path.write_text(text.replace("1", "7", 1), "utf8")
+    assert pages.stale(book) == [line]
+    path.unlink()
+    assert check(book) == [line]
+    assert pages.generate(book) == [path]
+    assert path.read_text("utf8") == text
+
+
+def test_a_changed_chapter_makes_its_pages_stale(book, edit):
+    def change(nb):
+        next(c for c in nb.cells if c.id == "adding-error").outputs[0].evalue = "float division"
+
+    edit("en", "adding", change)
+    assert pages.stale(book) == ["en/errors.md: stale; run `book pages`"]
+    edit("zh", "failing", lambda nb: nb.cells[0].update(source="# 别除以零\n\n总会失败。"))
+    assert [line.partition(":")[0] for line in pages.stale(book)] == [
+        "en/errors.md",
+        "zh/cheat_sheet.ipynb",
+        "zh/errors.md",
+    ]
+
+
+def test_changed_claims_make_then_and_now_stale(book):
+    path = book.root / "book/claims.yml"
+    path.write_text(path.read_text("utf8").replace("verdict: holds", "verdict: wrong"), "utf8")
+    assert [line.partition(":")[0] for line in pages.stale(book)] == [
+        "en/then_and_now.md",
+        "zh/then_and_now.md",
+    ]
+
+
+def test_a_chapter_that_cannot_be_read_is_named(book):
+    book.path("zh", "adding").write_text("{}")
+    assert pages.stale(book) == [
+        "generated pages not compared: zh/adding.ipynb: not a notebook: no cells in format 4"
+    ]
+    with pytest.raises(BookError, match="zh/adding"):
+        pages.generate(book)
+
+
+def test_a_chapter_half_edited_is_stale_and_no_crash(book, edit):
+    def rename(nb):
+        for cell in nb.cells[3:]:
+            cell.id += "-new"
+
+    for lang in ("en", "zh"):
+        edit(lang, "adding", rename)
+        assert f"{lang}/cheat_sheet.ipynb: stale; run `book pages`" in pages.stale(book)
+
+
+def test_every_page_says_how_it_is_made(book):
+    for lang in ("en", "zh"):
+        assert "Generated by `book pages`" in read(book.path(lang, "cheat_sheet")).cells[0].source
+        for name in ("errors.md", "then_and_now.md", "status.md"):
+            lines = text_of(book, lang, name).splitlines()
+            assert lines[:1] == ["---"] and lines[1].startswith("# Generated by `book pages`")
+            assert yaml.safe_load(text_of(book, lang, name).split("---")[1])["summary"]
+
+
+def test_the_command_writes_and_names_what_is_wrong(book, edit, monkeypatch):
+    monkeypatch.chdir(book.root)
+    (book.root / "book/en/errors.md").unlink()
+    done = CliRunner().invoke(main, ["pages"])
+    assert (done.exit_code, done.output) == (0, "book/en/errors.md\n")
+    tagged = {"tags": ["cheat"]}
+    edit("en", "adding", lambda nb: nb.cells.append(code("adding-last", "unseen", **tagged)))
+    done = CliRunner().invoke(main, ["pages"])
+    assert done.exit_code == 1
+    assert "en/cheat_sheet::adding-last: uses unseen" in done.output
+
+
+# ---------------------------------------------------------------- cheat sheet
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_cheat_sheet_holds_the_tagged_cells_in_order(book, lang):
+    nb = read(book.path(lang, "cheat_sheet"))
+    assert problems_of_schema(nb) is None
+    assert [c.id for c in nb.cells] == [
+        "title",
+        "setup",
+        "adding-chapter",
+        "adding-start",
+        "adding-pi-section",
+        "adding-pi",
+        "adding-more",
+        "failing-chapter",
+        "failing-cheat-section",
+        "failing-cheat",
+    ]
+    sources = {c.id: c.source for c in nb.cells}
+    title = {"en": "Add two numbers", "zh": "两数相加"}[lang]
+    section = {"en": "Use `math.pi`", "zh": "使用 `math.pi`"}[lang]
+    assert sources["setup"] == book.setup
+    assert sources["adding-chapter"] == f"## [{title}](adding.ipynb)"
+    assert sources["adding-pi-section"] == f"**[{section}](adding.ipynb#use-math-pi)**"
+    assert [c.execution_count for c in code_cells(nb)] == [1, 2, 3, 4, 5]
+    assert {c.id for c in nb.cells if "remove-cell" in tags(c)} == {"setup", "adding-start"}
+    assert nb.metadata == clean(read(book.path(lang, "cheat_sheet"))).metadata
+    assert read(book.path(lang, "cheat_sheet")) == clean(nb)
+
+
+def test_the_cheat_sheet_follows_the_order_of_the_contents(book):
+    toc = book.root / "_toc.yml"
+    text = toc.read_text("utf8").replace("adding", "x").replace("failing", "adding")
+    toc.write_text(text.replace("file: x", "file: failing"), "utf8")
+    pages.generate(swapped := Book(book.root))
+    ids = [c.id for c in read(swapped.path("en", "cheat_sheet")).cells]
+    assert ids.index("failing-cheat") < ids.index("adding-pi")
+
+
+def test_a_gpu_cell_that_never_ran_gets_no_number(book, edit):
+    def add(nb):
+        nb.cells.append(code("adding-gpu", "1", tags=["cheat", "gpu"]))
+
+    edit("en", "adding", add)
+    nb = cheat_sheet.assemble(book, "en", chapters(book)["en"])
+    assert {c.id: c.execution_count for c in code_cells(nb)}["adding-gpu"] is None
+    assert "adding-gpu" not in nb.metadata.ran
+
+
+@pytest.mark.parametrize(
+    ("source", "missing"),
+    [
+        ("gone", ["gone"]),
+        ("def f():\n    return gone", ["gone"]),
+        ("[gone for _ in range(2)]", ["gone"]),
+        ("f'{gone}'", ["gone"]),
+        ("class A:\n    x = gone", ["gone"]),
+        ("import os.path as p\np.sep", []),
+        ("for i in range(3):\n    print(i)", []),
+        ("[i for i in range(3)]", []),
+        ("def f(a, *b, **c):\n    d = a\n    return d, b, c, f", []),
+        ("with open('x') as file:\n    file", []),
+        ("(y := 2)\ny", []),
+        ("try:\n    1\nexcept ValueError as e:\n    e", []),
+        ("one + math.pi", []),
+        ("%timeit gone", []),
+        ("lambda a: a + gone", ["gone"]),
+    ],
+)
+def test_names_that_no_cheat_makes_are_named(book, source, missing):
+    nb = cheat_sheet.assemble(book, "en", chapters(book)["en"])
+    nb.cells += [code("new", source), code("again", source)]
+    found = [line.partition(", which")[0] for line in cheat_sheet.problems(nb)]
+    assert found == [f"new: uses {name}" for name in missing]
+
+
+def test_cells_of_two_chapters_with_one_id_are_named(book, edit):
+    edit("en", "failing", lambda nb: nb.cells[-1].update(id="adding-pi"))
+    assert "en/cheat_sheet::adding-pi: cells of several chapters have this id" in pages.stale(book)
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_same_error_stands_once_with_all_its_places(book, lang):
+    found = errors.errors(chapters(book)[lang])
+    assert [e.text for e in found] == ["ZeroDivisionError: division by zero"]
+    assert (
+        found[0].causes
+        == {
+            "en": ["Nothing divided by nothing.", "The divisor is zero."],
+            "zh": ["零除以零。", "除数为零。"],
+        }[lang]
+    )
+    assert (
+        found[0].links
+        == {
+            "en": [
+                "[Add two numbers › Use `math.pi`](adding.ipynb#use-math-pi)",
+                "[Divide by zero](failing.ipynb)",
+            ],
+            "zh": [
+                "[两数相加 › 使用 `math.pi`](adding.ipynb#use-math-pi)",
+                "[除以零](failing.ipynb)",
+            ],
+        }[lang]
+    )
+    text = text_of(book, lang, "errors.md")
+    assert text.count("<li ") == 1
+    assert all(piece in text for piece in found[0].causes + found[0].links)
+    assert '<label for="error-search">' in text and 'aria-live="polite"' in text
+
+
+def test_any_message_survives_the_way_to_the_page(book, edit):
+    messages = ["x" * 400 + " end", 'a "b" <c> & `d`\n\n\tnext\'s', "``` - # *not* _markup_", ""]
+
+    def raise_them(nb):
+        cell = next(c for c in nb.cells if c.id == "adding-error")
+        cell.outputs = [error("ValueError", message) for message in messages]
+
+    edit("en", "adding", raise_them)
+    text = errors.render(book, "en", chapters(book)["en"])
+    stored = [html.unescape(m) for m in re.findall(r'<li data-error="([^"]*)">\n', text)]
+    expected = [f"ValueError: {m}" if m else "ValueError" for m in messages]
+    assert stored == [*expected, "ZeroDivisionError: division by zero"]
+    shown = re.findall(r'<li data-error="[^"]*">\n\n(`.*`)\n', text)
+    assert len(shown) == 5
+    assert len(shown[0]) <= errors.SHOWN + 3 and "…" in shown[0]
+
+    from markdown_it import MarkdownIt
+
+    rendered = MarkdownIt().render(shown[1] + "\n\n" + shown[2])
+    assert re.findall("<code>(.*?)</code>", rendered) == [
+        html.escape('ValueError: a "b" <c> & `d` next\'s', quote=False).replace('"', "&quot;"),
+        "ValueError: ``` - # *not* _markup_",
+    ]
+
+
+# ---------------------------------------------------------------- then and now
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_then_and_now_shows_each_claim_with_verdict_and_proof(book, lang):
+    text = text_of(book, lang, "then_and_now.md")
+    w = words.words(lang)
+    claim = text[text.index('<div class="claim-card" id="A-1"') :]
+    assert 'data-verdict="holds"' in claim
+    assert f'<span class="verdict holds">{w["holds"]}</span>' in claim
+    assert {"en": "One and one make two.", "zh": "一加一等于二。"}[lang] in claim
+    assert {"en": "note 000, line 1 ", "zh": "笔记 000，第 1 行"}[lang] in claim
+    title = {"en": "Use `math.pi`", "zh": "使用 `math.pi`"}[lang]
+    assert f"[{title}](adding.ipynb#use-math-pi)" in claim
+    assert f'value="holds"> {w["holds"]} <b>1</b>' in text
+    assert f'value="all" checked> {w["all"]} <b>1</b>' in text
+
+
+def test_then_and_now_gives_versions_reasons_and_links_between_claims(book):
+    rows = yaml.safe_load((book.root / "book/claims.yml").read_text("utf8"))
+    says = {"en": "Two.", "zh": "二。"}
+    today = {"en": "See A-1, not A-9.", "zh": "见 A-1。"}
+    reason = {"en": "A slip of the text.", "zh": "文字笔误。"}
+    row = {"note": "link", "verdict": "wrong", "says": says, "today": today, "proof": reason}
+    rows["adding"] += [row | {"id": "A-2", "since": "1.10"}]
+    rows["gone"] = [row | {"id": "G-1"}]
+    path = book.root / "book/claims.yml"
+    path.write_text(yaml.safe_dump(rows, allow_unicode=True), "utf8")
+    pages.generate(book)
+    for lang, parts in {
+        "en": ["since PyTorch 1.10", "No cell: A slip of the text.", "not A-9."],
+        "zh": ["自 PyTorch 1.10 起", "没有单元格：文字笔误。"],
+    }.items():
+        text = text_of(book, lang, "then_and_now.md")
+        card = text[text.index('id="A-2"') :]
+        assert all(part in card for part in [*parts, '<a href="#A-1">A-1</a>'])
+        assert "G-1" not in text
+
+
+# ---------------------------------------------------------------- status
+
+
+def test_status_is_written_but_never_stale(book):
+    path = book.root / "book/en/status.md"
+    assert path.exists()
+    path.unlink()
+    assert pages.stale(book) == []
+    assert pages.write_status(book) == [path]
+    run = {"cpu": {"date": "2026-01-02", "torch": "2.14.1", "seconds": 7}}
+    validated = book.root / "book/validated.json"
+    validated.write_text(json.dumps({"zh/adding": run, "en/failing": {}}))
+    assert pages.stale(book) == []
+    pages.write_status(book)
+    for lang, told in (("en", "not yet"), ("zh", "尚未")):
+        lines = [line for line in text_of(book, lang, "status.md").splitlines() if "| [" in line]
+        assert ["2.14.1" in line for line in lines] == [False, True, False, False]
+        assert [told in line for line in lines] == [True, False, True, True]
+    assert "PyTorch 2.14.1, CPU, 2026-01-02, 7 s" in pages.status_table(book)
+    validated.write_text("{")
+    with pytest.raises(BookError, match="validated.json"):
+        pages.write_status(book)
+
+
+def test_status_shows_the_health_of_the_translation(book, edit):
+    assert "3 of 3 current" in pages.status_table(book)
+    change = {"adding-recap": "## Recap\n\nAll is new here.", "adding-pi-what": "## Pi changed\n"}
+
+    def rewrite(nb):
+        for cell in nb.cells:
+            cell.source = change.get(cell.id, cell.source)
+
+    edit("en", "adding", rewrite)
+    edit("zh", "adding", lambda nb: nb.cells.pop(0))
+    found = chapters(book)
+    state = status.collect(book, found)[0].translation
+    assert state == {"stale": 2, "missing": 1, "current": 1}
+    assert "1 of 4 current; 1 missing; 2 stale" in pages.status_table(book)
+    assert "4 段中 1 段最新；1 段未译；2 段过时" in status.render(book, "zh", found)
+
+
+def test_status_counts_cells_claims_and_recordings(book, monkeypatch):
+    helpers = book.root / "src/helpers"
+    (helpers / "recorded").mkdir(parents=True)
+    (helpers / "adding.py").write_text(
+        "import nothing_that_exists\n\n\ndef other():\n    return {'no': 1}\n\n\n"
+        "def recordings() -> dict:\n    return {'speed': print, 'memory': print}\n"
+    )
+    (helpers / "recorded/speed.json").write_text("{}")
+    found = chapters(book)
+    adding, failing = status.collect(book, found)
+    assert adding.recordings == {"speed": True, "memory": False}
+    assert (adding.cells, adding.claims) == (7, (1, 1))
+    assert (failing.cells, failing.claims, failing.recordings) == (3, (0, 0), {})
+    assert "`speed`: recorded; `memory`: not recorded" in status.render(book, "en", found)
+    monkeypatch.chdir(book.root)
+    done = CliRunner().invoke(main, ["status"])
+    assert done.exit_code == 0
+    assert re.search(r"adding +中文 +not yet +4 of 4 current", done.output)
+
+
+def test_the_recordings_of_the_real_modules_are_found():
+    import importlib
+
+    book = Book(ROOT)
+    for name in book.chapters:
+        path = ROOT / "src/helpers" / f"{name}.py"
+        if path.exists() and "def recordings" in path.read_text("utf8"):
+            module = importlib.import_module(f"helpers.{name}")
+            assert set(status.recordings(book, name)) == set(module.recordings())
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_the_words_of_the_pages_are_chinese_on_chinese_pages():
+    english, chinese = words.words("en"), words.words("zh")
+    for key, text in chinese.items():
+        assert lint(re.sub(r"{\w*}", "7", text)) == [], key
+        assert set(re.findall(r"{\w*}", text)) <= set(re.findall(r"{\w*}", english[key]))
+        assert text != english[key] or not re.search("[A-Za-z]", text)
+
+
+# ---------------------------------------------------------------- the search for errors
+
+FRAMES = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 31, in <module>
+    main()
+  File "/home/me/train.py", line 12, in main
+    loss = criterion(model(inputs), targets)
+  File "/opt/env/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1773, in _call_impl
+    return forward_call(*args, **kwargs)
+"""
+OTHERS = [
+    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x3 and 4x5)",
+    "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Double",
+    "RuntimeError: expected scalar type Long but found Float",
+    "RuntimeError: The size of tensor a (3) must match the size of tensor b (4) at "
+    "non-singleton dimension 1",
+    "ValueError: Expected input batch_size (3) to match target batch_size (4).",
+    "IndexError: Target 5 is out of bounds.",
+    "IndexError: index 5 is out of bounds for dimension 0 with size 3",
+    "KeyError: 'params'",
+    "AttributeError: 'DataParallel' object has no attribute 'fc'",
+    "AttributeError: module 'torch.nn' has no attribute 'Tensor'",
+    "RuntimeError: CUDA error: device-side assert triggered",
+    "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total "
+    "capacity of 7.75 GiB of which 10.00 MiB is free.",
+    'RuntimeError: Error(s) in loading state_dict for Linear:\n\tMissing key(s) in state_dict: '
+    '"weight", "bias". \n\tUnexpected key(s) in state_dict: "module.weight", "module.bias". ',
+    "RuntimeError: Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most "
+    'recent call last):\n  File "torch/utils/data/_utils/worker.py", line 349, in _worker_loop\n'
+    "    data = fetcher.fetch(index)\nValueError: bad sample\n",
+    "AssertionError",
+    "AssertionError: Torch not compiled with CUDA enabled",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def messages():
+    real = [e.text for e in errors.errors(chapters(Book(ROOT))["en"])]
+    return list(dict.fromkeys(real + OTHERS))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    from py_mini_racer import MiniRacer
+
+    js = MiniRacer()
+    js.eval((ROOT / "book/_static/errors.js").read_text("utf8"))
+    yield js
+    js.close()
+
+
+@pytest.fixture(scope="module")
+def find(engine, messages):
+    """The messages that the page would show for a pasted text, best first."""
+
+    def ask(pasted):
+        call = f"JSON.stringify(rankErrors({json.dumps(pasted)}, {json.dumps(messages)}))"
+        return [messages[n] for n, _ in json.loads(engine.eval(call))]
+
+    return ask
+
+
+def other_numbers(text, shift=3):
+    return re.sub(r"\d+", lambda m: str(int(m[0]) * 7 + shift), text)
+
+
+MUTATIONS = {
+    "as it is": lambda m: m,
+    "without its type": lambda m: m.partition(": ")[2] or m,
+    "with the module of its type": lambda m: f"torch.cuda.{m}",
+    "other numbers": other_numbers,
+    "first two thirds": lambda m: m[: max(40, len(m) * 2 // 3)],
+    "last two thirds": lambda m: m[-max(40, len(m) * 2 // 3) :],
+    "another device": lambda m: re.sub(r"\bcpu\b", "cuda:3", m).replace("cuda:0", "mps:0"),
+    "colours of a terminal": lambda m: f"\x1b[31m{m.replace(':', chr(27) + '[39m:', 1)}",
+    "in a traceback": lambda m: FRAMES + m,
+    "in a traceback, other numbers": lambda m: FRAMES + other_numbers(m),
+    "in a traceback of one line": lambda m: (FRAMES + m).replace("\n", ""),
+    "after another exception": lambda m: (
+        f"{FRAMES}KeyError: 'weights'\n\nDuring handling of the above exception, another "
+        f"exception occurred:\n\n{FRAMES}{m}"
+    ),
+    "with words after it": lambda m: f"{m}\n\nProcess finished with exit code 1",
+    "in capitals and more spaces": lambda m: m.upper().replace(" ", "   "),
+}
+
+
+def kind(text):
+    """What is left of a message without numbers and devices: the book may raise it twice."""
+    return re.sub(r"-?\d+(?:\.\d+)?", "#", re.sub(r"\b(?:cpu|cuda|meta|mps)\b", "§", text))
+
+
+@pytest.mark.parametrize("how", MUTATIONS)
+def test_a_message_changed_on_the_way_finds_its_error_first(find, messages, how):
+    wrong = {}
+    for message in messages:
+        found = find(MUTATIONS[how](message))
+        first = (
+            found[:1] == [message] if how == "as it is" else kind(message) in map(kind, found[:1])
+        )
+        if not first or message not in found:
+            wrong[message] = found[:2]
+    assert not wrong
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=4, max_size=4), st.sampled_from([0, 1, 2]))
+@settings(max_examples=30, deadline=None)
+def test_shapes_do_not_matter(find, shape, where):
+    a, b, c, d = shape
+    text = f"mat1 and mat2 shapes cannot be multiplied ({a}x{b} and {c}x{d})"
+    pasted = [text, f"RuntimeError: {text}", f"{FRAMES}RuntimeError: {text}"][where]
+    assert find(pasted) == ["RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x3 and 4x5)"]
+
+
+@pytest.mark.parametrize(
+    ("pasted", "found"),
+    [
+        ("KeyError: 'lr'", "KeyError: 'params'"),
+        ("AttributeError: 'DataParallel' object has no attribute 'layer4'", "'fc'"),
+        ("AttributeError: module 'torch' has no attribute 'foo'", "'torch.nn'"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.2 GiB", "20.00 MiB"),
+        ("Missing key(s) in state_dict: \"conv1.weight\"", "Error(s) in loading"),
+        ("ValueError: bad sample", "Caught ValueError in DataLoader worker"),
+        ("expected scalar type Half but found Float", "expected scalar type Long"),
+    ],
+)  # fmt: skip
+def test_names_and_dtypes_do_not_matter(find, pasted, found):
+    assert found in find(pasted)[0]
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "zymurgy qwertyuiop",
+        "KeyboardInterrupt: nobody wrote about this zymurgy",
+        f"{FRAMES}ModuleNotFoundError: No module named 'zymurgy'",
+        f"{FRAMES}PickleRick: the lasagne is burning",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'best.pth'",
+        FRAMES,
+        "你好",
+        "!!!",
+    ],
+)
+def test_what_the_book_does_not_know_finds_nothing(find, pasted):
+    assert find(pasted) == []
+
+
+def test_an_empty_field_ranks_nothing_and_a_huge_text_is_quick(find):
+    import time
+
+    assert find("  \n ") == []
+    begun = time.perf_counter()
+    assert find(FRAMES * 2000 + "IndexError: Target 9 is out of bounds.")[:1]
+    assert find("A" * 200_000) == []
+    assert time.perf_counter() - begun < 5

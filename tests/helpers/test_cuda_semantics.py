@@ -1,0 +1,629 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import OrderedDict
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import cuda_semantics as cs
+from helpers import recorded
+from helpers.recorded import MISSING, Recording
+
+# ---------------------------------------------------------------- where, unregistered
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_where_names_dtype_and_device(dtype, device):
+    words = f"{dtype}, {device}".removeprefix("torch.")
+    assert cs.where(torch.zeros(1, dtype=dtype, device=device)) == words
+
+
+def test_unregistered_finds_what_a_move_misses_and_nothing_else():
+    class Part(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = torch.zeros(1)
+            self.by_name = {"a": nn.Linear(1, 1), "n": 3}
+            self.pair = (torch.zeros(1), "text")
+            self.parameter = nn.Parameter(torch.zeros(1))
+            self.register_buffer("buffer", torch.zeros(1))
+            self.modules_known = nn.ModuleList([nn.Linear(1, 1)])
+            self.number = 4
+
+    model = nn.Sequential(Part(), nn.BatchNorm1d(2))
+    assert cs.unregistered(model) == ["0.plain", "0.by_name['a']", "0.pair[0]"]
+    assert cs.unregistered(model[0]) == ["plain", "by_name['a']", "pair[0]"]
+    assert cs.unregistered(nn.TransformerEncoderLayer(4, 2)) == []
+
+
+@given(st.sets(st.sampled_from(["a", "b", "c"])), st.sets(st.sampled_from(["d", "e"])))
+def test_unregistered_names_exactly_what_stays_on_the_cpu(plain, buffers):
+    model = nn.Module()
+    for name in plain:
+        setattr(model, name, torch.zeros(1))
+    for name in buffers:
+        model.register_buffer(name, torch.zeros(1))
+    model.to("meta")
+    stayed = {name for name in plain | buffers if not getattr(model, name).is_meta}
+    assert set(cs.unregistered(model)) == stayed == plain
+
+
+# ---------------------------------------------------------------- explorer
+
+ROWS = [(kind, move) for kind in cs.OBJECTS for move in cs.CONVERSIONS]
+
+
+def run(code: str) -> dict:
+    scope = {"torch": torch, "nn": nn}
+    exec(code, scope)
+    return scope
+
+
+@pytest.mark.parametrize(("kind", "move"), ROWS)
+def test_each_row_of_the_explorer_is_what_its_code_does(kind, move):
+    row = cs.try_move(kind, move)
+    assert row["kind"] == kind and row["move"] == move
+    *setup, action = row["code"].splitlines()
+    scope = run("\n".join(setup))
+    name, before = action.removesuffix(move), eval(row["watch"], scope)
+    assert cs.where(before) == row["before"]
+    result = eval(action, scope)
+    after = eval(row["watch"], scope)
+    assert cs.where(after) == row["after"]
+    assert (after is before) == row["kept"]
+    assert (result is scope[name]) == (row["returned"] == "same")
+
+
+@pytest.mark.parametrize(("kind", "move"), ROWS)
+def test_the_code_to_write_instead_reaches_the_target(kind, move):
+    row = cs.try_move(kind, move)
+    target = cs.where(eval("torch.ones(2)" + move, run("")))
+    assert bool(row["fix"]) == (row["outcome"] in ("assign", "leaf", "missed", "replaced"))
+    scope = run(row["fix"] or row["code"])
+    assert cs.where(eval(row["watch"], scope)) == target
+    if "p" in scope:
+        assert isinstance(scope["p"], nn.Parameter) and scope["p"].is_leaf
+    if "optimizer" in scope:
+        held = {p for group in scope["optimizer"].param_groups for p in group["params"]}
+        assert held == set(scope["m"].parameters())
+
+
+def test_the_outcomes_of_the_explorer():
+    def outcomes(kind):
+        return [cs.try_move(kind, move)["outcome"] for move in cs.CONVERSIONS]
+
+    assert outcomes("tensor") == ["assign", "assign", "nothing"]
+    assert outcomes("parameter") == ["leaf", "leaf", "nothing"]
+    assert outcomes("module") == ["in place", "replaced", "nothing"]
+    assert outcomes("buffer") == ["rebound", "rebound", "nothing"]
+    for kind in ("attribute", "list", "optimizer"):
+        assert outcomes(kind) == ["missed", "missed", "nothing"]
+
+
+def test_explorer_carries_all_rows_and_has_words_for_each_outcome():
+    explorer = cs.move_explorer("zh")
+    rows = json.loads(explorer.data)
+    assert rows == [cs.try_move(*row) for row in ROWS]
+    for word in {row["outcome"] for row in rows}:
+        assert explorer.script.count(f'"{word}":') == 2, word  # English and Chinese
+    for kind in cs.OBJECTS:
+        assert explorer.script.count(f"{kind}: ") >= 2, kind
+
+
+@pytest.mark.parametrize(("kind", "move"), [("model", ".double()"), ("tensor", ".half()")])
+def test_try_move_refuses_what_it_does_not_know(kind, move):
+    with pytest.raises(ValueError, match="must be one of .*got"):
+        cs.try_move(kind, move)
+
+
+# ---------------------------------------------------------------- toy queue
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=20))
+def test_queue_works_in_order_and_never_before_the_launch(works):
+    gpu = cs.ToyGPU()
+    for work in works:
+        gpu.launch(work)
+    assert gpu.clock == len(works)
+    for (made, begin, end), work in zip(gpu.launches, works, strict=True):
+        assert end - begin == work and begin >= made
+    for (_, _, end), (made, begin, _) in zip(gpu.launches, gpu.launches[1:], strict=False):
+        assert begin == max(end, made)  # as early as the rules allow
+    gpu.synchronize()
+    assert gpu.clock == max(len(works), gpu.free) == gpu.free
+
+
+@given(st.lists(st.integers(1, 9), max_size=9), st.booleans())
+def test_tasks_run_in_order_when_python_waits(works, blocking):
+    gpu, done = cs.ToyGPU(blocking), []
+    for number, work in enumerate(works):
+        gpu.launch(work, lambda number=number: done.append(number))
+        assert done == (list(range(number + 1)) if blocking else [])
+    gpu.synchronize()
+    assert done == list(range(len(works)))
+    gpu.synchronize()
+    assert len(done) == len(works)  # nothing runs twice
+    if blocking:
+        assert gpu.clock == sum(works) + len(works)
+
+
+def test_an_error_is_raised_by_synchronize_and_ends_the_queue():
+    gpu, done = cs.ToyGPU(), []
+    gpu.launch(1, lambda: 1 / 0)
+    gpu.launch(1, lambda: done.append(1))
+    with pytest.raises(ZeroDivisionError):
+        gpu.synchronize()
+    gpu.synchronize()
+    assert done == []
+
+
+@pytest.mark.parametrize("work", [0, -3])
+def test_launch_refuses_work_that_takes_no_time(work):
+    with pytest.raises(ValueError, match=f"at least 1 step, got {work}"):
+        cs.ToyGPU().launch(work)
+
+
+def test_timeline_shows_each_launch_and_each_reading():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    gpu = cs.ToyGPU()
+    for work in (3, 5):
+        gpu.launch(work)
+    axis = cs.draw_timeline(gpu, {"early": 2, "late": 9}).axes[0]
+    words = [text.get_text() for text in axis.texts]
+    assert words == ["1", "2", "early", "late"]
+    assert [line.get_xdata()[0] for line in axis.lines] == [2, 9]
+    boxes = [bar.get_paths()[0].get_extents() for bar in axis.collections]
+    assert [(b.x0, b.x1) for b in boxes] == [(0, 1), (1, 4), (1, 2), (4, 9)]
+    with pytest.raises(ValueError, match="at least one launch"):
+        cs.draw_timeline(cs.ToyGPU(), {})
+
+
+# ---------------------------------------------------------------- CUDA_VISIBLE_DEVICES
+
+
+@pytest.mark.parametrize(
+    ("value", "installed", "seen"),
+    [
+        ("2,1", 3, [2, 1]),  # the two examples of NVIDIA's programming guide
+        ("0,2,-1,1", 3, [0, 2]),
+        ("", 4, []),
+        ("3", 4, [3]),
+        ("0,9,1", 4, [0]),
+        ("1,1", 4, []),
+        ("0,1", 0, []),
+    ],
+)
+def test_visible_devices_follows_the_documentation(value, installed, seen):
+    assert list(cs.visible_devices(value, installed).values()) == seen
+    assert list(cs.visible_devices(value, installed)) == [f"cuda:{i}" for i in range(len(seen))]
+
+
+@given(st.lists(st.integers(-1, 9), max_size=6), st.integers(1, 8))
+def test_visible_devices_counts_like_torch(numbers, installed):
+    value = ",".join(map(str, numbers))
+    with (
+        patch.dict("os.environ", CUDA_VISIBLE_DEVICES=value),
+        patch.object(torch.cuda, "_raw_device_count_nvml", lambda: installed),
+    ):
+        count = torch.cuda._device_count_nvml()
+    assert len(cs.visible_devices(value, installed)) == count
+
+
+def test_visible_devices_refuses_what_it_does_not_read(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(ValueError, match="not be negative, got -1"):
+        cs.visible_devices("0", -1)
+    with pytest.raises(ValueError, match="numbers separated by commas, got 'GPU-8932f937'"):
+        cs.visible_devices("GPU-8932f937", 2)
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ  # the environment is left as it was
+
+
+def test_a_new_process_that_hides_all_gpus_counts_none(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert cs.devices_seen("before CUDA starts") == 0
+    with pytest.raises(ValueError, match="must be one of 'before CUDA starts', .* got 'never'"):
+        cs.devices_seen("never")
+
+
+def test_gpus_are_hidden_before_or_after_cuda_starts(monkeypatch):
+    def hidden():
+        return os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+    monkeypatch.setattr(torch.cuda, "device_count", hidden)
+    for started in (False, True):
+        inits = []
+        monkeypatch.setattr(torch.cuda, "init", lambda inits=inits: inits.append(hidden()))
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        assert cs._count_devices(started) is True
+        assert inits == [False] * started
+
+
+def test_a_child_gets_the_environment_that_it_is_given():
+    with pytest.raises(RuntimeError, match="failed in a child process"):
+        cs._in_child("_count_devices", False, env={"PYTHONHOME": "/nowhere"})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
+def test_a_child_that_fails_says_why():
+    with pytest.raises(RuntimeError, match="_count_devices failed in a child process: .*Error"):
+        cs.devices_seen("after CUDA starts")
+
+
+# ---------------------------------------------------------------- measurements
+
+
+def test_recordings_need_a_gpu_and_say_so(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    names = cs.recordings()
+    assert list(names) == ["device_messages", "device_clock", "device_copies"]
+    for measure in names.values():
+        with pytest.raises(RuntimeError, match="needs a CUDA device"):
+            measure()
+
+
+def test_recordings_are_put_together_from_their_children(monkeypatch):
+    asked = []
+
+    def child(function, *arguments, env=None):
+        asked.append((function, arguments, env))
+        return {"statement": "s", "message": "m"} if function == "_blame" else {"x": 1}
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cs, "_in_child", child)
+    assert cs.record_clock() == cs.record_copies() == {"x": 1}
+    values = cs.record_messages()
+    assert values["blamed"] == values["blamed with CUDA_LAUNCH_BLOCKING=1"] == "s"
+    assert values["x"] == 1
+    blames = [env for function, _, env in asked if function == "_blame"]
+    assert blames == [{"CUDA_LAUNCH_BLOCKING": "0"}, {"CUDA_LAUNCH_BLOCKING": "1"}]
+    assert [a for f, a, _ in asked if f == "_count_devices"] == [(False,), (True,)]
+
+
+def test_measurements_run_on_a_cpu_and_give_what_json_can_write():
+    """Not a measurement: only that the code runs and that the parts fit together."""
+    clock = cs._clock("cpu", size=64, products=3)
+    without, with_ = clock["seconds without synchronize"], clock["seconds with synchronize"]
+    assert 0 < without <= with_ and clock["with / without"] == with_ / without
+    copies = cs._copies("cpu", mib=1, seconds=0.01)
+    assert copies["copy to the CPU complete after synchronize"] is True
+    assert all(value > 0 for value in copies.values())
+    json.dumps([clock, copies])
+
+
+def test_messages_are_the_errors_of_the_device():
+    said = cs._messages("meta")
+    assert said["nn.Linear"].startswith("RuntimeError: Tensor on device meta")
+    assert said["x + y"].startswith("RuntimeError")
+    assert said["DataLoader(shuffle=True)"].startswith("RuntimeError")
+    assert said["the move kept the parameter"] is False  # meta makes new ones
+    with cs._moves_in_place():
+        said = cs._messages("meta")
+    assert said["the move kept the parameter"] is True
+    assert said["Adam after a late move"].startswith("RuntimeError")
+
+
+def test_blame_names_the_statement_that_raised():
+    blamed = cs._blame("cpu")
+    assert blamed["statement"] == "x[index]" and "index 7 is out of bounds" in blamed["message"]
+
+
+def test_report_prints_values_and_where_they_come_from(capsys):
+    cs.report(None)
+    assert capsys.readouterr().out == f"{MISSING}\n"
+    values = {"ratio": 1.23456, "same": True, "message": "words"}
+    cs.report(Recording("n", "GPU", "2.14.1", "13.0", "3.11", "2030-01-01", values))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:3] == ["ratio: 1.23", "same: True", "message: words"]
+    assert printed[3].startswith("device: recorded on 2030-01-01: GPU")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", cs.recordings())
+def test_measurements_on_a_gpu(name):
+    values = recorded.gpu(name, cs.recordings()[name]).values
+    if name == "device_messages":
+        assert "on the same device" in values["nn.Linear"]
+        assert values["the move kept the parameter"]
+        assert values["GPUs counted, hidden before CUDA starts"] == 0
+        assert values["GPUs counted, hidden after CUDA starts"] > 0
+    elif name == "device_clock":
+        assert values["with / without"] > 2
+    else:
+        assert values["copy to the CPU complete after synchronize"]
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def says(verdict, words):
+    assert not verdict.passed and words in verdict.message, verdict
+
+
+def normalize(store, forward=lambda self, x: (x - self.mean) / self.std):
+    def init(self, mean, std):
+        nn.Module.__init__(self)
+        store(self, mean, std)
+
+    return type("Normalize", (nn.Module,), {"__init__": init, "forward": forward})
+
+
+def buffers(self, mean, std, persistent=True):
+    self.register_buffer("mean", mean, persistent=persistent)
+    self.register_buffer("std", std, persistent=persistent)
+
+
+def plain(self, mean, std):
+    self.mean, self.std = mean, std
+
+
+def parameters(self, mean, std):
+    self.mean, self.std = nn.Parameter(mean), nn.Parameter(std)
+
+
+def frozen(self, mean, std):
+    self.mean = nn.Parameter(mean, requires_grad=False)
+    self.std = nn.Parameter(std, requires_grad=False)
+
+
+def in_a_list(self, mean, std):
+    self.constants = [mean, std]
+
+
+@pytest.mark.parametrize("store", [buffers, frozen])
+def test_normalize_accepts(store):
+    for _ in range(5):
+        assert cs.check_normalize(normalize(store)).passed
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (normalize(plain), "mean and std stayed behind"),
+        (normalize(parameters), "an optimizer would train mean and std"),
+        (normalize(lambda s, m, d: buffers(s, m, d, False)), "should hold both constants"),
+        (normalize(buffers, lambda self, x: x - self.mean / self.std), "not (x - mean) / std"),
+        (
+            normalize(in_a_list, lambda s, x: (x - s.constants[0]) / s.constants[1]),
+            "the forward pass fails: Tensor on device",
+        ),
+        (
+            normalize(plain, lambda s, x: (x - s.mean.to(x.device)) / s.std.to(x.device)),
+            "stayed behind",
+        ),
+        (normalize(buffers, lambda s, x: ((x - s.mean) / s.std).float()), "after .double()"),
+        (normalize(buffers, lambda s, x: None), "expected a tensor, got NoneType"),
+        (lambda mean, std: lambda x: (x - mean) / std, "expected an nn.Module, got function"),
+    ],
+)
+def test_normalize_names_the_fault(answer, words):
+    for _ in range(3):
+        says(cs.check_normalize(answer), words)
+
+
+def to_device(batch, device):
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device)
+    if isinstance(batch, dict):
+        return {k: to_device(v, device) for k, v in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        parts = [to_device(v, device) for v in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch
+
+
+def variant(tensor=None, container=None, other=None):
+    """The right answer with one part exchanged."""
+
+    def answer(batch, device):
+        if isinstance(batch, torch.Tensor):
+            return (tensor or torch.Tensor.to)(batch, device)
+        if isinstance(batch, dict):
+            return {k: answer(v, device) for k, v in batch.items()}
+        if isinstance(batch, (list, tuple)):
+            parts = [answer(v, device) for v in batch]
+            if container:
+                return container(batch, parts)
+            return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+        return other(batch) if other else batch
+
+    return answer
+
+
+def in_place(batch, device):
+    if isinstance(batch, (dict, list)):
+        for key in batch if isinstance(batch, dict) else range(len(batch)):
+            batch[key] = in_place(batch[key], device)
+        return batch
+    return to_device(batch, device)
+
+
+def test_to_device_accepts():
+    for _ in range(10):
+        assert cs.check_to_device(to_device).passed
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda b, d: {k: v.to(d) for k, v in b.items()}, "AttributeError"),
+        (lambda b, d: b, "batch: the tensor is not on the device"),
+        (variant(lambda t, d: t.to(d, copy=True)), "was copied although it was there already"),
+        (variant(lambda t, d: t.double().to(d)), "dtype or shape changed"),
+        (variant(container=lambda b, parts: parts), "batch: expected tuple, got list"),
+        (
+            variant(container=lambda b, p: tuple(p) if isinstance(b, tuple) else p),
+            "batch: expected Pair, got tuple",
+        ),
+        (
+            variant(other=lambda v: torch.tensor(v) if isinstance(v, int) else v),
+            "batch[1]: expected int, got Tensor",
+        ),
+        (variant(other=str), "batch[1][1]: expected NoneType, got str"),
+        (
+            lambda b, d: OrderedDict(to_device(b, d)) if isinstance(b, dict) else to_device(b, d),
+            "expected dict, got OrderedDict",
+        ),
+        (in_place, "the caller's batch was changed"),
+    ],
+)
+def test_to_device_names_the_fault(answer, words):
+    for _ in range(3):
+        says(cs.check_to_device(answer), words)
+
+
+def test_random_batches_reach_every_container_and_leaf():
+    import random
+
+    seen, rng = set(), random.Random(0)
+
+    def walk(batch):
+        seen.add(type(batch).__name__)
+        if isinstance(batch, dict):
+            batch = list(batch.values())
+        if isinstance(batch, (list, tuple)):
+            for part in batch:
+                walk(part)
+
+    for _ in range(200):
+        walk(cs._nested(rng, 3))
+    assert seen == {"dict", "list", "tuple", "Pair", "Tensor", "str", "int", "NoneType"}
+
+
+def move(model, optimizer, target):
+    model.to(target)
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+def move_by_hand(model, optimizer, target, skip=("step",), change=lambda v: v):
+    model.to(target)
+    for state in optimizer.state.values():
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor) and key not in skip:
+                state[key] = change(value).to(target)
+
+
+def forget(model, optimizer, target):
+    model.to(target)
+    optimizer.state.clear()
+
+
+def replace(model, optimizer, target):
+    for layer in model:
+        layer.weight = nn.Parameter(layer.weight.detach().to(target))
+        layer.bias = nn.Parameter(layer.bias.detach().to(target))
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize("answer", [move, move_by_hand])
+def test_move_accepts(answer):
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    for _ in range(3):
+        assert cs.check_move(answer).passed
+    assert torch.__future__.get_swap_module_params_on_conversion() is before
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda m, o, t: m.to(t), "the state of Adam stayed torch.float32"),
+        (lambda m, o, t: None, "the model did not move"),
+        (forget, "the optimizer forgot its moments"),
+        (replace, "the optimizer holds other parameters than the model"),
+        (lambda m, o, t: move_by_hand(m, o, t, change=torch.zeros_like), "the moments changed"),
+        (lambda m, o, t: move_by_hand(m, o, t, skip=("step", "sum")), "state of Adagrad stayed"),
+        (lambda m, o, t: move_by_hand(m, o, t, skip=()), "the step counter moved too"),
+        (
+            lambda m, o, t: move(m, o, t) if isinstance(t, torch.dtype) else m.to(t),
+            "the state of Adam stayed on the old device",
+        ),
+    ],
+)
+def test_move_names_the_fault(answer, words):
+    says(cs.check_move(answer), words)
+
+
+# ---------------------------------------------------------------- the module itself
+
+
+def test_import_brings_no_heavy_module():
+    code = (
+        "import sys, torch; before = set(sys.modules); import helpers.cuda_semantics;"
+        "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"matplotlib", "torchvision", "IPython", "sklearn"} & set(out.stdout.split())
+
+
+# ---------------------------------------------------------------- the explorer in a browser
+
+
+@pytest.fixture
+def page():
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        if os.environ.get("REQUIRE_BROWSER") == "1":
+            pytest.fail("REQUIRE_BROWSER=1, and there is no chromium on the PATH")
+        pytest.skip("no chromium on the PATH: the browser tests were not run")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    troubles = []
+    with sync_api.sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        page = browser.new_page(viewport={"width": 375, "height": 700})
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda m: m.type == "error" and troubles.append(m.text))
+        page.on("request", lambda request: troubles.append(request.url))
+        yield page
+        browser.close()
+    assert troubles == []
+
+
+def test_explorer_shows_every_row_in_both_languages(page):
+    chinese = re.compile("[\u4e00-\u9fff]")
+    for lang in ("en", "zh"):
+        # Two on a page: the second one is parsed when the element is defined already.
+        html = cs.move_explorer(lang)._repr_html_() * 2
+        page.set_content(f"<!doctype html><html><main>{html}</main></html>")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        element = page.locator("move-explorer").last
+        assert "Seven kinds" not in page.locator("main").inner_text()
+        assert element.get_by_label("What you have" if lang == "en" else "手里的对象").count() == 1
+        kind, move = element.locator("select").all()
+        status, said = element.locator("[aria-live=polite]"), set()
+        for row in (cs.try_move(*row) for row in ROWS):
+            kind.select_option(row["kind"])
+            move.select_option(row["move"])
+            text = status.inner_text()
+            for part in ("code", "watch", "before", "after", "fix"):
+                assert row[part] in text, (row, text)
+            assert ("same object" in text or "同一个对象" in text) == (row["returned"] == "same")
+            verdict = status.locator("strong").inner_text()
+            assert bool(chinese.search(verdict)) == (lang == "zh")
+            said.add(verdict)
+        assert len(said) == len({row["outcome"] for row in json.loads(cs.move_explorer().data)}) + 1
+
+
+def test_explorer_works_by_keyboard(page):
+    page.set_content(f"<!doctype html><html lang='en'>{cs.move_explorer()._repr_html_()}</html>")
+    status = page.locator("move-explorer [aria-live]")
+    seen = [status.inner_text()]
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    seen.append(status.inner_text())
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    seen.append(status.inner_text())
+    assert len(set(seen)) == 3 and "p = nn.Parameter" in seen[1] and '.to("meta")' in seen[2]

@@ -1,0 +1,555 @@
+"""The four steps against torch, the stand-in's real forward, two real processes, the exercises."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from unittest import mock
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel, scatter_gather
+
+from helpers import data_parallel, ddp_worker
+
+sizes = st.integers(1, 17)
+counts = st.integers(1, 7)
+
+
+class ScatterOnCPU:
+    """Stands in for torch's Scatter, which needs GPUs; torch's own recursion runs around it."""
+
+    @staticmethod
+    def apply(target_gpus, chunk_sizes, dim, tensor):
+        return tensor.chunk(len(target_gpus), dim)
+
+
+class GatherOnCPU:
+    @staticmethod
+    def apply(target_device, dim, *tensors):
+        if all(t.dim() == 0 for t in tensors):
+            return torch.cat([t.view(1) for t in tensors])
+        return torch.cat(tensors, dim)
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and torch.equal(a, b)
+    if isinstance(a, dict):
+        return type(a) is type(b) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def structures(n):
+    return st.recursive(
+        st.sampled_from([torch.arange(n * 2.0).view(n, 2), torch.arange(n), "word", 3, None]),
+        lambda inner: (
+            st.lists(inner, min_size=1, max_size=3)
+            | st.tuples(inner, inner)
+            | st.dictionaries(st.sampled_from("abc"), inner, min_size=1)
+        ),
+        max_leaves=5,
+    )
+
+
+@given(n=sizes, replicas=counts, data=st.data())
+@settings(deadline=None)
+def test_scatter_is_torchs_scatter(n, replicas, data):
+    inputs = data.draw(structures(n))
+    with mock.patch.object(scatter_gather, "Scatter", ScatterOnCPU):
+        expected = scatter_gather.scatter(inputs, list(range(replicas)))
+    assert same(list(expected), data_parallel.scatter(inputs, replicas))
+
+
+@given(n=sizes, replicas=counts, data=st.data())
+@settings(deadline=None)
+def test_gather_is_torchs_gather(n, replicas, data):
+    outputs = data_parallel.scatter(
+        data.draw(
+            st.sampled_from(
+                [torch.randn(n, 2), (torch.randn(n), [torch.randn(n, 1)]), {"a": torch.randn(n)}]
+            )
+        ),
+        replicas,
+    )
+    with mock.patch.object(scatter_gather, "Gather", GatherOnCPU):
+        expected = scatter_gather.gather(outputs, 0)
+    assert same(expected, data_parallel.gather(outputs))
+
+
+def test_gather_of_scalars_and_none():
+    assert data_parallel.gather([torch.tensor(1.0), torch.tensor(2.0)]).tolist() == [1.0, 2.0]
+    assert data_parallel.gather([None, None]) is None
+    with pytest.raises(ValueError, match="at least one output"):
+        data_parallel.gather([])
+
+
+@pytest.mark.parametrize("function", [data_parallel.scatter, data_parallel.replicate])
+def test_no_replicas(function):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        function(nn.Linear(1, 1), 0)
+
+
+@given(n=sizes, replicas=counts)
+@settings(deadline=None, max_examples=30)
+def test_gradients_of_the_replicas_add_up(n, replicas):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    x, y = torch.randn(n, 3), torch.randn(n, 1)
+    parameters = list(model.parameters())
+    whole = torch.autograd.grad(F.mse_loss(model(x), y), parameters)
+    out = data_parallel.StandIn(model, replicas)(x)
+    split = torch.autograd.grad(F.mse_loss(out, y), parameters)
+    for a, b in zip(whole, split, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_replicas_share_memory_as_torch_promises():
+    model = nn.BatchNorm1d(2)
+    first, second = data_parallel.replicate(model, 2)
+    for name in ("weight", "bias", "running_mean"):
+        original = getattr(model, name)
+        assert getattr(first, name).data_ptr() == original.data_ptr()
+        assert getattr(second, name).data_ptr() != original.data_ptr()
+        assert torch.equal(getattr(second, name), original)
+    assert not list(first.parameters()) and len(list(model.parameters())) == 2
+    second.running_mean.add_(1)
+    assert model.running_mean.tolist() == [0.0, 0.0]
+    first.running_mean.add_(1)
+    assert model.running_mean.tolist() == [1.0, 1.0]
+
+
+def test_tied_weights_and_empty_slots_survive_replication():
+    model = nn.ModuleDict({"a": nn.Linear(2, 2, bias=False), "b": nn.Linear(2, 2, bias=False)})
+    model["b"].weight = model["a"].weight
+    replica = data_parallel.replicate(model, 2)[1]
+    assert replica["a"].weight is replica["b"].weight
+    assert replica["a"].bias is None and replica["a"] is not model["a"]
+
+
+def test_recurrent_modules_replicate():
+    model, x = nn.LSTM(3, 4, batch_first=True), torch.randn(5, 2, 3)
+    out = torch.cat([r(x)[0] for r in data_parallel.replicate(model, 2)])
+    torch.testing.assert_close(out, torch.cat([model(x)[0]] * 2))
+
+
+def test_stand_in_runs_the_real_forward():
+    assert data_parallel.StandIn.forward is nn.DataParallel.forward
+    model = nn.Bilinear(2, 2, 1)
+    x = torch.randn(5, 2)
+    parallel = data_parallel.StandIn(model, 2)
+    torch.testing.assert_close(parallel(x, input2=x), model(x, x))
+    torch.testing.assert_close(parallel.module.weight, model.weight)
+    assert list(parallel.state_dict()) == ["module.weight", "module.bias"]
+
+
+def test_stand_in_checks_places_and_moves_inputs():
+    with pytest.raises(RuntimeError, match="on device meta.*but found one of them on device: cpu"):
+        data_parallel.StandIn(nn.Linear(2, 1), device="meta")(torch.ones(2, 2))
+    out = data_parallel.StandIn(nn.Linear(2, 1).to("meta"), device="meta")(torch.ones(3, 2))
+    assert out.is_meta and out.shape == (3, 1)
+
+
+def test_no_gpus_hides_gpus_that_are_there():
+    with mock.patch("torch.cuda.is_available", return_value=True), data_parallel.no_gpus():
+        wrapped = nn.DataParallel(nn.Linear(2, 1), device_ids=[1, 3])
+    assert wrapped.device_ids == [] and wrapped(torch.ones(3, 2)).shape == (3, 1)
+
+
+def test_alone_opens_and_closes_a_group_and_leaves_nothing_behind():
+    import torch.distributed as dist
+
+    hook = sys.excepthook
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), data_parallel.alone():
+            assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
+            x, y = ddp_worker.data()
+            model = DistributedDataParallel(ddp_worker.network())
+            loss = ddp_worker.weighted_loss(model(x), y)
+            torch.testing.assert_close(loss, F.mse_loss(model(x), y))
+            raise ZeroDivisionError
+        assert not dist.is_initialized() and sys.excepthook is hook
+
+
+# ---------------------------------------------------------------- figures
+
+
+@given(n=st.integers(1, 20), replicas=counts)
+@settings(deadline=None, max_examples=50)
+def test_split_gradients_against_the_formula(n, replicas):
+    x, y = torch.randn(n), torch.randn(n)
+    got = data_parallel.split_gradients(x, y, replicas)
+    assert got["sizes"] == [len(part) for part in torch.ones(n).chunk(replicas)]
+    per_sample = 2 * (x - y) * x  # the derivative of (w x - y)^2 at w = 1
+    means = [part.mean() for part in per_sample.split(got["sizes"])]
+    assert got["exact"] == pytest.approx(per_sample.mean().item(), abs=2e-3)
+    assert got["averaged"] == pytest.approx(torch.stack(means).mean().item(), abs=2e-3)
+
+
+def test_explorer_shows_what_torch_computes():
+    rows = json.loads(data_parallel.batch_explorer().data)
+    assert len(rows) == data_parallel.LARGEST_BATCH
+    for n, row in enumerate(rows, 1):
+        assert row["exact"] == round(sum(2 * (1 - k / 2) for k in range(1, n + 1)) / n, 3)
+        assert len(row["splits"]) == data_parallel.MOST_REPLICAS
+        for replicas, (shards, averaged) in enumerate(row["splits"], 1):
+            assert shards == [len(part) for part in torch.ones(n).chunk(replicas)]
+            if len(set(shards)) == 1:
+                assert averaged == row["exact"]
+    assert rows[9]["splits"][3] == [[3, 3, 3, 1], -4.25] and rows[9]["exact"] == -3.5
+
+
+def test_drawing_names_both_kinds():
+    import matplotlib
+
+    matplotlib.use("agg")
+    figure = data_parallel.draw_processes()
+    assert [axis.get_title() for axis in figure.axes] == ["DataParallel", "DistributedDataParallel"]
+    assert any("averaged" in text.get_text() for text in figure.axes[1].texts)
+
+
+# ---------------------------------------------------------------- processes
+
+
+@pytest.fixture(scope="module")
+def run():
+    return data_parallel.launch()
+
+
+def test_two_processes_train_like_one(run):
+    x, y = ddp_worker.data()
+    model = ddp_worker.network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = data_parallel.global_batches(epochs=2)
+    assert len(steps) == 4
+    assert sorted(sum(steps[:2], [])) == sorted(sum(steps[2:], [])) == list(range(16))
+    assert steps[:2] != steps[2:]
+    for batch in steps:
+        optimizer.zero_grad()
+        F.mse_loss(model(x[batch]), y[batch]).backward()
+        optimizer.step()
+    assert not torch.equal(model.weight, ddp_worker.network().weight)
+    for found in run:
+        for name, weight in model.state_dict().items():
+            torch.testing.assert_close(found["trained"][name], weight)
+
+
+def test_gradients_of_two_processes(run):
+    x, y = ddp_worker.data()
+    model = ddp_worker.network()
+    F.mse_loss(model(x), y).backward()
+    means = []
+    for part in (slice(0, 12), slice(12, 16)):
+        other = ddp_worker.network()
+        F.mse_loss(other(x[part]), y[part]).backward()
+        means.append(other.weight.grad)
+    for found in run:
+        torch.testing.assert_close(found["8 + 8"], model.weight.grad)
+        torch.testing.assert_close(found["12 + 4, weighted"], model.weight.grad)
+        torch.testing.assert_close(found["12 + 4"], (means[0] + means[1]) / 2)
+        assert not torch.allclose(found["12 + 4"], model.weight.grad, atol=1e-2)
+
+
+def test_first_weights_and_statistics_of_two_processes(run):
+    first, second = (found["first weights"] for found in run)
+    assert not torch.equal(first["before"], second["before"])
+    assert torch.equal(first["after"], first["before"])
+    assert torch.equal(second["after"], first["before"])
+    zero, one = (found["batch norm"] for found in run)
+    torch.testing.assert_close(one["first"], 0.1 * one["mine"])
+    torch.testing.assert_close(one["second"], 0.9 * zero["first"] + 0.1 * one["mine"])
+    torch.testing.assert_close(zero["second"], 0.9 * zero["first"] + 0.1 * zero["mine"])
+
+
+def test_two_machines_number_their_processes():
+    found = data_parallel.two_machines()
+    assert [r["RANK"] for r in found] == [0, 1, 2, 3]
+    assert [(r["GROUP_RANK"], r["LOCAL_RANK"]) for r in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert {r["WORLD_SIZE"] for r in found} == {4}
+
+
+def processes_with(mark):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if mark in file.read() and int(pid) != os.getpid():
+                    found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+@pytest.fixture
+def sleeper(tmp_path):
+    """A torchrun command whose two processes would sleep for minutes, and the script's path."""
+    script = tmp_path / "sleeper.py"
+    script.write_text("import time\ntime.sleep(300)\n")
+    return ["--standalone", "--nproc-per-node=2", str(script)], str(script).encode()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="reads /proc to find processes")
+def test_ending_a_torchrun_ends_its_processes(sleeper, tmp_path):
+    command, script = sleeper
+    run = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *command],
+        env=data_parallel._environment(),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(600):  # torchrun and its two processes
+            if len(processes_with(script)) == 3:
+                break
+            time.sleep(0.1)
+        assert len(processes_with(script)) == 3
+    finally:
+        data_parallel._end(run)
+    assert not processes_with(script)
+
+
+def test_a_run_that_takes_too_long_is_an_error(sleeper, tmp_path):
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match="torchrun: not done after 0.5 s"):
+        data_parallel._torchrun([sleeper[0]], str(tmp_path), timeout=0.5)
+    assert time.monotonic() - begun < 60
+    if os.path.isdir("/proc"):
+        assert not processes_with(sleeper[1])
+
+
+def test_a_process_that_fails_is_quoted(tmp_path):
+    script = tmp_path / "fails.py"
+    script.write_text("raise SystemExit('the disk is on holiday')\n")
+    with pytest.raises(RuntimeError, match="a process failed") as error:
+        data_parallel._torchrun(
+            [["--standalone", "--nproc-per-node=1", str(script)]], str(tmp_path), timeout=60
+        )
+    assert "the disk is on holiday" in str(error.value)
+
+
+def test_a_torchrun_around_us_does_not_confuse_ours():
+    strange = {"RANK": "7", "WORLD_SIZE": "9", "MASTER_PORT": "1", "PET_NNODES": "3"}
+    with mock.patch.dict(os.environ, strange):
+        env = data_parallel._environment()
+    assert not set(strange) & set(env)
+    assert env["CUDA_VISIBLE_DEVICES"] == "" and env["OMP_NUM_THREADS"] == "1"
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def by_share(model, shards):
+    total = sum(len(x) for x, _ in shards)
+    loss = sum(len(x) / total * F.mse_loss(model(x), y) for x, y in shards)
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+def mean_of_means(model, shards):
+    losses = [F.mse_loss(model(x), y) for x, y in shards]
+    return torch.autograd.grad(sum(losses) / len(losses), list(model.parameters()))
+
+
+def sum_of_means(model, shards):
+    losses = [F.mse_loss(model(x), y) for x, y in shards]
+    return torch.autograd.grad(sum(losses), list(model.parameters()))
+
+
+def sum_of_sums(model, shards):
+    losses = [F.mse_loss(model(x), y, reduction="sum") for x, y in shards]
+    return torch.autograd.grad(sum(losses), list(model.parameters()))
+
+
+def joined(model, shards):
+    x, y = (torch.cat(column) for column in zip(*shards, strict=True))
+    return torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
+
+
+def last_shard(model, shards):
+    return mean_of_means(model, shards[-1:])
+
+
+def reversed_order(model, shards):
+    return by_share(model, shards)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (mean_of_means, "not the gradients of the full batch"),
+        (sum_of_means, "2.00 times too large"),
+        (sum_of_sums, "16.00 times too large"),
+        (joined, "joined"),
+        (last_shard, "not the gradients of the full batch"),
+        (reversed_order, "expected gradients of shapes"),
+        (lambda model, shards: None, "expected a list"),
+    ],
+)
+def test_wrong_shard_gradients(answer, message):
+    for _ in range(5):
+        verdict = data_parallel.check_shard_gradients(answer)
+        assert not verdict.passed and message in verdict.message, verdict
+
+
+def test_right_shard_gradients():
+    for _ in range(20):
+        verdict = data_parallel.check_shard_gradients(by_share)
+        assert verdict.passed, verdict
+
+
+def plain(checkpoint):
+    stripped = {}
+    for key, value in checkpoint.items():
+        while key.startswith(("module.", "_orig_mod.")):
+            key = key.partition(".")[2]
+        stripped[key] = value
+    return stripped
+
+
+def load(model, checkpoint):
+    model.load_state_dict(plain(checkpoint))
+
+
+def load_nothing(model, checkpoint):
+    model.load_state_dict(checkpoint, strict=False)
+
+
+def load_strictly(model, checkpoint):
+    model.load_state_dict(checkpoint)
+
+
+def load_data_parallel_only(model, checkpoint):
+    model.load_state_dict({k.removeprefix("module."): v for k, v in checkpoint.items()})
+
+
+def load_always_cut(model, checkpoint):
+    model.load_state_dict({k.partition(".")[2]: v for k, v in checkpoint.items()})
+
+
+def load_silently(model, checkpoint):
+    model.load_state_dict(plain(checkpoint), strict=False)
+
+
+def load_in_place(model, checkpoint):
+    from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
+
+    for prefix in ("module.", "_orig_mod.", "module."):
+        consume_prefix_in_state_dict_if_present(checkpoint, prefix)
+    model.load_state_dict(checkpoint)
+
+
+def load_vague(model, checkpoint):
+    state = plain(checkpoint)
+    if set(state) != set(model.state_dict()):
+        raise ValueError("something is wrong")
+    model.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (load_nothing, "was accepted, but 0.weight did not change"),
+        (load_strictly, "with the prefix 'module.' does not load"),
+        (load_data_parallel_only, "with the prefix '_orig_mod.' does not load"),
+        (load_always_cut, "without a prefix does not load"),
+        (load_silently, "lacks 2.bias was loaded without a word"),
+        (load_in_place, "was changed; copy it first"),
+        (load_vague, "does not name it"),
+    ],
+)
+def test_wrong_loading(answer, message):
+    verdict = data_parallel.check_load(answer)
+    assert not verdict.passed and message in verdict.message, verdict
+
+
+def test_right_loading():
+    assert data_parallel.check_load(load).passed
+
+
+def partition(n, rank, world, epoch):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))
+    return order[rank::world].tolist()
+
+
+def each_its_own_shuffle(n, rank, world, epoch):
+    return torch.randperm(n)[rank::world].tolist()
+
+
+def one_shuffle_for_all_epochs(n, rank, world, epoch):
+    return partition(n, rank, world, 0)
+
+
+def seeded_by_rank(n, rank, world, epoch):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch + rank))
+    return order[rank::world].tolist()
+
+
+def padded(n, rank, world, epoch):
+    sampler = torch.utils.data.DistributedSampler(range(n), world, rank)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def dropped(n, rank, world, epoch):
+    share = n // world
+    return partition(n - n % world, 0, 1, epoch)[rank * share : (rank + 1) * share]
+
+
+def unshuffled(n, rank, world, epoch):
+    return list(range(rank, n, world))
+
+
+def shuffled_within(n, rank, world, epoch):
+    mine = torch.arange(rank, n, world)
+    generator = torch.Generator().manual_seed(epoch)
+    return mine[torch.randperm(len(mine), generator=generator)].tolist()
+
+
+def uneven(n, rank, world, epoch):
+    order = partition(n, 0, 1, epoch)
+    return order[rank:] if rank == world - 1 else order[rank : rank + 1]
+
+
+def from_one(n, rank, world, epoch):
+    return [index + 1 for index in partition(n, rank, world, epoch)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (each_its_own_shuffle, "seen twice"),
+        (one_shuffle_for_all_epochs, "epochs 0 and 1 have the same order"),
+        (seeded_by_rank, "seen twice"),
+        (padded, "seen twice"),
+        (dropped, "never seen"),
+        (unshuffled, "the order is not shuffled"),
+        (shuffled_within, "the same samples in every epoch"),
+        (uneven, "uneven shares"),
+        (from_one, "is not an index"),
+    ],
+)
+def test_wrong_partition(answer, message):
+    verdict = data_parallel.check_partition(answer)
+    assert not verdict.passed and message in verdict.message, verdict
+
+
+def test_an_order_that_cannot_be_repeated_is_no_partition():
+    asked = []
+
+    def restless(n, rank, world, epoch):
+        if rank == 0:
+            asked.append(n)
+        return partition(n, rank, world, len(asked))
+
+    verdict = data_parallel.check_partition(restless)
+    assert not verdict.passed and "another order the second time" in verdict.message, verdict
+
+
+def test_right_partition():
+    for _ in range(5):
+        verdict = data_parallel.check_partition(partition)
+        assert verdict.passed, verdict
