@@ -290,7 +290,7 @@ def launch(timeout: float = 100) -> list[dict[str, Any]]:
     Raises:
         RuntimeError: a process failed or the time ran out; the message ends with what they said.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         worker = ["-m", "helpers.ddp_worker", folder]
         _torchrun([["--standalone", "--nproc-per-node=2", *worker]], folder, timeout)
         return [torch.load(Path(folder, f"rank{rank}.pt")) for rank in range(2)]
@@ -318,7 +318,7 @@ def two_machines(timeout: float = 100) -> list[dict[str, int]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         endpoint = f"127.0.0.1:{free.getsockname()[1]}"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         command = [
             *("--nnodes=2", "--nproc-per-node=2"),
             *("--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"),
@@ -344,7 +344,7 @@ def _torchrun(commands: list[list[str]], folder: str, timeout: float) -> None:
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=subprocess.STDOUT,
-                        env=_environment(),
+                        env=_environment(folder),
                     )
                 )
         try:
@@ -362,8 +362,11 @@ def _torchrun(commands: list[list[str]], folder: str, timeout: float) -> None:
         raise RuntimeError(f"torchrun: {what}\n{said}")
 
 
-def _environment() -> dict[str, str]:
-    """This process's environment for a torchrun that stays on this machine, quiet, on the CPU."""
+def _environment(folder: str) -> dict[str, str]:
+    """This process's environment for a torchrun on the CPU that stays on this machine.
+
+    What torchrun writes and forgets goes to `folder`.
+    """
     own = ("PET_", "TORCHELASTIC_", "MASTER_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(own) and k not in _NAMES}
     here = str(Path(__file__).parents[1])
@@ -371,6 +374,8 @@ def _environment() -> dict[str, str]:
     env |= {
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
+        "TMPDIR": folder,
+        "TEMP": folder,
         "PYTHONPATH": os.pathsep.join(path),
     }
     loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]

@@ -569,9 +569,9 @@ def _segments_agree(answer: Callable[[int], int], sizes: Iterable[int]) -> None:
         allocator = CachingAllocator()
         allocator.malloc(nbytes)
         got, want = answer(nbytes), allocator.reserved
-        _is_bytes(got, f"for {nbytes} bytes")
+        _is_bytes(got, f"for nbytes = {nbytes}")
         assert got == want, (
-            f"for {nbytes} bytes you said {got}, the allocator takes {want}: "
+            f"for nbytes = {nbytes} you said {got}, the allocator takes {want}: "
             + _segment_hint(nbytes, want)
         )
 

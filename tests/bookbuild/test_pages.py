@@ -151,13 +151,16 @@ def test_anchors_are_those_of_the_site(tmp_path, lang):
     text = "\n\n".join(f"## {h}" for h in ["Top", *ODD_HEADINGS])
     built = built_headings(tmp_path, lang)
     assert anchors([plain for _, plain in headings(text)]) == built
-    assert built[:5] == [
+    assert built[:7] == [
         "top",
         "writing-through-data-is-not-caught",
         "why-because-it-s-nearly-free",
         "torch-nn-functional-cross-entropy-co",
         "section",
+        "recap",
+        "recap-2",
     ]
+    assert len(set(built)) == len(built)
 
 
 def test_the_anchors_of_the_real_chapters_are_those_of_the_site():
@@ -388,6 +391,16 @@ def test_the_same_error_stands_once_with_all_its_places(book, lang):
     assert '<label for="error-search">' in text and 'aria-live="polite"' in text
 
 
+def test_an_error_raised_twice_in_a_section_has_one_link(book, edit):
+    def again(nb):
+        cell = next(c for c in nb.cells if c.id == "adding-error")
+        cell.outputs = cell.outputs * 2
+
+    edit("en", "adding", again)
+    found = errors.errors(chapters(book)["en"])
+    assert [(len(e.causes), len(e.links)) for e in found] == [(2, 2)]
+
+
 def test_any_message_survives_the_way_to_the_page(book, edit):
     messages = ["x" * 400 + " end", 'a "b" <c> & `d`\n\n\tnext\'s', "``` - # *not* _markup_", ""]
 
@@ -397,7 +410,8 @@ def test_any_message_survives_the_way_to_the_page(book, edit):
 
     edit("en", "adding", raise_them)
     text = errors.render(book, "en", chapters(book)["en"])
-    stored = [html.unescape(m) for m in re.findall(r'<li data-error="([^"]*)">\n', text)]
+    # in one line each: an empty line would end the HTML
+    stored = [html.unescape(m) for m in re.findall(r'^<li data-error="([^"\n]*)">$', text, re.M)]
     expected = [f"ValueError: {m}" if m else "ValueError" for m in messages]
     assert stored == [*expected, "ZeroDivisionError: division by zero"]
     shown = re.findall(r'<li data-error="[^"]*">\n\n(`.*`)\n', text)

@@ -267,11 +267,13 @@ def test_first_weights_and_statistics_of_two_processes(run):
     torch.testing.assert_close(zero["second"], 0.9 * zero["first"] + 0.1 * zero["mine"])
 
 
-def test_two_machines_number_their_processes():
+def test_two_machines_number_their_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     found = data_parallel.two_machines()
     assert [r["RANK"] for r in found] == [0, 1, 2, 3]
     assert [(r["GROUP_RANK"], r["LOCAL_RANK"]) for r in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert {r["WORLD_SIZE"] for r in found} == {4}
+    assert not list(tmp_path.iterdir())  # torchrun's folders are gone too
 
 
 def processes_with(mark):
@@ -299,7 +301,7 @@ def test_ending_a_torchrun_ends_its_processes(sleeper, tmp_path):
     command, script = sleeper
     run = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *command],
-        env=data_parallel._environment(),
+        env=data_parallel._environment(str(tmp_path)),
         stderr=subprocess.DEVNULL,
     )
     try:
@@ -335,7 +337,7 @@ def test_a_process_that_fails_is_quoted(tmp_path):
 def test_a_torchrun_around_us_does_not_confuse_ours():
     strange = {"RANK": "7", "WORLD_SIZE": "9", "MASTER_PORT": "1", "PET_NNODES": "3"}
     with mock.patch.dict(os.environ, strange):
-        env = data_parallel._environment()
+        env = data_parallel._environment("somewhere")
     assert not set(strange) & set(env)
     assert env["CUDA_VISIBLE_DEVICES"] == "" and env["OMP_NUM_THREADS"] == "1"
 

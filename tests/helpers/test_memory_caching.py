@@ -458,7 +458,7 @@ def test_right_answers_pass() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda nbytes: None, "for 1 bytes your function returned None"),
+        (lambda nbytes: None, "for nbytes = 1 your function returned None"),
         (lambda nbytes: ..., "expected a whole number of bytes"),
         (lambda nbytes: float(right_segment(nbytes)), "expected a whole number of bytes"),
         (lambda nbytes: nbytes + missing, "NameError"),  # noqa: F821

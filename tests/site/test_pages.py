@@ -35,7 +35,7 @@ LABELS = """() => {
     note(e, e.textContent);
   return texts;
 }"""
-NAMES_OF_THINGS = re.compile(r"\.ipynb|\.md|\.pdf|Colab|Binder|PyTorch|CC BY|MIT")
+NAMES_OF_THINGS = re.compile(r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|PyTorch|CC BY|MIT")
 
 
 @dataclass
@@ -79,19 +79,23 @@ def visits(contexts, url, pages) -> dict[str, Visit]:
     return made
 
 
-# Unfold everything, and keep each colour of code and each kind of formula once on a page: contrast
-# need not be measured again for the same colour on the same ground.
+# Unfold everything, then leave out what axe has seen on this page: a token of the same class in the
+# same kind of block, an element built of the same tags and classes in the same place.
 THIN = """() => {
   for (const fold of document.querySelectorAll("article details")) fold.open = true;
   const seen = new Set();
-  for (const token of document.querySelectorAll(".highlight span[class]")) {
-    const block = token.closest(".cell_input, .output, .highlight").className;
-    const kind = block + "/" + token.className;
-    if (seen.has(kind)) token.replaceWith(token.textContent);
-    seen.add(kind);
-  }
-  for (const block of [...document.querySelectorAll("pre")].slice(40)) block.textContent = "…";
-  for (const formula of [...document.querySelectorAll(".katex")].slice(3)) formula.remove();
+  const first = (key) => !seen.has(key) && seen.add(key);
+  const name = (e) => e.localName + "." + e.getAttribute("class");
+  const place = (e) => e.matches("article") ? "" : name(e) + ">" + place(e.parentElement);
+  for (const token of document.querySelectorAll("article :is(.highlight, .sig) span"))
+    if (token.isConnected && !first(place(token))) token.replaceWith(token.textContent);
+  for (const formula of [...document.querySelectorAll(".katex")].slice(2)) formula.remove();
+  const parts = "article :is(div.cell, dl.py, pre, p, li, tr)";
+  for (const part of document.querySelectorAll(parts))
+    if (part.isConnected) {
+      const inside = new Set([...part.querySelectorAll("*")].map(name));
+      if (!first(place(part) + [...inside].sort())) part.remove();
+    }
 }"""
 
 # ---------------------------------------------------------------- every page
