@@ -37,7 +37,7 @@ colab: $(VENV)/ready
 
 site: $(VENV)/ready
 	$(BIN)/book build
-	$(BIN)/pytest -q tests/site
+	BOOK_SITE=_build/site $(BIN)/pytest -q tests/site
 
 lab: $(VENV)/ready
 	$(BIN)/jupyter lab --notebook-dir=book

@@ -26,7 +26,7 @@ function generalError(text) {
 
 // [[index, score], …] of the messages ("Type: text") that a pasted text may be, best first.
 function rankErrors(pasted, messages) {
-  const query = pasted.slice(-20000).trim();
+  const query = pasted.trim();
   if (!query) return [];
   const words = (text) => new Set(text.match(/§?[a-z_]{2,}/g) || []);
   const kind = (text) => (/^\w+(?=:|$)/.exec(plainError(text)) || [""])[0];

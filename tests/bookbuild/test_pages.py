@@ -140,7 +140,10 @@ def built_headings(tmp_path, lang):
     app.add_transform(SameAnchors)
     app.build()
     tree = app.env.get_doctree("index")
-    return [section["ids"][0] for section in tree.findall(nodes.section)]
+    sections = list(tree.findall(nodes.section))
+    every = [anchor for section in sections for anchor in section["ids"]]
+    assert len(set(every)) == len(every)
+    return [section["ids"][0] for section in sections]
 
 
 # ---------------------------------------------------------------- anchors
@@ -655,6 +658,32 @@ def test_a_message_changed_on_the_way_finds_its_error_first(find, messages, how)
     assert not wrong
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("shape [2, 3] and 4x5", "shape [7] and 32 × 784"),
+        ("(3,) of torch.Size([])", "(3, 4) of torch.Size([2, 3])"),
+        ("-1 at 0x7f12ab", "2.5e-3 at 0x55"),
+        ("on cuda:0 and cpu!", "on cpu and mps!"),
+        ("torch.FloatTensor", "torch.cuda.HalfTensor"),
+        ("Float and torch.int64", "Double and bool"),
+        ("20.00 MiB", "3 GB"),
+        ("no 'fc' in \"a b\"", "no `layer4` in 'x'"),
+        ("torch.cuda.OutOfMemoryError: x", "OutOfMemoryError:  X"),
+        ("it doesn't and can't", "it doesn’t and can’t"),
+    ],
+)
+def test_what_differs_between_readers_is_taken_out(engine, one, other):
+    general = [engine.eval(f"generalError({json.dumps(text)})") for text in (one, other)]
+    assert general[0] == general[1]
+
+
+@pytest.mark.parametrize("text", ["doesn't", "can't say 'no'", "tensor", "a.b"])
+def test_what_means_something_stays(engine, text):
+    general = engine.eval(f"generalError({json.dumps(text)})")
+    assert general == text.replace("'no'", "§name")
+
+
 @given(st.lists(st.integers(0, 10**6), min_size=4, max_size=4), st.sampled_from([0, 1, 2]))
 @settings(max_examples=30, deadline=None)
 def test_shapes_do_not_matter(find, shape, where):
@@ -673,6 +702,7 @@ def test_shapes_do_not_matter(find, shape, where):
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.2 GiB", "20.00 MiB"),
         ("Missing key(s) in state_dict: \"conv1.weight\"", "Error(s) in loading"),
         ("ValueError: bad sample", "Caught ValueError in DataLoader worker"),
+        ("AssertionError: Torch not", "Torch not compiled"),
         ("expected scalar type Half but found Float", "expected scalar type Long"),
     ],
 )  # fmt: skip
@@ -689,6 +719,7 @@ def test_names_and_dtypes_do_not_matter(find, pasted, found):
         f"{FRAMES}PickleRick: the lasagne is burning",
         "FileNotFoundError: [Errno 2] No such file or directory: 'best.pth'",
         FRAMES,
+        "RuntimeError: 'zymurgy' 7 cpu",
         "你好",
         "!!!",
     ],

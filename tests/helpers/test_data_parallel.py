@@ -292,7 +292,9 @@ def processes_with(mark):
 def sleeper(tmp_path):
     """A torchrun command whose two processes would sleep for minutes, and the script's path."""
     script = tmp_path / "sleeper.py"
-    script.write_text("import time\ntime.sleep(300)\n")
+    script.write_text(
+        "import os, time\nopen(__file__ + os.environ['RANK'], 'w').close()\ntime.sleep(300)\n"
+    )
     return ["--standalone", "--nproc-per-node=2", str(script)], str(script).encode()
 
 
@@ -305,11 +307,12 @@ def test_ending_a_torchrun_ends_its_processes(sleeper, tmp_path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(600):  # torchrun and its two processes
-            if len(processes_with(script)) == 3:
+        for _ in range(600):
+            if len(list(tmp_path.glob("sleeper.py?"))) == 2:
                 break
             time.sleep(0.1)
-        assert len(processes_with(script)) == 3
+        time.sleep(1)  # torchrun, too, knows that both have started
+        assert len(processes_with(script)) == 3  # torchrun and its two processes
     finally:
         data_parallel._end(run)
     assert not processes_with(script)

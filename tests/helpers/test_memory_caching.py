@@ -35,6 +35,7 @@ from helpers.memory_caching import (
     replay,
     watch,
 )
+from helpers.recorded import Recording
 
 # Traces
 
@@ -239,6 +240,28 @@ def test_device_memory_is_seen_from_outside() -> None:
     assert [row["device"] // MIB for row in rows] == [0, 256, 256, 0]
     assert [row["reserved"] // MIB for row in rows] == [0, 256, 256, 0]
     assert [row["allocated"] // MIB for row in rows] == [0, 256, 0, 0]
+
+
+@pytest.mark.usefixtures("fake")
+def test_report_says_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    mc.report(None)
+    assert capsys.readouterr().out == "not measured on a GPU yet\n"
+    mc.report(
+        Recording(
+            name="device_memory",
+            device="a GPU",
+            torch="2.14.1",
+            cuda="13.0",
+            python="3.11",
+            date="2026-01-02",
+            values=mc.record_device_memory(),
+        )
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == (
+        "malloc 256 MiB: device 256.00 MiB, reserved 256.00 MiB, allocated 256.00 MiB"
+    )
+    assert lines[4] == "device: recorded on 2026-01-02: a GPU, PyTorch 2.14.1, CUDA 13.0"
 
 
 @pytest.mark.usefixtures("fake")

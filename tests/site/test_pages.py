@@ -90,7 +90,7 @@ THIN = """() => {
   for (const token of document.querySelectorAll("article :is(.highlight, .sig) span"))
     if (token.isConnected && !first(place(token))) token.replaceWith(token.textContent);
   for (const formula of [...document.querySelectorAll(".katex")].slice(2)) formula.remove();
-  const parts = "article :is(div.cell, dl.py, pre, p, li, tr)";
+  const parts = "article :is(div.cell, dl.py, pre, p:not(th *), li, tr)";
   for (const part of document.querySelectorAll(parts))
     if (part.isConnected) {
       const inside = new Set([...part.querySelectorAll("*")].map(name));

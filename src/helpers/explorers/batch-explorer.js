@@ -28,9 +28,10 @@
       this.style.cssText = "display:block;max-width:36rem;margin:1rem 0;padding:1rem;border:1px solid var(--pst-color-border,#999);border-radius:.5rem";
       const slider = (key, max, value) => `<label for="${id}${key}" style="flex:0 0 6rem">${t[key]}</label><input type="range" id="${id}${key}" min="1" max="${max}" value="${value}" style="flex:1 1 8rem;min-width:0;accent-color:var(--pst-color-primary,#0a7d91)"><output for="${id}${key}" style="flex:0 0 2rem;text-align:right;font-weight:600"></output>`;
       const line = "display:flex;flex-wrap:wrap;gap:.25rem .75rem;align-items:center";
-      this.innerHTML = `<div style="${line}">${slider("batch", rows.length, 10)}</div><div style="${line}">${slider("replicas", most, 4)}</div><ul style="list-style:none;margin:.8rem 0;padding:0"></ul><div aria-live="polite"></div>`;
-      const [batch, replicas] = this.querySelectorAll("input"), [b, r] = this.querySelectorAll("output");
-      const list = this.querySelector("ul"), status = this.querySelector("[aria-live]");
+      const root = this.attachShadow({ mode: "open" });
+      root.innerHTML = `<div style="${line}">${slider("batch", rows.length, 10)}</div><div style="${line}">${slider("replicas", most, 4)}</div><ul style="list-style:none;margin:.8rem 0;padding:0"></ul><div aria-live="polite"></div>`;
+      const [batch, replicas] = root.querySelectorAll("input"), [b, r] = root.querySelectorAll("output");
+      const list = root.querySelector("ul"), status = root.querySelector("[aria-live]");
       const square = '<span style="display:inline-block;width:.8rem;height:.8rem;margin-right:2px;border:1px solid currentColor;background:var(--pst-color-primary,#0a7d91)"></span>';
       const show = () => {
         const n = +batch.value, k = +replicas.value, row = rows[n - 1], [sizes, averaged] = row.splits[k - 1];
