@@ -34,11 +34,8 @@
     button.setAttribute("aria-label", toggleHintShow);
 
   // ---- the page of results; a page opened from disk cannot read the others for a summary
-  if (document.getElementById("search-results")) {
-    if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
-    addEventListener("DOMContentLoaded", () => {
-      const box = document.querySelector("main form.bd-search input");
-      if (box && !new URLSearchParams(location.search).get("q")) box.focus();
-    });
-  }
+  if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  const results = document.getElementById("search-results");
+  if (results && !new URLSearchParams(location.search).get("q"))
+    document.querySelector("main form.bd-search input").focus();
 })();

@@ -214,6 +214,17 @@ def test_the_cache_is_released_and_tried_again_before_the_error() -> None:
     assert allocator.malloc(3 * MIB).size == 3 * MIB
 
 
+def test_counters_in_words() -> None:
+    allocator = CachingAllocator()
+    block = allocator.malloc(30 * MIB)
+    allocator.malloc(5 * MIB)
+    allocator.free(block)
+    allocator.empty_cache()
+    assert str(allocator.counters) == (
+        "allocated 5.00 MiB (peak 35.00 MiB), reserved 20.00 MiB (peak 50.00 MiB)"
+    )
+
+
 def test_an_exabyte_is_refused_at_once() -> None:
     with pytest.raises(OutOfMemoryError, match="more than 1EB"):
         CachingAllocator().malloc(2**60)

@@ -430,6 +430,16 @@ def test_without_a_gpu_reading_is_safe_and_managing_raises() -> None:
     assert answers["torch.accelerator.memory_reserved()"] == 0
 
 
+def test_the_child_without_a_gpu_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], env: dict[str, str], **_: object) -> object:
+        assert env["CUDA_VISIBLE_DEVICES"] == ""
+        return subprocess.CompletedProcess(command, 0, stdout="{}")
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(mc.subprocess, "run", run)
+    assert mc.without_gpu() == {}
+
+
 def test_a_failing_child_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mc.sys, "executable", "false")
     with pytest.raises(RuntimeError, match="process without a GPU failed: no message"):

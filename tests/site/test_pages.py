@@ -326,8 +326,12 @@ def test_a_word_that_the_book_lacks_finds_nothing(page, url, lang, words):
 
 
 def test_the_search_works_from_disk(page, site):
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
     page.goto(f"{site.as_uri()}/zh/index.html")
     assert "detach" in search(page, "计算图")
+    assert not errors
 
 
 # ---------------------------------------------------------------- on the page

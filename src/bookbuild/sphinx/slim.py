@@ -15,7 +15,6 @@ STYLE, SCRIPT = "styles/site.css", "scripts/site.js"  # styles/: the themes' url
 THEME_STYLE = "styles/pydata-sphinx-theme.css"
 THEME_SCRIPT = "scripts/pydata-sphinx-theme.js"
 OWN_LINK = {"katex.min.css"}  # only some pages need it
-LAST = {"book.css", "book.js"}
 UNUSED = ("*.map", "*.ttf", "*.LICENSE.txt", "fontawesome.js", "bootstrap.js", "fa-*.woff2")
 
 
@@ -35,8 +34,7 @@ def bundle(
     ]
     context["script_files"] = []
     add(app, SCRIPT, [s for s in scripts if "DOCUMENTATION_OPTIONS.pagename" not in s])
-    # The search page has scripts of its own, which need the bundle before them.
-    context["bundle"] = {"style": STYLE, "script": SCRIPT, "defer": page != "search"}
+    context["bundle"] = {"style": STYLE, "script": SCRIPT}
 
 
 def name(file: object) -> str:
@@ -62,8 +60,9 @@ def write(app: Sphinx, error: Exception | None) -> None:
 
     bundles = app.book_bundles
     bundles[SCRIPT].append(THEME_SCRIPT)
-    for parts in bundles.values():
-        parts.sort(key=lambda part: part in LAST)
+    own = [file[0] for file in (*app.config.html_css_files, *app.config.html_js_files)]
+    for parts in bundles.values():  # ours last, in their order: they override
+        parts.sort(key=lambda part: own.index(part) if part in own else -1)
     script = "\n;".join(text(part) for part in bundles[SCRIPT])  # some leave out their last ;
     script = re.sub(r"^//# sourceMappingURL=.*$", "", script, flags=re.M)
     style = "\n".join(text(part) for part in bundles[STYLE])
