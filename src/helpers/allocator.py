@@ -41,7 +41,7 @@ Operation = Sequence[Any]
 
 
 class OutOfMemoryError(torch.OutOfMemoryError):
-    """No room on the model's device; its words are those of the real error."""
+    """No room on the model's device; its words are those of the real error, shortened."""
 
 
 def round_size(nbytes: int) -> int:

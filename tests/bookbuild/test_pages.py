@@ -466,7 +466,8 @@ def test_then_and_now_gives_versions_reasons_and_links_between_claims(book):
         text = text_of(book, lang, "then_and_now.md")
         card = text[text.index('id="A-2"') :]
         assert all(part in card for part in [*parts, '<a href="#A-1">A-1</a>'])
-        assert "G-1" not in text
+        assert "G-1" not in text and 'value="all" checked>' in text
+        assert "<b>2</b>" in text and "<b>3</b>" not in text
 
 
 # ---------------------------------------------------------------- status
@@ -719,6 +720,7 @@ def test_names_and_dtypes_do_not_matter(find, pasted, found):
         f"{FRAMES}PickleRick: the lasagne is burning",
         "FileNotFoundError: [Errno 2] No such file or directory: 'best.pth'",
         FRAMES,
+        f"{FRAMES}ValueError: bad thing in file",
         "RuntimeError: 'zymurgy' 7 cpu",
         "你好",
         "!!!",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,15 +21,6 @@ from helpers.memory_caching import (
 )
 
 SCRIPT = Path(helpers.__file__).parent / "explorers" / "allocator-explorer.js"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 def test_the_script_defines_its_element_once_and_is_small() -> None:
@@ -47,20 +36,6 @@ def test_the_script_defines_its_element_once_and_is_small() -> None:
     assert context.eval("defined.join()") == "allocator-explorer"
     assert len(SCRIPT.read_bytes()) < 12_000
     assert "http" not in SCRIPT.read_text("utf8").replace("http://www.w3.org/2000/svg", "")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        if os.environ.get("REQUIRE_BROWSER") == "1":
-            pytest.fail("REQUIRE_BROWSER=1, and there is no chromium on the PATH")
-        pytest.skip("no chromium on the PATH: the browser tests were not run")
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

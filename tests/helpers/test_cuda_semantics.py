@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import OrderedDict
@@ -571,23 +570,14 @@ def test_import_brings_no_heavy_module():
 
 
 @pytest.fixture
-def page():
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        if os.environ.get("REQUIRE_BROWSER") == "1":
-            pytest.fail("REQUIRE_BROWSER=1, and there is no chromium on the PATH")
-        pytest.skip("no chromium on the PATH: the browser tests were not run")
-    sync_api = pytest.importorskip("playwright.sync_api")
+def page(browser):
     troubles = []
-    with sync_api.sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
-        page = browser.new_page(viewport={"width": 375, "height": 700})
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda m: m.type == "error" and troubles.append(m.text))
-        page.on("request", lambda request: troubles.append(request.url))
-        yield page
-        browser.close()
+    page = browser.new_page(viewport={"width": 375, "height": 700})
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda m: m.type == "error" and troubles.append(m.text))
+    page.on("request", lambda request: troubles.append(request.url))
+    yield page
+    page.close()
     assert troubles == []
 
 
