@@ -64,7 +64,7 @@ def test_every_warning_stops_the_build_names_its_page_and_leaves_the_old_site(bo
         with pytest.raises(BuildFailed) as failure:
             build(book, quiet=True)
         told = str(failure.value)
-        assert "book/zh/detach.ipynb::ways, line 3" in told and "cannot render the formula" in told
+        assert "book/zh/detach.ipynb::ways: " in told and "cannot render the formula" in told
         assert "schedule" in told and "1 headings here, 2 in the English" in told
         assert "book/zh/errors.md:3" in told and "nowhere.md" in told
         assert "book/en/index.md:3" in told and "no-such-cell" in told
