@@ -55,7 +55,7 @@ def toy_site(toy_root) -> Path:
 def site() -> Path:
     """The book itself, built from clean."""
     if built := os.environ.get("BOOK_SITE"):
-        return Path(built)
+        return Path(built).resolve()
     return build(ROOT, quiet=True)
 
 
