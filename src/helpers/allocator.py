@@ -22,19 +22,19 @@ import torch
 MIB = 2**20
 
 MIN_BLOCK_SIZE = 512
-"""`kMinBlockSize`: every block's size is a multiple of it."""
+"""`kMinBlockSize` — every block's size is a multiple of it."""
 SMALL_SIZE = MIB
-"""`kSmallSize`: the largest block that comes from the small pool."""
+"""`kSmallSize` — the largest block that comes from the small pool."""
 SMALL_BUFFER = 2 * MIB
-"""`kSmallBuffer`: the size of a segment of the small pool."""
+"""`kSmallBuffer` — the size of a segment of the small pool."""
 MIN_LARGE_ALLOC = 10 * MIB
-"""`kMinLargeAlloc`: from here on a block gets a segment of its own size, rounded."""
+"""`kMinLargeAlloc` — from here on a block gets a segment of its own size, rounded."""
 LARGE_BUFFER = 20 * MIB
-"""`large_segment_size`, once `kLargeBuffer`: the segment for blocks of 1 to 10 MiB."""
+"""`large_segment_size`, once `kLargeBuffer` — the segment for blocks of 1 to 10 MiB."""
 ROUND_LARGE = 2 * MIB
-"""`kRoundLarge`: segments for blocks from 10 MiB on are a multiple of it."""
+"""`kRoundLarge` — segments for blocks from 10 MiB on are a multiple of it."""
 ONE_EXABYTE = 2**60
-"""`one_exa_bytes`: requests from here on are refused before any search."""
+"""`one_exa_bytes` — requests from here on are refused before any search."""
 
 Operation = Sequence[Any]
 """`("malloc", name, nbytes)`, `("free", name)`, `("empty_cache",)` or `("reset_peak",)`."""

@@ -136,6 +136,15 @@ def test_an_output_edited_by_hand_in_both_languages(faults, edit):
     assert all("output differs from what the run stored" in p for p in found)
 
 
+def test_an_output_of_a_new_run_not_carried_over(faults, edit):
+    def change(nb):
+        cell(nb, "adding-numbers").outputs[0].data["text/plain"] = "3"
+        clean(nb)
+
+    edit("en", "adding", change)
+    only(faults(), "zh/adding::adding-numbers: output differs from English; run `book sync`")
+
+
 def test_a_missing_claim(faults, edit):
     def change(nb):
         del cell(nb, "adding-numbers").metadata["claims"]
@@ -186,6 +195,24 @@ def test_a_claim_that_nobody_made(faults, edit):
 def test_a_broken_claims_file(faults, book, row, what):
     (book.root / "book/claims.yml").write_text(row)
     assert any(what in p for p in faults())
+
+
+def test_tags_that_differ(faults, edit):
+    def change(nb):
+        cell(nb, "adding-numbers").metadata["tags"] = ["cheat"]
+
+    edit("zh", "adding", change)
+    only(faults(), "zh/adding::adding-numbers: tags or claims differ from English")
+
+
+def test_a_claim_twice_and_a_claim_of_no_chapter(faults, book):
+    path = book.root / "book/claims.yml"
+    rows = path.read_text("utf8")
+    twin = rows.partition("\n")[2]
+    path.write_text(rows + twin + rows.replace("adding:", "gone:").replace("A-1", "A-2"), "utf8")
+    found = faults()
+    assert "claims.yml::A-1: 2 rows have this id" in found
+    assert "claims.yml::A-2: no chapter gone" in found
 
 
 def test_an_unknown_verdict(faults, book):

@@ -133,6 +133,8 @@ def test_a_page_carries_what_its_notebook_says(toy_site):
     assert 'class="katex"' in page and "katex.min.css" in page
     assert "<toy-explorer>" in page and "customElements.define" in page
     assert "查看参考答案" in page and "显示代码" in page
+    for kind in ("learn", "need", "then-and-now"):
+        assert page.count(f'class="callout callout-{kind}"') == 1
     assert 'id="two-ways-to-cut"' in page and 'id="two-ways-to-cut-2"' in page
     assert 'id="value"' in page, "cells have anchors"
     assert "katex.min.css" not in (toy_site / "zh/schedule.html").read_text("utf8")

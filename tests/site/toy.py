@@ -59,7 +59,7 @@ WORDS = {
         "again": "两种切断方法",
         "why": "反向传播沿着计算图进行：$y = x^2$ 得\n\n$$\\frac{dy}{dx} = 2x$$",
         "link": "参见[第二种方法](detach.ipynb#two-ways-to-cut-2)。",
-        "admonition": "过去与现在",
+        "admonition": "今昔对照",
         "learn": "你将学到",
         "need": "你需要",
         "hint": "提示",
@@ -74,17 +74,7 @@ ERRORS = {"RuntimeError: element 0 of tensors does not require grad": "detach"}
 
 
 def cards(w: dict[str, str]) -> str:
-    return f"""\
-::::{{grid}} 1 1 2 2
-:::{{grid-item-card}} {w["learn"]}
-:class-card: card-learn
-- {w["two ways"]}
-:::
-:::{{grid-item-card}} {w["need"]}
-:class-card: card-need
-PyTorch 2
-:::
-::::"""
+    return f"> **{w['learn']}**\n>\n> - {w['two ways']}\n\n> **{w['need']}** PyTorch 2"
 
 
 def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
@@ -117,7 +107,7 @@ def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
         code("value", "x = torch.ones(1)\nx.detach() * 2", value),
         code("fails", "x.backward()", error, tags=("raises-exception",)),
         new_markdown_cell(
-            f":::{{admonition}} {w['admonition']}\n:class: then-and-now\n{w['lead']}\n:::\n\n"
+            f"> **{w['admonition']}.** {w['lead']}\n\n"
             f":::{{admonition}} {w['hint']}\n:class: dropdown\n{w['lead']}\n:::",
             id="then",
         ),

@@ -9,9 +9,8 @@ from bookbuild.sphinx import api, callouts, cells, chapters, languages, maths, s
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register them all."""
-    app.add_config_value(
-        "comments_config", {}, ""
-    )  # Jupyter Book sets it for an extension left out
+    # Jupyter Book sets it for an extension that is left out.
+    app.add_config_value("comments_config", {}, "")
     for extension in (languages, search, maths, cells, callouts, chapters, api, slim):
         extension.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

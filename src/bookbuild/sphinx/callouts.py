@@ -27,14 +27,24 @@ class Callouts(SphinxTransform):
     default_priority = 220
 
     def apply(self) -> None:
-        """Find them."""
-        for quote in self.document.findall(nodes.block_quote):
-            lead = quote.next_node(nodes.strong)
-            first = quote.next_node(nodes.paragraph)
-            if lead is None or first is None or lead is not first[0]:
+        """Find them, and put the chapter's two cards side by side."""
+        cards = nodes.container(classes=["chapter-cards"])
+        for quote in list(self.document.findall(nodes.block_quote)):
+            kind = kind_of(quote)
+            if kind is None:
                 continue
-            if kind := KINDS.get(lead.astext().rstrip(".。:： ")):
-                quote["classes"] += ["callout", f"callout-{kind}"]
+            quote["classes"] += ["callout", f"callout-{kind}"]
+            if kind in ("learn", "need"):
+                if not cards.children:
+                    quote.parent.insert(quote.parent.index(quote), cards)
+                quote.parent.remove(quote)
+                cards += quote
+
+
+def kind_of(quote: nodes.block_quote) -> str | None:
+    """What a quotation's first words make of it."""
+    first = next((child for child in quote[0].children if child.astext()), None)
+    return KINDS.get(first.astext().rstrip(".。:： ")) if isinstance(first, nodes.strong) else None
 
 
 def setup(app: Sphinx) -> None:

@@ -42,39 +42,6 @@ class CellAnchors(SphinxTransform):
                 node["prompt_show"], node["prompt_hide"] = self.config.solution_prompts
 
 
-class Cards(SphinxTransform):
-    """Give quotes that open with a bold phrase their look: they read well in any notebook viewer.
-
-    Before the first section they are the chapter's cards, what one learns and what one needs;
-    further on, `then and now`.
-    """
-
-    default_priority = 220
-
-    def apply(self) -> None:
-        """Name the quotes of this notebook."""
-        if not self.env.doc2path(self.env.docname).endswith(".ipynb"):
-            return
-        quotes = [q for q in self.document.findall(nodes.block_quote) if opens_bold(q)]
-        cards = [q for q in quotes if isinstance(q.parent.parent, nodes.document)]
-        for quote in quotes:
-            quote["classes"].append("chapter-card" if quote in cards else "then-and-now")
-        if cards:
-            place = nodes.container(classes=["chapter-cards"])
-            cards[0].replace_self(place)
-            for card in cards[1:]:
-                card.parent.remove(card)
-            place += cards
-
-
-def opens_bold(quote: nodes.block_quote) -> bool:
-    """Whether a quote's first words are bold."""
-    if not isinstance(quote[0], nodes.paragraph):
-        return False
-    first = next((child for child in quote[0] if child.astext()), None)
-    return isinstance(first, nodes.strong)
-
-
 def unfold(translator: HTML5Translator, node: HideCodeCellNode) -> None:
     """Start a folded cell; MyST-NB's own hides the prompt from screen readers, in English."""
     classes = " ".join(node["classes"])
@@ -142,7 +109,6 @@ def setup(app: Sphinx) -> None:
     """Register the transform, the directive and the folded cell."""
     app.add_config_value("solution_prompts", ["Show a solution", "Hide the solution"], "env")
     app.add_transform(CellAnchors)
-    app.add_transform(Cards)
     app.add_directive("cell", Cell)
     app.add_lexer("traceback", Traceback)
     app.connect(

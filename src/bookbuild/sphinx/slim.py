@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ STYLE, SCRIPT = "styles/site.css", "scripts/site.js"  # styles/: the themes' url
 THEME_STYLE = "styles/pydata-sphinx-theme.css"
 THEME_SCRIPT = "scripts/pydata-sphinx-theme.js"
 OWN_LINK = {"katex.min.css"}  # only some pages need it
-UNUSED = ("*.map", "*.ttf", "*.LICENSE.txt", "fontawesome.js", "bootstrap.js", "fa-*.woff2")
+UNUSED = (
+    *("locales", "vendor", "*webpack-macros.html", "*.png", "scripts/bootstrap*"),
+    *("scripts/fontawesome*", "**/*.map", "images/logo_*"),
+)
 
 
 def bundle(
@@ -55,8 +59,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
     static = Path(app.outdir) / "_static"
 
     def text(part: str) -> str:
-        file = static / part
-        return file.read_text("utf8") if len(part) < 200 and file.is_file() else part
+        return (static / part).read_text("utf8") if is_file(static, part) else part
 
     bundles = app.book_bundles
     bundles[SCRIPT].append(THEME_SCRIPT)
@@ -71,9 +74,14 @@ def write(app: Sphinx, error: Exception | None) -> None:
     rules = tinycss2.parse_stylesheet(style, skip_comments=True, skip_whitespace=True)
     (static / SCRIPT).write_text(script, "utf8")
     (static / STYLE).write_text(purge(rules, words), "utf8")
-    for pattern in UNUSED:
-        for file in static.rglob(pattern):
-            file.unlink()
+    parts = [static / part for names in bundles.values() for part in names if is_file(static, part)]
+    for path in {*parts, *(path for pattern in UNUSED for path in static.glob(pattern))}:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def is_file(static: Path, part: str) -> bool:
+    """Whether a part of a bundle is a file, and not a script written in the page."""
+    return len(part) < 200 and (static / part).is_file()
 
 
 def purge(rules: list, words: set[str]) -> str:
