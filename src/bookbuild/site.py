@@ -50,6 +50,7 @@ def build(root: Path, out: Path | None = None, quiet: bool = False) -> Path:
         made.mkdir()
         start = time.monotonic()
         _run_builds(root, made, Path(name), quiet)
+        shutil.rmtree(made / "jupyter_execute", ignore_errors=True)  # MyST-NB's copies of figures
         shutil.copy(root / "book/index.html", made)
         (made / ".nojekyll").touch()
         if out.exists():

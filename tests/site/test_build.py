@@ -238,6 +238,7 @@ def test_the_zip_holds_the_whole_site(toy_site):
         assert archive.testzip() is None
     files = {p.relative_to(toy_site).as_posix() for p in toy_site.rglob("*") if p.is_file()}
     assert names == files and "zh/searchindex.js" in names
+    assert {p.name for p in toy_site.iterdir()} == {".nojekyll", "index.html", "en", "zh"}
 
 
 def test_without_a_site_the_message_says_what_to_do(tmp_path):
