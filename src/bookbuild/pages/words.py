@@ -56,8 +56,7 @@ _WORDS = {
     ),
     "then_and_now_lead": (
         "The notes that this book grew from were written from 2018 to 2020.\n"
-        "Here is each claim that belongs to a chapter of this book, what holds today, and where it is "
-        "proved.",
+        "Here is each claim that a chapter of this book takes up, what holds today, and the proof.",
         "本书源自 2018 到 2020 年写下的一批笔记。\n"
         "这里列出与书中各章有关的每一条说法、今天的实际情况，以及证明所在的小节。",
     ),
