@@ -13,7 +13,7 @@ import sys
 
 import helpers
 
-ROUNDS = 7
+ROUNDS = 5
 LIMIT_MS = 50
 SCRIPT = """
 import time, sys
