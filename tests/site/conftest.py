@@ -29,6 +29,15 @@ FLAGS = [
 ]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Under xdist, tests that share a costly fixture stay in one process."""
+    for item in items:
+        for fixture in ("visits", "toy"):
+            if fixture in item.fixturenames:
+                item.add_marker(pytest.mark.xdist_group(fixture))
+
+
 def load_toy():
     spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("toy.py"))
     module = importlib.util.module_from_spec(spec)
