@@ -1,4 +1,8 @@
-"""How nbval runs the book: the `gpu` tag, one environment for all kernels, what a run proved."""
+"""How nbval runs the book: the `gpu` tag, one environment for all kernels, what a run proved.
+
+Under another PyTorch than the pinned one, `--record-versions` keeps the cells that differ in
+`versions.json`; those that it names already are expected to, any other fails.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +26,20 @@ def pytest_addoption(parser):
         action="store_true",
         help="write what passed to book/validated.json, which the status page shows",
     )
+    parser.addoption(
+        "--record-versions",
+        action="store_true",
+        help="list the cells that differ under this PyTorch in book/versions.json",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     try:
         config.stash[CUDA] = use_cuda()
+        prepare_kernels(config.stash[CUDA])
     except BookError as error:
         raise pytest.UsageError(str(error)) from None
-    prepare_kernels(config.stash[CUDA])
     config.option.nbval_sanitize_with = FOLDER / "nbval.cfg"
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Notebooks(config))
@@ -58,7 +67,22 @@ def pytest_runtest_makereport(item, call):
     if is_cell(item):
         report.notebook = f"{item.path.parent.name}/{item.path.stem}"
         report.cells = len(code_cells(item.parent.nb))
+        if report.failed:
+            report.differs = item.cell.id
+            if item.config.getoption("--record-versions"):
+                known = read_json("versions.json").get(version("torch"), {}).get("differs", {})
+                if item.cell.id in known.get(item.path.stem, []):
+                    report.outcome, report.wasxfail = "skipped", "known to differ"
     return report
+
+
+def read_json(name):
+    path = FOLDER / name
+    return json.loads(path.read_text("utf8")) if path.exists() else {}
+
+
+def write_json(name, content):
+    write_text(FOLDER / name, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 class Notebooks:
@@ -69,6 +93,7 @@ class Notebooks:
         self.seconds: dict[str, float] = {}
         self.left: dict[str, int] = {}
         self.failed: set[str] = set()
+        self.differs: dict[str, list[str]] = {}
         self.done: list[str] = []
         self.total: set[str] = set()
 
@@ -86,6 +111,8 @@ class Notebooks:
         self.seconds[name] = self.seconds.get(name, 0) + report.duration
         if report.failed:
             self.failed.add(name)
+        if hasattr(report, "differs"):
+            self.differs.setdefault(name.partition("/")[2], []).append(report.differs)
         if report.when == "teardown":
             self.left[name] = self.left.get(name, report.cells) - 1
             if self.left[name] == 0:
@@ -101,11 +128,25 @@ class Notebooks:
         )
 
     def pytest_sessionfinish(self, session):
+        """Write what the run proved where the options ask for it."""
+        if self.config.getoption("--record-versions"):
+            self.record_versions()
+        if self.config.getoption("--record-validated"):
+            self.record_validated()
+
+    def record_versions(self):
+        """Keep the date, the chapters and the cells that differ under this PyTorch."""
+        known = read_json("versions.json")
+        known[version("torch")] = {
+            "date": datetime.date.today().isoformat(),
+            "chapters": sorted({name.partition("/")[2] for name in self.done}),
+            "differs": {name: sorted(cells) for name, cells in sorted(self.differs.items())},
+        }
+        write_json("versions.json", known)
+
+    def record_validated(self):
         """Keep date, version and seconds of each notebook of which every cell passed."""
-        if not self.config.getoption("--record-validated"):
-            return
-        path = FOLDER / "validated.json"
-        known = json.loads(path.read_text("utf8")) if path.exists() else {}
+        known = read_json("validated.json")
         device = "gpu" if self.config.stash[CUDA] else "cpu"
         for name in self.seconds:
             entry = known.setdefault(name, {})
@@ -116,4 +157,4 @@ class Notebooks:
                     "torch": version("torch").partition("+")[0],
                     "seconds": round(self.seconds[name]),
                 }
-        write_text(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
+        write_json("validated.json", known)

@@ -50,10 +50,19 @@ def driver_sees_gpu() -> bool:
 
 
 def prepare_kernels(cuda: bool) -> None:
-    """Set the environment that kernels inherit."""
+    """Set the environment that kernels inherit; `BOOK_WARNINGS=error` makes deprecations errors.
+
+    Raises:
+        BookError: `BOOK_WARNINGS` is something else.
+    """
     os.environ.update(KERNEL_ENV)
     if not cuda:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    mode = os.environ.get("BOOK_WARNINGS", "default")
+    if mode not in ("default", "error"):
+        raise BookError(f"BOOK_WARNINGS must be default, error or unset, got {mode!r}")
+    if mode == "error":
+        os.environ["PYTHONSTARTUP"] = str(Path(__file__).with_name("warnings_as_errors.py"))
 
 
 def execute(nb: NotebookNode, folder: Path, where: str, cuda: bool) -> NotebookNode:

@@ -26,7 +26,7 @@ def stored(source, text, **metadata):
 
 @pytest.fixture
 def validate(tmp_path):
-    def run(*cells, cuda="0", unrun=()):
+    def run(*cells, cuda="0", unrun=(), record="validated"):
         folder = tmp_path / "book"
         (folder / "en").mkdir(parents=True, exist_ok=True)
         for name in ("conftest.py", "nbval.cfg", "pytest.ini"):
@@ -35,10 +35,11 @@ def validate(tmp_path):
         for n in unrun:
             nb.cells[n].execution_count = None
         write(nb, folder / "en/sample.ipynb")
-        command = [sys.executable, "-m", "pytest", "-n0", "-rs", "--record-validated", str(folder)]
+        record = f"--record-{record}"
+        command = [sys.executable, "-m", "pytest", "-n0", "-rsx", record, str(folder)]
         env = os.environ | {"BOOK_CUDA": cuda, "NO_COLOR": "1"}
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-        path = folder / "validated.json"
+        path = folder / f"{record.removeprefix('--record-')}.json"
         return done, json.loads(path.read_text()) if path.exists() else None
 
     return run
@@ -85,3 +86,21 @@ def test_a_missing_gpu_is_an_error_on_a_gpu_runner(validate):
         pytest.skip("this machine has a GPU")
     done, _ = validate(stored("1", "1"), cuda="1")
     assert done.returncode == 4 and "reports no GPU" in done.stdout + done.stderr
+
+
+def test_under_another_pytorch_only_new_differences_fail(validate):
+    import torch
+
+    cells = [stored("1", "2"), stored("3", "3")]
+    done, versions = validate(*cells, record="versions")
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout
+    (entry,) = versions.values()
+    assert torch.__version__.startswith(list(versions)[0])
+    assert entry["chapters"] == ["sample"] and entry["differs"] == {"sample": [cells[0].id]}
+    done, again = validate(*cells, record="versions")
+    assert done.returncode == 0 and "1 passed, 1 xfailed" in done.stdout
+    assert again == versions
+    done, _ = validate(*cells, stored("4", "5"), record="versions")
+    assert done.returncode == 1 and "1 failed, 1 passed, 1 xfailed" in done.stdout
+    done, healed = validate(cells[1], record="versions")
+    assert done.returncode == 0 and list(healed.values())[0]["differs"] == {}

@@ -12,7 +12,7 @@ from bookbuild.run import run, use_cuda
 
 @pytest.fixture(autouse=True)
 def keep_environment(monkeypatch):
-    for name in (*running.KERNEL_ENV, "CUDA_VISIBLE_DEVICES"):
+    for name in (*running.KERNEL_ENV, "CUDA_VISIBLE_DEVICES", "PYTHONSTARTUP"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("BOOK_CUDA", "0")
 
@@ -86,3 +86,36 @@ def test_a_missing_gpu_is_an_error_where_one_is_wanted(monkeypatch, mode, what):
     monkeypatch.setattr(running, "driver_sees_gpu", lambda: False)
     with pytest.raises(BookError, match=what):
         use_cuda()
+
+
+OLD = "import warnings\nwarnings.warn({!r}, {})"
+
+
+@pytest.mark.parametrize(
+    ("source", "raises"),
+    [
+        (OLD.format("gone in 3.0", "DeprecationWarning"), "DeprecationWarning: gone in 3.0"),
+        (OLD.format("gone in 3.0", "FutureWarning"), "FutureWarning: gone in 3.0"),
+        (OLD.format("cell: f() is deprecated", "UserWarning"), "UserWarning: cell: f"),
+        (OLD.format("a warning like any other", "UserWarning"), None),
+        ("import warnings\nwith warnings.catch_warnings(record=True) as caught:\n"
+         "    warnings.simplefilter('always')\n    warnings.warn('old', DeprecationWarning)\n"
+         "assert len(caught) == 1", None),
+        ("assert 'category' not in dir()", None),
+    ],
+)  # fmt: skip
+def test_deprecations_can_be_made_errors(book, edit, monkeypatch, source, raises):
+    edit("en", "adding", lambda nb: nb.cells[2].update(source=source))
+    monkeypatch.setenv("BOOK_WARNINGS", "error")
+    if raises:
+        with pytest.raises(BookError, match=f"adding::adding-numbers: {raises}"):
+            run(book, ["adding"], echo=lambda line: None)
+        monkeypatch.setenv("BOOK_WARNINGS", "default")
+        monkeypatch.setenv("PYTHONSTARTUP", "")
+    run(book, ["adding"], echo=lambda line: None)
+
+
+def test_a_misspelt_choice_of_warnings_is_refused(monkeypatch):
+    monkeypatch.setenv("BOOK_WARNINGS", "errors")
+    with pytest.raises(BookError, match="must be default, error or unset, got 'errors'"):
+        running.prepare_kernels(False)
