@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from helpers import cuda_semantics, data_parallel, detach, losses, memory_caching
+from helpers import (
+    convolution,
+    cuda_semantics,
+    data_parallel,
+    detach,
+    losses,
+    memory_caching,
+    views_and_copies,
+)
 
 EXPLORERS = [
+    views_and_copies.stride_explorer,
+    convolution.conv_explorer,
     detach.copy_explorer,
     losses.mean_explorer,
     cuda_semantics.move_explorer,

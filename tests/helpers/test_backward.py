@@ -1,0 +1,325 @@
+"""The backward chapter's helpers against torch, and its exercises with planted wrong answers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import autograd, backward
+
+# ---------------------------------------------------------------- what stays alive
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 6), st.integers(1, 5))
+def test_saved_tensors_live_as_long_as_their_graph(steps, size):
+    x = torch.ones(size, requires_grad=True)
+    each = len(autograd.saved_tensors(lambda: x.exp().sin()))
+    kept = []
+    with backward.watch_saved() as alive:
+        assert alive.count() == 0
+        for step in range(steps):
+            kept.append(x.exp().sin().sum())
+            assert alive.count() == each * (step + 1)
+    for step, y in enumerate(kept):
+        y.backward(retain_graph=step == 0)
+    assert alive.count() == each  # only the first was retained
+    kept.clear()
+    del y
+    assert alive.count() == 0 == alive.bytes()
+
+
+def test_what_a_sum_of_losses_holds():
+    model, held = nn.Linear(4, 1), {}
+    for way in ("keep", "item", "backward", "no_grad"):
+        total = 0
+        with backward.watch_saved() as alive, torch.set_grad_enabled(way != "no_grad"):
+            for _ in range(20):
+                loss = model(torch.randn(3, 4)).square().mean()
+                if way == "backward":
+                    loss.backward()
+                total += loss.item() if way == "item" else loss
+                del loss
+        held[way] = alive.count()
+    assert held.pop("keep") >= 40
+    assert set(held.values()) == {0}
+
+
+def test_bytes_count_each_storage_once_and_leave_the_model_out():
+    model = nn.Linear(4, 2, bias=False)
+    x = torch.ones(3, 4, requires_grad=True)
+    with backward.watch_saved() as alive:
+        y = model(x)
+        z = x * x  # saves x twice more
+    size = {"x": x.nbytes, "weight": model.weight.nbytes}
+    assert alive.bytes() == size["x"] + size["weight"]
+    assert alive.bytes(but=model) == size["x"]
+    del z
+    assert alive.bytes(but=model) == size["x"]
+    del y
+    assert alive.bytes() == 0
+
+
+def test_gradients_are_the_same_while_watched():
+    x = torch.randn(3, requires_grad=True)
+    right = torch.autograd.grad(x.exp().sin().sum(), x)[0]
+    with backward.watch_saved():
+        y = x.exp().sin().sum()
+    assert torch.equal(torch.autograd.grad(y, x)[0], right)
+
+
+# ---------------------------------------------------------------- figures
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_curves_hold_the_values_they_were_given(log):
+    curves = {"a": [1.0, 10.0, 100.0], "b": [2.0]}
+    figure = backward.draw_curves(curves, "step", "size", log)
+    (axis,) = figure.axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in axis.lines}
+    assert drawn == curves
+    assert list(axis.lines[0].get_xdata()) == [1, 2, 3]
+    assert axis.get_yscale() == ("log" if log else "linear")
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("step", "size")
+    assert [t.get_text() for t in axis.get_legend().get_texts()] == ["a", "b"]
+    assert len({line.get_linestyle() for line in axis.lines}) == 2  # not by colour alone
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_too_few_or_too_many_curves(count):
+    with pytest.raises(ValueError, match=f"1 to 4 curves, got {count}"):
+        backward.draw_curves({str(i): [1.0] for i in range(count)}, "x", "y")
+
+
+# ---------------------------------------------------------------- blame
+
+
+def test_blame_names_the_victim_of_an_in_place_edit():
+    def step():
+        x = torch.ones(3, requires_grad=True)
+        y = F.softmax(x, dim=0)  # goes through torch's own Python code
+        z = x.sin()
+        y.mul_(2)
+        (y + z).sum().backward()
+
+    found = backward.blame(step)
+    assert found["operation"] == "SoftmaxBackward0"
+    assert found["line"].startswith("y = F.softmax(x, dim=0)")
+    assert found["error"].endswith("has been modified by an inplace operation")
+
+
+def test_blame_names_the_first_nan():
+    def step():
+        x = torch.zeros(2, requires_grad=True)
+        r = x.sqrt()
+        (r * 0).sum().backward()
+
+    found = backward.blame(step)
+    assert found["operation"] == "SqrtBackward0" and found["line"] == "r = x.sqrt()"
+    assert "returned nan values" in found["error"]
+
+
+def test_blame_finds_nothing_where_nothing_is_wrong():
+    x = torch.ones(2, requires_grad=True)
+    assert backward.blame(lambda: x.exp().sum().backward()) is None
+    assert torch.allclose(x.grad, torch.full((2,), math.e))
+    assert not torch.is_anomaly_enabled()
+
+
+def test_blame_lets_other_errors_through_and_switches_the_mode_off():
+    with pytest.raises(RuntimeError, match="only for scalar outputs"):
+        backward.blame(lambda: torch.ones(2, requires_grad=True).backward())
+    with pytest.raises(ZeroDivisionError):
+        backward.blame(lambda: 1 / 0)
+    assert not torch.is_anomaly_enabled()
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def expect(verdict, says):
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda x, w, g: (g @ w, g.T @ x, g.sum(0)), None),
+        (
+            lambda x, w, g: [
+                torch.einsum("no,oi->ni", g, w),
+                torch.einsum("no,ni->oi", g, x),
+                torch.einsum("no->o", g),
+            ],
+            None,
+        ),
+        (lambda x, w, g: ..., "return three gradients"),
+        (lambda x, w, g: (g @ w, g.T @ x), "return three gradients"),
+        (lambda x, w, g: (g @ w, g.T @ x, None), "gradient of bias is not a tensor but NoneType"),
+        (lambda x, w, g: (g @ w, g.T @ x, g), "the gradient of bias has shape"),
+        (lambda x, w, g: (g @ w, x.T @ g, g.sum(0)), "the gradient of weight has shape"),
+        (lambda x, w, g: (g @ w.T, g.T @ x, g.sum(0)), "your code raised RuntimeError"),
+        (lambda x, w, g: (g @ w, g.T @ x, g.mean(0)), "bias has the right shape and wrong values"),
+        (
+            lambda x, w, g: (g @ w, g.T @ x / len(x), g.sum(0)),
+            "weight has the right shape and wrong values",
+        ),
+    ],
+)
+def test_linear_backward(answer, says):
+    expect(backward.check_linear_backward(answer), says)
+
+
+def test_linear_backward_a_transpose_that_hides_in_square_shapes():
+    def answer(x, w, g):
+        dw = g.T @ x
+        return g @ w, dw.T if dw.shape[0] == dw.shape[1] else dw, g.sum(0)
+
+    expect(backward.check_linear_backward(answer), "weight has the right shape and wrong values")
+
+
+def by_count(model, chunks, clear=True):
+    if clear:
+        model.zero_grad()
+    count = sum((labels != -100).sum() for _, labels in chunks)
+    for x, labels in chunks:
+        (F.cross_entropy(model(x), labels, reduction="sum") / count).backward()
+
+
+def by_weighted_means(model, chunks):
+    for p in model.parameters():
+        p.grad = None
+    counts = [(labels != -100).sum() for _, labels in chunks]
+    for (x, labels), n in zip(chunks, counts, strict=True):
+        if n:
+            (F.cross_entropy(model(x), labels) * n / sum(counts)).backward()
+
+
+def mean_of_means(model, chunks):
+    model.zero_grad()
+    for x, labels in chunks:
+        (F.cross_entropy(model(x), labels) / len(chunks)).backward()
+
+
+def no_division(model, chunks):
+    model.zero_grad()
+    for x, labels in chunks:
+        F.cross_entropy(model(x), labels).backward()
+
+
+def by_samples(model, chunks):
+    model.zero_grad()
+    count = sum(len(labels) for _, labels in chunks)
+    for x, labels in chunks:
+        (F.cross_entropy(model(x), labels, reduction="sum") / count).backward()
+
+
+def all_at_once(model, chunks):
+    model.zero_grad()
+    count = sum((labels != -100).sum() for _, labels in chunks)
+    sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in chunks).div(count).backward()
+
+
+def zero_in_the_loop(model, chunks):
+    count = sum((labels != -100).sum() for _, labels in chunks)
+    for x, labels in chunks:
+        model.zero_grad()
+        (F.cross_entropy(model(x), labels, reduction="sum") / count).backward()
+
+
+def own_mean(model, chunks):
+    model.zero_grad()
+    counts = [(labels != -100).sum() for _, labels in chunks]
+    for (x, labels), n in zip(chunks, counts, strict=True):
+        rows = model(x).log_softmax(1)[torch.arange(len(x)), labels.clamp(min=0)]
+        own = -(rows * (labels != -100)).sum() / n
+        (own * n / sum(counts)).backward()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (by_count, None),
+        (by_weighted_means, None),
+        (lambda m, c: None, "a parameter has no gradient"),
+        (no_division, "even with equally many labels"),
+        (by_samples, "even with equally many labels"),
+        (zero_in_the_loop, "even with equally many labels"),
+        (mean_of_means, "chunks with few labels weigh too much"),
+        (own_mean, "nan: a chunk without a single label"),
+        (lambda m, c: by_count(m, c, clear=False), "the gradients from before"),
+        (all_at_once, "the graphs of several chunks live at once"),
+    ],
+)
+def test_accumulate(answer, says):
+    expect(backward.check_accumulate(answer), says)
+
+
+def norms_by_grad(losses, parameters):
+    found = []
+    for loss in losses:
+        grads = torch.autograd.grad(loss, parameters, retain_graph=True)
+        found.append(sum(g.square().sum() for g in grads).sqrt().item())
+    return found
+
+
+def norms_by_backward(losses, parameters, restore=True, retain=True):
+    kept = [p.grad for p in parameters]
+    found = []
+    for i, loss in enumerate(losses):
+        for p in parameters:
+            p.grad = None
+        loss.backward(retain_graph=retain or i < len(losses) - 1)
+        found.append(torch.cat([p.grad.flatten() for p in parameters]).norm().item())
+    if restore:
+        for p, g in zip(parameters, kept, strict=True):
+            p.grad = g
+    return found
+
+
+def norms_accumulated(losses, parameters):
+    found = []
+    for loss in losses:
+        loss.backward(retain_graph=True)
+        found.append(torch.cat([p.grad.flatten() for p in parameters]).norm().item())
+    return found
+
+
+def norms_freed(losses, parameters):
+    found = []
+    for loss in losses:
+        grads = torch.autograd.grad(loss, parameters)
+        found.append(torch.cat([g.flatten() for g in grads]).norm().item())
+    return found
+
+
+def sum_of_norms(losses, parameters):
+    return [
+        sum(g.norm() for g in torch.autograd.grad(loss, parameters, retain_graph=True)).item()
+        for loss in losses
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (norms_by_grad, None),
+        (norms_by_backward, None),
+        (lambda ls, ps: None, "return one number for each loss"),
+        (lambda ls, ps: norms_by_grad(ls, ps)[:2], "return one number for each loss"),
+        (norms_accumulated, "a norm is wrong"),
+        (sum_of_norms, "a norm is wrong"),
+        (norms_freed, "your code raised RuntimeError: Trying to backward"),
+        (lambda ls, ps: norms_by_backward(ls, ps, restore=False), ".grad was changed"),
+        (lambda ls, ps: norms_by_backward(ls, ps, retain=False), "the graph is gone"),
+    ],
+)
+def test_loss_gradients(answer, says):
+    expect(backward.check_loss_gradients(answer), says)

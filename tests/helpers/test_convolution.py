@@ -1,0 +1,381 @@
+"""Sizes, windows and receptive fields against torch itself; the exercises' checkers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import matplotlib
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import convolution as c
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:TF32 acceleration on top of oneDNN", "ignore:Using padding='same' with even"
+)
+
+matplotlib.use("Agg")
+
+few = settings(deadline=None, max_examples=50)
+many = settings(deadline=None, max_examples=200)
+
+
+def outcome(function, *errors):
+    """The value, or None where one of `errors` is raised."""
+    try:
+        return function()
+    except errors:
+        return None
+
+
+def torch_size(function):
+    return outcome(lambda: function().shape[-1], RuntimeError)
+
+
+def ours(function):
+    return outcome(function, ValueError)
+
+
+# ---------------------------------------------------------------- sizes
+
+
+# most draws are allowed; the smallest numbers are not
+small = {
+    "n": st.integers(0, 20),
+    "k": st.integers(0, 6),
+    "s": st.integers(0, 4),
+    "p": st.integers(-1, 4),
+    "d": st.integers(0, 4),
+}
+
+
+@many
+@given(**small)
+def test_conv_output_size_is_torch_s_or_both_refuse(n, k, s, p, d):
+    found = torch_size(lambda: F.conv1d(torch.zeros(1, 1, n), torch.zeros(1, 1, k), None, s, p, d))
+    assert ours(lambda: c.conv_output_size(n, k, s, p, d)) == found
+
+
+@many
+@given(**small, extra=st.integers(-1, 4))
+def test_conv_transpose_output_size_is_torch_s_or_both_refuse(n, k, s, p, d, extra):
+    x, w = torch.zeros(1, 1, n), torch.zeros(1, 1, k)
+    with torch.backends.mkldnn.flags(enabled=False):  # oneDNN lets a size of 0 pass, see below
+        found = torch_size(lambda: F.conv_transpose1d(x, w, None, s, p, extra, 1, d))
+    assert ours(lambda: c.conv_transpose_output_size(n, k, s, p, extra, d)) == found
+
+
+@many
+@given(**small, ceil=st.booleans())
+def test_pool_output_size_is_torch_s_or_both_refuse(n, k, s, p, d, ceil):
+    for pool, size in ((F.max_pool1d, (1, 1, n)), (F.max_pool2d, (1, 1, n, n))):
+        found = torch_size(lambda pool=pool, size=size: pool(torch.zeros(size), k, s, p, d, ceil))
+        assert ours(lambda: c.pool_output_size(n, k, s, p, d, ceil)) == found
+    found = torch_size(lambda: F.avg_pool1d(torch.zeros(1, 1, n), k, s, p, ceil))
+    assert ours(lambda: c.pool_output_size(n, k, s, p, ceil_mode=ceil)) == found
+
+
+def test_a_size_of_0_is_refused_even_where_torch_gives_an_empty_tensor():
+    x, w = torch.zeros(2, 1, 2), torch.zeros(1, 1, 1)  # oneDNN takes batches of 2 and more
+    found = torch_size(lambda: F.conv_transpose1d(x, w, padding=1))
+    assert found in (None, 0)  # the backend decides
+    with pytest.raises(ValueError, match="leaves a size of 0"):
+        c.conv_transpose_output_size(2, 1, padding=1)
+
+
+def test_the_last_window_of_ceil_mode_on_a_whole_grid():
+    dropped = 0
+    for n, k, s in itertools.product(range(1, 10), range(1, 5), range(1, 5)):
+        for p in range(k // 2 + 1):
+            found = torch_size(
+                lambda n=n, k=k, s=s, p=p: F.max_pool1d(torch.zeros(1, 1, n), k, s, p, 1, True)
+            )
+            assert ours(lambda n=n, k=k, s=s, p=p: c.pool_output_size(n, k, s, p, 1, True)) == found
+            dropped += found is not None and found < math.ceil((n + 2 * p - k) / s) + 1
+    assert dropped > 10
+
+
+def test_a_pool_s_stride_is_its_kernel():
+    assert c.pool_output_size(9, 3) == 3 == F.max_pool1d(torch.zeros(1, 1, 9), 3).shape[-1]
+
+
+@few
+@given(st.integers(1, 20), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3))
+def test_same_and_valid_as_words(n, k, s, d):
+    x, w = torch.zeros(1, 1, n), torch.zeros(1, 1, k)
+    for word in ("same", "valid"):
+        found = torch_size(lambda word=word: F.conv1d(x, w, None, s, word, d))
+        assert ours(lambda word=word: c.conv_output_size(n, k, s, word, d)) == found
+
+
+@many
+@given(st.integers(1, 30), st.integers(1, 6), st.integers(1, 4), st.integers(1, 3))
+def test_same_padding_gives_the_size_divided_by_the_stride(n, k, s, d):
+    left, right = c.same_padding(n, k, s, d)
+    assert 0 <= left <= right <= left + 1
+    x, w = torch.randn(1, 1, n, dtype=torch.float64), torch.randn(1, 1, k, dtype=torch.float64)
+    out = F.conv1d(F.pad(x, (left, right)), w, stride=s, dilation=d)
+    assert out.shape[-1] == math.ceil(n / s)
+    if left + right:  # no smaller padding would do
+        assert n + left + right == (out.shape[-1] - 1) * s + d * (k - 1) + 1
+    if s == 1:
+        assert torch.allclose(out, F.conv1d(x, w, padding="same", dilation=d))
+
+
+@many
+@given(st.integers(1, 40), st.integers(0, 40))
+def test_adaptive_windows_are_torch_s(n, o):
+    windows = c.adaptive_windows(n, o)
+    seen = F.adaptive_max_pool1d(torch.eye(n)[:, None], o)[:, 0]  # (cell, output)
+    assert [(int(w.nonzero()[0]), int(w.nonzero()[-1]) + 1) for w in seen.T] == windows
+    assert len(windows) == o
+    assert seen.sum(0).tolist() == [b - a for a, b in windows]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (
+            lambda: c.conv_output_size(5, 7),
+            ValueError,
+            "spans 7 cells, the padded .* only 5",
+        ),
+        (lambda: c.conv_output_size(6, 3, dilation=3), ValueError, "spans 7 cells"),
+        (lambda: c.conv_output_size(5, 3, 0), ValueError, "stride must be at least 1, got 0"),
+        (lambda: c.conv_output_size(5, 3, 2, "same"), ValueError, "needs stride 1, got stride 2"),
+        (lambda: c.conv_output_size(5, 3, 1, "SAME"), ValueError, "'same' or 'valid', got 'SAME'"),
+        (lambda: c.conv_output_size(5, 3.0), TypeError, r"kernel_size must be an int, got 3.0"),
+        (lambda: c.conv_output_size(True, 1), TypeError, r"size must be an int, got True \(bool"),
+        (lambda: c.conv_output_size((5, 5), 1), TypeError, "size must be an int"),
+        (lambda: c.conv_transpose_output_size(4, 3, 2, 0, 2), ValueError, "got 2 with stride 2"),
+        (lambda: c.conv_transpose_output_size(1, 1, 1, 1), ValueError, "leaves a size of -1"),
+        (
+            lambda: c.pool_output_size(8, 3, 2, 2),
+            ValueError,
+            "padding 2 is more than half of .* 3",
+        ),
+        (lambda: c.pool_output_size(2, 3), ValueError, "no window fits: it spans 3 cells"),
+        (lambda: c.pool_output_size(8, 3, padding=-1), ValueError, "padding must be at least 0"),
+        (lambda: c.adaptive_windows(0, 2), ValueError, "size must be at least 1, got 0"),
+        (lambda: c.adaptive_windows(2, -1), ValueError, "output_size must be at least 0, got -1"),
+        (lambda: c.same_padding(8, 0), ValueError, "kernel_size must be at least 1, got 0"),
+    ],
+)
+def test_impossible_settings_are_refused_in_words(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+# ---------------------------------------------------------------- receptive field
+
+layers = st.one_of(
+    st.builds(
+        lambda k, s, p, d: nn.Conv1d(1, 1, k, s, p, d),
+        *(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(1, 3)),
+    ),
+    st.builds(lambda k, s: nn.AvgPool1d(k, s, k // 2), st.integers(1, 4), st.integers(1, 3)),
+    st.builds(
+        lambda k, d: nn.Conv1d(1, 1, k, padding="same", dilation=d), *[st.integers(1, 4)] * 2
+    ),
+    st.sampled_from([nn.ReLU(), nn.Identity(), nn.BatchNorm1d(1)]),
+)
+
+
+@few
+@given(st.lists(layers, max_size=4), st.booleans())
+def test_the_field_is_where_the_gradient_is(stack, nested):
+    net = nn.Sequential(*stack[:1], nn.Sequential(*stack[1:])) if nested else nn.Sequential(*stack)
+    field = c.receptive_field(net)
+    assert field == c.receptive_field(*stack)
+    size = 2 * (field.size + 4 * field.jump) + 60
+    outputs = net(torch.zeros(2, 1, size)).shape[-1]
+    for at in (outputs // 2, outputs // 2 + 1):
+        read = c.paths(net, (1, size), at).nonzero().flatten()
+        cells = field.cells(at)
+        assert (int(read[0]), int(read[-1])) == (cells[0], cells[-1])
+        assert len(cells) == field.size
+    assert field.cells(1)[0] - field.cells(0)[0] == field.jump
+
+
+def test_the_field_of_known_networks():
+    vgg = nn.Sequential()
+    for count in (2, 2, 3, 3, 3):
+        for _ in range(count):
+            vgg += nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.ReLU())
+        vgg.append(nn.MaxPool2d(2))
+    assert c.receptive_field(vgg).size == 212  # VGG-16 up to its last pooling
+    assert c.receptive_field(vgg).jump == 32
+    assert c.receptive_field() == c.ReceptiveField(1, 1, 0)
+    assert c.receptive_field(nn.MaxPool1d(3, 2, 1, dilation=2)) == c.ReceptiveField(5, 2, -1)
+
+
+@pytest.mark.parametrize(
+    ("layer", "error", "words"),
+    [
+        (nn.Linear(2, 2), TypeError, "got Linear"),
+        (nn.ConvTranspose1d(1, 1, 3), TypeError, "got ConvTranspose1d"),
+        (nn.Conv2d(1, 1, (1, 3)), ValueError, r"kernel_size must be the same .* got \(1, 3\)"),
+        (nn.Conv2d(1, 1, 3, stride=(1, 2)), ValueError, "stride must be the same"),
+    ],
+)
+def test_layers_without_a_field_are_refused(layer, error, words):
+    with pytest.raises(error, match=words):
+        c.receptive_field(layer)
+
+
+def test_paths_counts_ways_and_leaves_the_module_alone():
+    net = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 1, 3, padding=1))
+    before = [p.clone() for p in net.parameters()]
+    ways = c.paths(net, (3, 9, 9))
+    assert ways.shape == (9, 9) and ways.dtype == torch.float64
+    row = torch.tensor([1.0, 2, 3, 2, 1], dtype=torch.float64)
+    # 3 input channels, each by 2 channels in between
+    assert torch.equal(ways[2:7, 2:7], 6 * torch.outer(row, row))
+    assert ways.sum() == ways[2:7, 2:7].sum()
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+    assert net[0].weight.dtype == torch.float32 and net.training
+    assert all(p.grad is None for p in net.parameters())
+    assert c.paths(net, (3, 9, 9), at=0)[0, 0] == 6 * 2 * 2  # the corner
+
+
+def test_paths_refuses_what_it_cannot_count():
+    with pytest.raises(TypeError, match="max pooling reaches one cell only"):
+        c.paths(nn.Sequential(nn.MaxPool1d(2)), (1, 8))
+
+    class Pair(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    with pytest.raises(TypeError, match="got tuple"):
+        c.paths(Pair(), (1, 8))
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_the_overlap_is_the_outer_product_of_one_axis():
+    layer = nn.ConvTranspose2d(1, 1, 3, 2, 1, 1)
+    weight = layer.weight.clone()
+    row = torch.tensor([1.0, 2, 1, 2, 1, 1])
+    assert torch.equal(c.overlap(layer, 3), torch.outer(row, row))
+    assert torch.equal(layer.weight, weight)
+
+
+def test_the_figures_show_the_numbers():
+    import matplotlib.pyplot as plt
+
+    figure = c.draw_overlap({"a": nn.ConvTranspose2d(1, 1, 2, 2), "b": nn.Conv2d(1, 1, 3)}, 4)
+    assert [axis.get_title() for axis in figure.axes] == ["a", "b"]
+    assert {text.get_text() for text in figure.axes[0].texts} == {"1"}
+    assert [text.get_text() for text in figure.axes[1].texts] == ["9"] * 4
+    plt.close(figure)
+    figure = c.draw_paths({"three": nn.Conv1d(1, 1, 3, padding=1)}, 7)
+    assert [bar.get_height() for bar in figure.axes[0].patches] == [0, 0, 1, 1, 1, 0, 0]
+    plt.close(figure)
+    with pytest.raises(ValueError, match="at least one stack"):
+        c.draw_paths({})
+    with pytest.raises(ValueError, match="at least one layer"):
+        c.draw_overlap({})
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def back(size, k, s, p, d):
+    return (size + 2 * p - d * (k - 1) - 1) % s
+
+
+def back_by_the_sizes(size, k, s, p, d):
+    small = c.conv_output_size(size, k, s, p, d)
+    return size - c.conv_transpose_output_size(small, k, s, p, 0, d)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (back, None),
+        (back_by_the_sizes, None),
+        (lambda size, k, s, p, d: s - 1, "it comes back as"),
+        (lambda size, k, s, p, d: 0, "it comes back as"),
+        (lambda size, k, s, p, d: size % s, "it comes back as"),
+        (lambda size, k, s, p, d: (size - d * (k - 1) - 1) % s, "it comes back as"),
+        (lambda size, k, s, p, d: (size + 2 * p - k) % s, "it comes back as"),
+        (lambda size, k, s, p, d: 1, "1 is not allowed for stride 1"),
+        (lambda size, k, s, p, d: -1, "-1 is not allowed"),
+        (lambda size, k, s, p, d: 0.0, "expected an int, got float"),
+        (lambda *_: None, "expected an int, got NoneType"),
+    ],
+)
+def test_output_padding(answer, says):
+    for _ in range(10):
+        verdict = c.check_output_padding(answer)
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message
+
+
+def adaptive(x, o, start=lambda i, n, o: i * n // o, end=lambda i, n, o: -(-(i + 1) * n // o)):
+    n = x.shape[-1]
+    return torch.stack([x[..., start(i, n, o) : end(i, n, o)].mean(-1) for i in range(o)], -1)
+
+
+def fixed(x, o):
+    n = x.shape[-1]
+    stride = max(n // o, 1)
+    return F.avg_pool1d(x, max(n - (o - 1) * stride, 1), stride)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (adaptive, None),
+        (F.adaptive_avg_pool1d, None),
+        (fixed, "they do not divide"),
+        (lambda x, o: adaptive(x, o, end=lambda i, n, o: (i + 1) * n // o), "do not divide"),
+        (lambda x, o: adaptive(x, o, start=lambda i, n, o: -(-i * n // o)), "do not divide"),
+        (F.adaptive_max_pool1d, "(the sizes divide): output cell"),
+        (
+            lambda x, o: adaptive(x, o) if o <= x.shape[-1] else F.interpolate(x, size=o),
+            "more cells than before",
+        ),
+        (lambda x, o: F.interpolate(x, size=o, mode="nearest"), "is not the mean of the cells"),
+        (lambda x, o: adaptive(x, o + 1), "expected the shape"),
+        (lambda x, o: None, "expected a tensor, got NoneType"),
+    ],
+)
+def test_adaptive(answer, says):
+    for _ in range(10):
+        verdict = c.check_adaptive(answer)
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message
+
+
+def piecewise(x, eps=1e-5):
+    root = x.sign() * x.abs().clamp(min=eps).sqrt()
+    return torch.where(x.abs() > eps, root, x / eps**0.5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda x: x / torch.sqrt(x.abs() + 1e-5), None),
+        (lambda x: x.sign() * (torch.sqrt(x.abs() + 1e-5) - 1e-5**0.5), None),
+        (piecewise, None),
+        (lambda x: x.sign() * x.abs().sqrt(), "the gradient at 0 is not finite"),
+        (lambda x: x.sign() * torch.sqrt(x.abs() + 1e-5), "there is a jump at 0"),
+        (lambda x: torch.sqrt(x.abs() + 1e-5), "more than 0.01 away"),
+        (lambda x: x / torch.sqrt(x.abs() + 1), "more than 0.01 away"),
+        (lambda x: (x / torch.sqrt(x.abs() + 1e-5)).detach(), "the result has no graph"),
+        (lambda x: x.sign() * x.abs().sqrt().detach() + 0 * x, "is not positive"),
+        (lambda x: None, "expected a tensor, got NoneType"),
+    ],
+)
+def test_signed_sqrt(answer, says):
+    for _ in range(10):
+        verdict = c.check_signed_sqrt(answer)
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message

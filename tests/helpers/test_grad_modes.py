@@ -1,0 +1,392 @@
+"""The helpers of grad_modes against torch, and its exercises: solutions pass, traps fail."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import grad_modes
+
+# ---------------------------------------------------------------- what a forward pass does
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("record", [True, False])
+@pytest.mark.parametrize(
+    ("layer", "drops", "moves"),
+    [(nn.Identity(), False, False), (nn.Dropout(), True, False), (nn.BatchNorm1d(4), False, True)],
+    ids=["nothing", "dropout", "batchnorm"],
+)
+def test_effects_names_what_each_layer_does_in_each_mode(training, record, layer, drops, moves):
+    net = nn.Sequential(nn.Linear(4, 4), layer).train(training)
+    with torch.set_grad_enabled(record):
+        found = grad_modes.effects(net, torch.randn(32, 4))
+    assert found == {
+        "dropout": training and drops,
+        "statistics": training and moves,
+        "graph": record,
+    }
+
+
+def test_effects_puts_the_buffers_back():
+    net = nn.BatchNorm1d(4)
+    before = {name: b.clone() for name, b in net.named_buffers()}
+    assert grad_modes.effects(net, torch.randn(8, 4))["statistics"]
+    assert all(torch.equal(b, before[name]) for name, b in net.named_buffers())
+    with pytest.raises(RuntimeError):
+        grad_modes.effects(nn.Sequential(net, nn.Linear(3, 3)), torch.randn(8, 4))
+    assert all(torch.equal(b, before[name]) for name, b in net.named_buffers())
+
+
+def test_effects_in_inference_mode_sees_no_graph():
+    with torch.inference_mode():
+        assert not grad_modes.effects(nn.Linear(2, 2), torch.ones(1, 2))["graph"]
+
+
+def test_effects_of_a_frozen_net_sees_no_graph():
+    net = nn.Linear(2, 2).requires_grad_(False)
+    assert not grad_modes.effects(net, torch.ones(1, 2))["graph"]
+
+
+# ---------------------------------------------------------------- inference tensors
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
+def test_uses_allows_all_but_an_inference_tensor(dtype, shape):
+    with torch.no_grad():
+        quiet = torch.ones(shape, dtype=dtype)
+    with torch.inference_mode():
+        inference = torch.ones(shape, dtype=dtype)
+        inside = grad_modes.uses(inference)  # asked from within: the answer is about outside
+    assert all(grad_modes.uses(quiet).values())
+    found = grad_modes.uses(inference)
+    assert [use for use, works in found.items() if works] == ["add it to a parameter"]
+    assert inside == found
+    assert all(grad_modes.uses(inference.clone()).values())
+    assert torch.equal(quiet, torch.ones(shape, dtype=dtype))
+
+
+def test_uses_leaves_the_flag_alone():
+    tensor = torch.ones(2)
+    grad_modes.uses(tensor)
+    assert not tensor.requires_grad
+
+
+# ---------------------------------------------------------------- memory
+
+
+@settings(max_examples=30, deadline=None)
+@given(depth=st.integers(1, 6), batch=st.integers(1, 20), width=st.integers(1, 20))
+def test_memory_by_mode_is_one_or_three_activations_per_block(depth, batch, width):
+    one = batch * width * 4
+    assert grad_modes.memory_by_mode(depth, batch, width) == {
+        "train()": (3 * depth - 1) * one,
+        "eval()": depth * one,
+        "no_grad()": 0,
+        "inference_mode()": 0,
+    }
+    assert torch.is_grad_enabled()
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(1, 9), features=st.integers(1, 9), out=st.integers(1, 9))
+def test_saved_bytes_against_a_count_by_hand(n, features, out):
+    x = torch.randn(n, features)
+    linear = nn.Linear(features, out)
+    assert grad_modes.saved_bytes(linear, x) == 0  # saves x, which is there anyway
+    sigmoids = nn.Sequential(linear, nn.Sigmoid(), nn.Sigmoid())
+    assert grad_modes.saved_bytes(sigmoids, x) == 2 * n * out * 4  # each saves its output
+    shared = nn.Sequential(linear, nn.Sigmoid(), nn.Linear(out, 1))
+    assert grad_modes.saved_bytes(shared, x) == n * out * 4  # saved by both, counted once
+    assert grad_modes.saved_bytes(sigmoids.double(), x.double()) == 2 * n * out * 8
+
+
+def test_saved_bytes_of_a_view_is_its_whole_storage():
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 4)
+
+        def forward(self, x):
+            return self.linear(x)[:, :2].square()
+
+    assert grad_modes.saved_bytes(Half(), torch.ones(5, 3)) == 5 * 4 * 4
+
+
+def test_saved_bytes_leaves_buffers_out_and_needs_no_data():
+    x = torch.ones(8, 3, device="meta")
+    net = nn.Sequential(nn.Linear(3, 5), nn.Tanh()).to("meta")
+    assert grad_modes.saved_bytes(net, x) == 8 * 5 * 4
+    norm = nn.BatchNorm1d(3).eval()  # saves its running mean
+    assert grad_modes.saved_bytes(norm, torch.ones(8, 3)) == 0
+
+
+def test_tower_and_memory_by_mode_refuse_what_is_not_positive():
+    assert len(grad_modes.tower(2, 3)) == 6
+    assert grad_modes.tower(2, 3)(torch.ones(4, 3)).shape == (4, 3)
+    for depth, width in ((0, 1), (1, 0), (-1, 3)):
+        with pytest.raises(ValueError, match=f"positive depth and width, got {depth} and {width}"):
+            grad_modes.tower(depth, width)
+    with pytest.raises(ValueError, match="positive batch size, got 0"):
+        grad_modes.memory_by_mode(1, 0)
+
+
+def test_memory_figure_draws_the_counts():
+    import matplotlib.pyplot as plt
+
+    figure = grad_modes.memory_figure(depths=(1, 3), batches=(2, 4))
+    left, right = figure.axes
+    for axis, cases in ((left, [(1, 64), (3, 64)]), (right, [(8, 2), (8, 4)])):
+        lines = {line.get_label(): line for line in axis.lines}
+        assert list(lines) == list(grad_modes.MODES)
+        for mode, line in lines.items():
+            expected = [grad_modes.memory_by_mode(d, b)[mode] / 2**20 for d, b in cases]
+            assert list(line.get_ydata()) == expected
+    assert list(left.lines[0].get_xdata()) == [1, 3]
+    assert list(right.lines[0].get_xdata()) == [2, 4]
+    plt.close(figure)
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def restored(net, x):
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        with torch.no_grad():
+            return net(x)
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@torch.inference_mode()
+def on_a_copy(net, x):
+    import copy
+
+    return copy.deepcopy(net).eval()(x)
+
+
+def only_no_grad(net, x):
+    with torch.no_grad():
+        return net(x)
+
+
+def stays_in_eval(net, x):
+    with torch.no_grad():
+        return net.eval()(x)
+
+
+def train_for_all(net, x):
+    net.eval()
+    try:
+        with torch.no_grad():
+            return net(x)
+    finally:
+        net.train()
+
+
+def one_flag(net, x):
+    training = net.training
+    net.eval()
+    try:
+        with torch.no_grad():
+            return net(x)
+    finally:
+        net.train(training)
+
+
+def not_after_an_error(net, x):
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    with torch.no_grad():
+        out = net(x)
+    for module, training in modes.items():
+        module.training = training
+    return out
+
+
+def with_a_graph(net, x):
+    modes = {module: module.training for module in net.modules()}
+    out = net.eval()(x)
+    for module, training in modes.items():
+        module.training = training
+    return out
+
+
+def switched_off(net, x):
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        torch.set_grad_enabled(False)
+        out = net(x)
+        torch.set_grad_enabled(True)
+        return out
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+PREDICT = [
+    (restored, None),
+    (on_a_copy, None),
+    (lambda net, x: None, "expected a tensor, got NoneType"),
+    (lambda net, x: x, "expected shape (n, 2)"),
+    (only_no_grad, "not the output in eval mode"),
+    (with_a_graph, "the output still has a graph"),
+    (lambda net, x: with_a_graph(net, x).detach(), "still built and thrown away"),
+    (stays_in_eval, "the net stays in eval mode"),
+    (one_flag, "in eval mode before is in train mode now"),
+    (train_for_all, "in eval mode before is in train mode now"),
+    (not_after_an_error, "after an error, the net stays in eval mode"),
+    (switched_off, "after an error in the net, gradients stay off"),
+]
+
+
+@pytest.mark.parametrize(("answer", "says"), PREDICT)
+def test_predict(answer, says):
+    judge(grad_modes.check_predict, answer, says)
+
+
+def train_when_done(net, x):
+    try:
+        return on_a_copy(net, x)
+    finally:
+        if not any(m.training for m in net.modules()):
+            net.train()
+
+
+def test_predict_leaves_a_net_in_eval_mode_there():
+    judge(grad_modes.check_predict, train_when_done, "a net in eval mode was set to train")
+
+
+def shares(values, dtype):
+    return values.detach().to(dtype).requires_grad_()
+
+
+def flags_the_source(values, dtype):
+    if not values.requires_grad and values.is_floating_point():
+        values.requires_grad_()
+    return values.detach().to(dtype, copy=True).requires_grad_()
+
+
+TRAINABLE = [
+    (lambda v, dtype: v.detach().to(dtype, copy=True).requires_grad_(), None),
+    (lambda v, dtype: nn.Parameter(v.detach().clone().to(dtype)), None),
+    (lambda v, dtype: None, "expected a tensor, got NoneType"),
+    (lambda v, dtype: v.detach().clone().float().requires_grad_(), "expected torch.float64"),
+    (lambda v, dtype: torch.zeros_like(v, dtype=dtype), "the values are not the same"),
+    (lambda v, dtype: v.detach().to(dtype, copy=True), "does not require a gradient"),
+    (lambda v, dtype: v.to(dtype).requires_grad_(), "a parameter: the result is not a leaf"),
+    (
+        lambda v, dtype: v.clone().to(dtype).requires_grad_(),
+        "a parameter: the result is not a leaf",
+    ),
+    (shares, "a plain tensor of that dtype: training the result changes the source"),
+    (flags_the_source, "a plain tensor: the source's requires_grad changed"),
+]
+
+
+@pytest.mark.parametrize(("answer", "says"), TRAINABLE)
+def test_trainable(answer, says):
+    judge(grad_modes.check_trainable, answer, says)
+
+
+def inside(net, batches):
+    for x in batches:
+        with torch.no_grad():
+            y = net(x)
+        yield y
+
+
+@torch.inference_mode()
+def decorated(net, batches):
+    for x in batches:
+        yield net(x)
+
+
+def paused_inside(net, batches):
+    with torch.no_grad():
+        for x in batches:
+            yield net(x)
+
+
+def recorded(net, batches):
+    for x in batches:
+        yield net(x)
+
+
+def detached(net, batches):
+    for x in batches:
+        yield net(x).detach()
+
+
+@torch.no_grad()
+def all_at_once(net, batches):
+    return [net(x) for x in batches]
+
+
+def first_only(net, batches):
+    with torch.no_grad():
+        y = net(next(iter(batches)))
+    yield y
+
+
+def by_hand(net, batches):
+    for x in batches:
+        torch.set_grad_enabled(False)
+        y = net(x)
+        torch.set_grad_enabled(True)
+        yield y
+
+
+def off_at_the_end(net, batches):
+    yield from inside(net, batches)
+    torch.set_grad_enabled(False)
+
+
+STREAM = [
+    (inside, None),
+    (decorated, None),
+    (lambda net, batches: map(torch.no_grad()(net), batches), None),
+    (paused_inside, "between two outputs, gradients are off"),
+    (recorded, "the outputs still have a graph"),
+    (detached, "still built and thrown away"),
+    (all_at_once, "all batches are read before the first output"),
+    (first_only, "outputs for as many batches, got 1"),
+    (by_hand, "the caller had switched gradients off, and they were on"),
+    (off_at_the_end, "after the loop, gradients are off"),
+    (lambda net, batches: (x for x in batches), "an output is not net(x)"),
+    (lambda net, batches: [None for _ in batches], "expected tensors, got NoneType"),
+    (lambda net, batches: None, "your code raised TypeError"),
+]
+
+
+@pytest.mark.parametrize(("answer", "says"), STREAM)
+def test_stream(answer, says):
+    judge(grad_modes.check_stream, answer, says)
+
+
+def judge(check, answer, says):
+    """The verdict, which must be the same and leave the mode alone, whatever the mode is."""
+    for record in (True, False):
+        with torch.set_grad_enabled(record):
+            verdict = check(answer)
+            assert torch.is_grad_enabled() == record
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message, verdict
+
+
+def test_the_checkers_agree_in_another_thread():
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.append(grad_modes.check_stream(inside)))
+    thread.start()
+    thread.join()
+    assert [v.passed for v in verdicts] == [True]

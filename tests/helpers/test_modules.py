@@ -1,0 +1,354 @@
+"""The modules chapter's helpers against torch itself, and its exercises: traps fail."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import modules
+
+# ---------------------------------------------------------------- inventory
+
+
+class Kinds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parameter = nn.Parameter(torch.ones(2))
+        self.frozen = nn.Parameter(torch.tensor([1, 2]), requires_grad=False)
+        self.layer = nn.Linear(2, 2)
+        self.norm = nn.BatchNorm1d(2, affine=False)
+        self.relu = nn.ReLU()
+        self.buffer = nn.Buffer(torch.tensor([1, 2]))
+        self.scratch = nn.Buffer(torch.ones(2), persistent=False)
+        self.none = None
+        self.width = 3
+        self.plain = torch.ones(2)
+        self.history = torch.ones(2, requires_grad=True) * 2
+        self.in_list = [nn.Linear(2, 2)]
+        self.in_dict = {"deep": (torch.ones(2),)}
+        self.module_list = nn.ModuleList([nn.Linear(2, 2)])
+        self.empty = []
+        self.register_buffer("absent", None)
+
+
+def test_inventory_tells_what_becomes_of_each_kind():
+    all_three = "moves, saves, trains"
+    assert modules.inventory(Kinds()) == {
+        "parameter": all_three,
+        "frozen": "moves, saves",
+        "layer": all_three,
+        "norm": "moves, saves",
+        "buffer": "moves, saves",
+        "scratch": "moves",
+        "plain": "lost",
+        "history": "lost",
+        "in_list": "lost",
+        "in_dict": "lost",
+        "module_list": all_three,
+    }
+
+
+def test_inventory_leaves_the_module_as_it_was():
+    module = Kinds()
+    before = {name: (id(p), p.device.type) for name, p in module.state_dict(keep_vars=True).items()}
+    modules.inventory(module)
+    after = {name: (id(p), p.device.type) for name, p in module.state_dict(keep_vars=True).items()}
+    assert before == after
+
+
+def test_inventory_does_not_take_the_start_of_a_name_for_the_name():
+    class Names(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.ones(1)
+            self.weight = nn.Parameter(torch.ones(1))
+
+    assert modules.inventory(Names()) == {"w": "lost", "weight": "moves, saves, trains"}
+
+
+def test_inventory_of_nothing_and_of_the_wrong_thing():
+    assert modules.inventory(nn.ReLU()) == {}
+    with pytest.raises(TypeError, match=r"expected an nn\.Module, got list"):
+        modules.inventory([nn.Linear(1, 1)])
+    with pytest.raises(ValueError, match="meta device"):
+        modules.inventory(nn.Linear(1, 1, device="meta"))
+
+
+# ---------------------------------------------------------------- summary
+
+
+def test_summary_counts_as_torch_does():
+    shared = nn.Linear(4, 4)
+    model = nn.Sequential(shared, shared, nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model[3].requires_grad_(False)
+    text = modules.summary(model, torch.ones(2, 4))
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    lines = text.splitlines()
+    assert lines[-3:] == [
+        f"Total params: {trained + 10}",
+        f"Trainable params: {trained}",
+        "Non-trainable params: 10",
+    ]
+    assert "(recursive)" in text and "[2, 2]" in text
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_summary_gives_back_modes_statistics_random_state_and_hooks(training):
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).train(training)
+    model[1].train(not training)
+    mean, state = model[1].running_mean.clone(), torch.get_rng_state()
+    modules.summary(model, torch.randn(4, 3, generator=torch.Generator().manual_seed(0)))
+    assert [m.training for m in model.modules()] == [training, training, not training, training]
+    assert torch.equal(model[1].running_mean, mean)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_summary_takes_several_inputs_and_gives_modes_back_after_a_failure():
+    model = nn.Bilinear(2, 3, 4)
+    assert "[5, 4]" in modules.summary(model, torch.ones(5, 2), torch.ones(5, 3))
+    broken = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    broken[1].eval()
+    with pytest.raises(RuntimeError, match="Failed to run torchinfo"):
+        modules.summary(broken, torch.ones(1, 3))
+    assert [m.training for m in broken.modules()] == [True, True, False]
+    with pytest.raises(ValueError, match="inputs of forward"):
+        modules.summary(model)
+
+
+# ---------------------------------------------------------------- attention
+
+lengths = st.integers(1, 5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(lq=lengths, lk=lengths, batch=st.sampled_from([(), (2,), (2, 3)]), seed=st.integers(0, 999))
+def test_attention_weights_are_the_softmax(lq, lk, batch, seed):
+    g = torch.Generator().manual_seed(seed)
+    q, k = torch.randn(*batch, lq, 4, generator=g), torch.randn(*batch, lk, 4, generator=g)
+    mask = torch.rand(lq, lk, generator=g) < 0.6
+    mask[:, 0] = True
+    scores = q @ k.transpose(-2, -1) / math.sqrt(4)
+    expected = scores.masked_fill(~mask, -math.inf).softmax(-1)
+    got = modules.attention_weights(q, k, attn_mask=mask)
+    assert got.shape == (*batch, lq, lk)
+    torch.testing.assert_close(got, expected)
+    v = torch.randn(*batch, lk, 3, generator=g)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch.testing.assert_close(got @ v, out)
+
+
+def test_attention_weights_passes_options_on_and_keeps_the_dtype():
+    q = torch.randn(1, 1, 3, 4, dtype=torch.double)
+    weights = modules.attention_weights(q, q, is_causal=True, scale=2.0)
+    assert weights.dtype == torch.double
+    expected = (q @ q.transpose(-2, -1) * 2).masked_fill(torch.ones(3, 3).triu(1) > 0, -math.inf)
+    torch.testing.assert_close(weights, expected.softmax(-1))
+    assert not modules.attention_weights(q, q, attn_mask=torch.zeros(3, 3) > 0).any()
+
+
+def test_draw_masks_fills_what_is_seen():
+    seen = torch.tensor([[1.0, 0.5, 0.0, 0.0], [0.2, 0.2, 0.6, 0.0]])
+    figure = modules.draw_masks({"a": seen, "b": seen != 0, "c": torch.zeros(1, 1)})
+    axes = figure.axes
+    assert [a.get_title() for a in axes] == ["a", "b", "c"]
+    for axis in axes[:2]:
+        filled = [p.get_xy() for p in axis.patches if p.get_facecolor()[:3] != (1, 1, 1)]
+        assert filled == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 1)]
+        assert len(axis.lines) == 5 and len(axis.patches) == 8
+    assert [t.get_text() for t in axes[0].get_yticklabels()] == ["2", "3"]
+    assert not axes[2].lines
+
+
+def test_draw_masks_refuses_other_shapes():
+    with pytest.raises(ValueError, match="at least one panel"):
+        modules.draw_masks({})
+    with pytest.raises(ValueError, match=r"expected shape \(Lq, Lk\) for 'a', got \(1, 2, 2\)"):
+        modules.draw_masks({"a": torch.ones(1, 2, 2)})
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def judge(verdict, says):
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def count(model):
+    return (
+        sum(p.numel() for p in model.parameters() if p.requires_grad),
+        sum(b.numel() for b in model.buffers()),
+    )
+
+
+def count_by_identity(model):
+    named = dict(model.named_parameters(remove_duplicate=False)).values()
+    unique = {id(p): p.numel() for p in named if p.requires_grad}
+    return sum(unique.values()), sum(b.numel() for _, b in model.named_buffers())
+
+
+def total(tensors):
+    return sum(t.numel() for t in tensors)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (count, None),
+        (count_by_identity, None),
+        (lambda m: (total(m.state_dict().values()), 0), "only scale and shift are parameters"),
+        (lambda m: (total(m.parameters()), total(m.buffers())), "a frozen parameter is counted"),
+        (lambda m: (count(m)[0], 0), "mean, variance and a counter"),
+        (lambda m: (len(list(m.parameters())), 0), "a * b + b elements"),
+        (
+            lambda m: (
+                total(p for c in m.modules() for p in c.parameters() if p.requires_grad),
+                total(m.buffers()),
+            ),
+            "a frozen parameter is counted",  # Linear(3, 2) is counted with its parent and alone
+        ),
+        (
+            lambda m: (
+                total(p for _, p in m.named_parameters(remove_duplicate=False) if p.requires_grad),
+                total(m.buffers()),
+            ),
+            "used twice is counted twice",
+        ),
+        (lambda m: count(m)[0], "expected two ints, got"),
+        (lambda m: None, "expected two ints, got None"),
+        (lambda m: m.size(), "your code raised AttributeError"),
+    ],
+)
+def test_count(answer, says):
+    judge(modules.check_count(answer), says)
+
+
+def standardized(
+    mean=nn.Buffer,
+    container=nn.ModuleList,
+    drop=lambda self, x: F.dropout(x, 0.5, self.training),
+    act=F.relu,
+):
+    class Standardized(nn.Module):
+        def __init__(self, values, widths):
+            super().__init__()
+            self.mean = mean(values)
+            self.layers = container(nn.Linear(a, b) for a, b in pairwise(widths))
+
+        def forward(self, x):
+            x = x - self.mean
+            for layer in self.layers:
+                x = drop(self, act(layer(x)))
+            return x
+
+    return Standardized
+
+
+class AsSequential(nn.Sequential):
+    def __init__(self, mean, widths):
+        steps = [(nn.Linear(a, b), nn.ReLU(), nn.Dropout(0.5)) for a, b in pairwise(widths)]
+        super().__init__(*(layer for step in steps for layer in step))
+        self.register_buffer("mean", mean)
+
+    def forward(self, x):
+        return super().forward(x - self.mean)
+
+    def __iter__(self):
+        return (m for name, m in self._modules.items() if name != "mean")
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (standardized(), None),
+        (AsSequential, None),
+        (standardized(container=list, mean=lambda v: v), "expected 4 parameters"),
+        (standardized(mean=lambda v: v), "the mean is not saved"),
+        (standardized(mean=lambda v: nn.Buffer(v, persistent=False)), "the mean is not saved"),
+        (standardized(mean=nn.Parameter), "the mean is a parameter"),
+        (standardized(drop=lambda self, x: F.dropout(x, 0.5)), "in eval mode it still drops"),
+        (standardized(drop=lambda self, x: nn.Dropout(0.5)(x)), "in eval mode it still drops"),
+        (standardized(drop=lambda self, x: x), "in training mode nothing is dropped"),
+        (standardized(act=torch.tanh), "in eval mode the values are not right"),
+        (lambda mean, widths: standardized()(mean, [*mean.shape, 8, 8]), "of the shapes"),
+        (lambda mean, widths: None, "expected a module, got NoneType"),
+    ],
+)
+def test_standardized(answer, says):
+    judge(modules.check_standardized(answer), says)
+
+
+class SavedButNotMoved(standardized(mean=lambda v: v)):
+    def __init__(self, values, widths):
+        super().__init__(values, widths)
+        self.copy = nn.Buffer(values.clone())
+
+
+def test_standardized_sees_a_mean_that_stays_behind():
+    judge(modules.check_standardized(SavedButNotMoved), "stays behind when the model moves")
+
+
+def past_of(q, k):
+    lq, lk = q.shape[-2], k.shape[-2]
+    return torch.ones(lq, lk, dtype=torch.bool).tril(lk - lq)
+
+
+def attend(mask, **options):
+    def answer(q, k, v, keep):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask(q, k, keep), **options)
+
+    return answer
+
+
+def one_by_one(q, k, v, keep):
+    rows = []
+    for i in range(q.shape[-2]):
+        end = k.shape[-2] - q.shape[-2] + i + 1
+        seen = keep[:, None, None, :end]
+        part = F.scaled_dot_product_attention
+        rows.append(part(q[:, :, i : i + 1], k[:, :, :end], v[:, :, :end], attn_mask=seen))
+    return torch.cat(rows, 2)
+
+
+def added(q, k, keep):
+    seen = past_of(q, k) & keep[:, None, None]
+    return torch.zeros(seen.shape).masked_fill(~seen, -math.inf)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (attend(lambda q, k, keep: past_of(q, k) & keep[:, None, None]), None),
+        (attend(added), None),
+        (one_by_one, None),
+        (attend(lambda q, k, keep: None, is_causal=True), "the last query must see every key"),
+        (attend(lambda q, k, keep: None), "it is not causal"),
+        (attend(lambda q, k, keep: past_of(q, k)), "with padding"),
+        (attend(lambda q, k, keep: keep[:, None, None]), "it is not causal"),
+        (attend(lambda q, k, keep: past_of(q, k) & ~keep[:, None, None]), "it is not causal"),
+        (attend(lambda q, k, keep: (past_of(q, k) & keep[:, None, None]).float()), "not causal"),
+        (attend(lambda q, k, keep: keep[:, None, None], is_causal=True), "raised RuntimeError"),
+        (lambda q, k, v, keep: q.mean(), "expected shape"),
+        (lambda q, k, v, keep: q * math.nan, "the result has nan"),
+        (lambda q, k, v, keep: None, "expected a tensor, got NoneType"),
+    ],
+)
+def test_attend(answer, says):
+    judge(modules.check_attend(answer), says)
+
+
+def test_the_chapters_word_on_torchinfo_and_the_gpu(monkeypatch):
+    from torchinfo.torchinfo import get_device
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    model = nn.Linear(1, 1)  # on the CPU
+    assert get_device(model, None) == torch.device("cuda")  # where summary would move it
+    assert get_device(model, [torch.ones(1, 1)]) is None  # with input_data it moves nothing

@@ -1,0 +1,299 @@
+"""The normalization chapter's helpers against torch and theory, and its exercises with traps."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+from torch import nn
+from torch.optim.swa_utils import update_bn
+
+from helpers import normalization
+
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+# ---------------------------------------------------------------- moving
+
+
+def test_moving_names_the_buffers_that_change_and_leaves_the_model_alone():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    x = torch.randn(4, 2)
+    before = {name: b.clone() for name, b in model.named_buffers()}
+    assert normalization.moving(model, x) == list(before)
+    assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
+    assert model.training and normalization.moving(model.eval(), x) == []
+
+
+def test_moving_with_momentum_zero_without_statistics_and_without_buffers():
+    x = torch.randn(4, 3)
+    assert normalization.moving(nn.BatchNorm1d(3, momentum=0.0), x) == ["num_batches_tracked"]
+    assert normalization.moving(nn.BatchNorm1d(3, track_running_stats=False), x) == []
+    assert normalization.moving(nn.Linear(3, 1), x) == []
+
+
+# ---------------------------------------------------------------- noise
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(2, 200))
+def test_the_statistics_scatter_as_theory_says(size):
+    noise = normalization.statistics_noise(size, trials=3000)
+    assert noise["mean"] == pytest.approx(1 / math.sqrt(size), rel=0.08)
+    assert noise["variance"] == pytest.approx(math.sqrt(2 / (size - 1)), rel=0.15)
+
+
+def test_only_batchnorm_in_training_mode_listens_to_the_neighbours():
+    for layer in (nn.LayerNorm(16), nn.GroupNorm(4, 16), nn.BatchNorm1d(16).eval()):
+        assert normalization.neighbour_noise(layer, 4, trials=20) < 1e-6
+    bn = nn.BatchNorm1d(16)
+    by_size = [normalization.neighbour_noise(bn, size, trials=100) for size in (2, 8, 32)]
+    assert by_size == sorted(by_size, reverse=True) and by_size[2] > 0.1
+
+
+def test_the_noise_of_one_sample_is_its_standard_deviation_over_batches():
+    class Sum(nn.Module):
+        def forward(self, x):
+            return x + x.sum(0)  # of one standard normal neighbour and the sample itself
+
+    assert normalization.neighbour_noise(Sum(), 2, trials=3000) == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("size", [1, 0, -3])
+def test_a_batch_needs_two(size):
+    for function in (
+        normalization.statistics_noise,
+        lambda size: normalization.neighbour_noise(nn.BatchNorm1d(16), size),
+    ):
+        with pytest.raises(ValueError, match=f"at least 2, got {size}"):
+            function(size)
+
+
+# ---------------------------------------------------------------- signal
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.floats(0.001, 1))
+def test_the_factor_per_layer_is_sigma_times_sqrt_half_fan_in(std):
+    sizes = normalization.signal(lambda w: nn.init.normal_(w, std=std), depth=8, width=128)
+    factor = std * math.sqrt(128 / 2)
+    assert normalization.per_layer(sizes["forward"]) == pytest.approx(factor, rel=0.08)
+    backwards = normalization.per_layer(sizes["backward"][::-1])
+    assert backwards == pytest.approx(factor, rel=0.08)
+
+
+def test_signal_is_reproducible_and_leaves_the_random_state_alone():
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    first = normalization.signal(None, depth=3, width=8)
+    assert torch.equal(state, torch.get_rng_state())
+    torch.manual_seed(8)
+    assert first == normalization.signal(None, depth=3, width=8)
+    assert [len(sizes) for sizes in first.values()] == [3, 3]
+
+
+def test_identity_weights_halve_the_power_once():
+    sizes = normalization.signal(nn.init.eye_, depth=3, width=64)
+    assert sizes["forward"][0] == pytest.approx(1, abs=0.02)
+    for later in sizes["forward"][1:]:  # the second ReLU finds nothing negative
+        assert later == pytest.approx(math.sqrt(0.5), abs=0.02)
+    assert sizes["backward"][-1] == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize("size", [{"depth": 0}, {"width": 0}])
+def test_a_network_needs_a_layer(size):
+    with pytest.raises(ValueError, match="must be at least 1"):
+        normalization.signal(None, **size)
+
+
+def test_per_layer():
+    assert normalization.per_layer([8.0, 4.0, 2.0, 1.0]) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="at least two sizes, got 1"):
+        normalization.per_layer([1.0])
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_the_figures_show_what_the_functions_return():
+    noise = normalization.draw_batch_noise()
+    lines = {line.get_label(): line for axis in noise.axes for line in axis.lines}
+    assert set(lines) == {"batch mean", "batch variance", "BatchNorm1d", "LayerNorm"}
+    assert lines["batch mean"].get_ydata()[0] == normalization.statistics_noise(2)["mean"]
+    assert max(lines["LayerNorm"].get_ydata()) < 1e-6 < min(lines["BatchNorm1d"].get_ydata())
+
+    signal = normalization.draw_signal({"own": None, "Xavier": nn.init.xavier_normal_})
+    own = normalization.signal(None)
+    for axis, sizes in zip(signal.axes, own.values(), strict=True):
+        assert list(axis.lines[0].get_ydata()) == sizes and axis.get_yscale() == "log"
+    plt.close("all")
+    with pytest.raises(ValueError, match="at least one init"):
+        normalization.draw_signal({})
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def recompute(model, batches, reset=True, momentum=None, train=True, restore=True, back=True):
+    norms = [m for m in model.modules() if isinstance(m, NORMS)]
+    momenta, mode = [m.momentum for m in norms], model.training
+    for norm in norms:
+        if reset:
+            norm.reset_running_stats()
+        norm.momentum = momentum
+    model.train(train)
+    with torch.no_grad():
+        for x in batches:
+            model(x)
+    for norm, before in zip(norms, momenta, strict=True):
+        norm.momentum = before if restore else norm.momentum
+    model.train(mode if back else True)
+
+
+def starter(model, batches):
+    model.train()
+    with torch.no_grad():
+        for x in batches:
+            model(x)
+
+
+def with_biased_variance(model, batches):
+    recompute(model, batches)
+    for norm in (m for m in model.modules() if isinstance(m, NORMS)):
+        norm.running_var *= 7 / 8
+
+
+def and_trained(model, batches):
+    recompute(model, batches)
+    with torch.no_grad():
+        next(model.parameters()).add_(1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (recompute, None),
+        (lambda model, batches: update_bn(batches, model), None),
+        (starter, "1.running_mean is not the average over the batches"),
+        (lambda m, b: recompute(m, b, reset=False), "1.running_mean is not the average"),
+        (lambda m, b: recompute(m, b, momentum=0.1), "1.running_mean is not the average"),
+        (lambda m, b: recompute(m, b, train=False), "1.running_mean is not the average"),
+        (lambda m, b: recompute(m, b[:-1]), "1.running_mean is not the average"),
+        (with_biased_variance, "1.running_var is not the average"),
+        (lambda m, b: recompute(m, b, restore=False), "the momentum should be as before"),
+        (lambda m, b: recompute(m, b, back=False), "the model came with training=False"),
+        (lambda m, b: recompute(m, b) or m.eval(), "the model came with training=True"),
+        (and_trained, "the parameter 0.weight has changed"),
+        (lambda m, b: ..., "1.running_mean is not the average"),
+    ],
+)
+def test_recompute(answer, says):
+    verdict = normalization.check_recompute(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def merge(means, variances, counts):
+    share = (counts / counts.sum())[:, None]
+    mean = (share * means).sum(0)
+    return mean, (share * (variances + (means - mean) ** 2)).sum(0)
+
+
+def merge_by_squares(means, variances, counts):
+    share = (counts / counts.sum())[:, None]
+    mean, square = (share * means).sum(0), (share * (variances + means**2)).sum(0)
+    return mean, square - mean**2
+
+
+def unbiased(means, variances, counts):
+    mean, variance = merge(means, variances, counts)
+    return mean, variance * counts.sum() / (counts.sum() - 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (merge, None),
+        (merge_by_squares, None),
+        (lambda m, v, c: (m.mean(0), v.mean(0)), "the shards have different sizes"),
+        (lambda m, v, c: (merge(m, v, c)[0], v.mean(0)), "the variance is too small"),
+        (lambda m, v, c: (merge(m, v, c)[0], 2 * merge(m, v, c)[1]), "not that of the whole"),
+        (unbiased, "that is the unbiased variance"),
+        (lambda m, v, c: (m, v), "one number per channel, got (4, 3)"),
+        (lambda m, v, c: merge(m, v, c)[0], "return two tensors"),
+        (lambda m, v, c: None, "return two tensors"),
+    ],
+)
+def test_merge(answer, says):
+    verdict = normalization.check_merge(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def initialize(model, kinds=KINDS, fill=nn.init.kaiming_normal_, bias=nn.init.zeros_, **how):
+    for layer in model.modules():
+        if isinstance(layer, kinds):
+            fill(layer.weight, **how)
+            if layer.bias is not None:
+                bias(layer.bias)
+
+
+def first_level(model):
+    for layer in model.children():
+        if isinstance(layer, (nn.Linear, nn.Conv2d)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
+
+
+def new_objects(model):
+    for layer in model.modules():
+        if isinstance(layer, KINDS):
+            layer.weight = nn.Parameter(nn.init.kaiming_normal_(torch.empty_like(layer.weight)))
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+def without_a_check(model):
+    for layer in model.modules():
+        if isinstance(layer, KINDS):
+            nn.init.kaiming_normal_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+
+def frozen(model):
+    initialize(model)
+    model.requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (initialize, None),
+        (lambda m: m.apply(lambda layer: initialize(nn.ModuleList([layer]))), None),
+        (first_level, "layer 1.2.0, Conv1d: std is 0.4 times"),
+        (lambda m: initialize(m, (nn.Linear, nn.Conv2d)), "layer 1.2.0, Conv1d"),
+        (lambda m: initialize(m, (nn.Linear, nn.Conv1d, nn.Conv2d)), "layer 5, Conv3d"),
+        (lambda m: initialize(m, mode="fan_out"), "layer 0, Conv2d: std is 0.7 times"),
+        (lambda m: initialize(m, fill=nn.init.xavier_normal_), "layer 0, Conv2d: std is 0.6"),
+        (lambda m: initialize(m, fill=nn.init.kaiming_uniform_), "not drawn from a normal"),
+        (lambda m: initialize(m, bias=nn.init.ones_), "layer 0, Conv2d: the bias is not zero"),
+        (lambda m: initialize(m, (*KINDS, nn.Embedding)), "raised AttributeError"),
+        (lambda m: initialize(m) or nn.init.normal_(m[4].weight), "4.weight of Embedding"),
+        (lambda m: initialize(m) or nn.init.ones_(m[1][0].weight), "1.0.weight of BatchNorm2d"),
+        (new_objects, "0.weight is a new object"),
+        (without_a_check, "raised AttributeError"),
+        (frozen, "0.weight can no longer be trained"),
+        (lambda m: None, "layer 0, Conv2d: std is 0.4 times"),
+    ],
+)
+def test_init(answer, says):
+    verdict = normalization.check_init(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message

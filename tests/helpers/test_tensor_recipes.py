@@ -1,0 +1,351 @@
+"""The tensor recipes' helpers against torch, and the exercises: solutions pass, traps fail."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from helpers import tensor_recipes as recipes
+
+seeds = st.integers(0, 10**6)
+EXACT = "donot_use_mm_for_euclid_dist"
+
+
+def points(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+# ---------------------------------------------------------------- pairwise_distances
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    seeds,
+    st.lists(st.integers(1, 3), max_size=2),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.integers(0, 9),
+)
+def test_distances_are_those_of_cdist(seed, batch, n, m, d):
+    a, b = points(seed, *batch, n, d), points(seed + 1, *batch, m, d)
+    got = recipes.pairwise_distances(a, b)
+    want = torch.cdist(a, b, compute_mode=EXACT)
+    assert got.shape == want.shape == (*batch, n, m) and got.dtype == torch.float32
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=25)
+@given(seeds, st.integers(1, 8), st.integers(1, 8), st.integers(1, 5))
+def test_their_gradients_are_those_of_cdist(seed, n, m, d):
+    weight = points(seed + 2, n, m, dtype=torch.float64)
+    grads = []
+    for distance in (recipes.pairwise_distances, lambda a, b: torch.cdist(a, b)):
+        a = points(seed, n, d, dtype=torch.float64).requires_grad_()
+        b = points(seed + 1, m, d, dtype=torch.float64).requires_grad_()
+        grads.append(torch.autograd.grad((distance(a, b) * weight).sum(), (a, b)))
+    torch.testing.assert_close(grads[0], grads[1])
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_a_set_against_itself_has_zeros_symmetry_and_finite_gradients(offset):
+    x = (points(0, 60, 3) + offset).requires_grad_()
+    got = recipes.pairwise_distances(x)
+    assert torch.equal(got, recipes.pairwise_distances(x, x))
+    assert not got.diagonal().any() and torch.equal(got, got.T)
+    (grad,) = torch.autograd.grad(got.sum(), x)
+    assert grad.isfinite().all()
+    far = torch.cdist(x.double(), x.double(), compute_mode=EXACT)
+    torch.testing.assert_close(got.double(), far, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_the_dtype_stays(dtype):
+    assert recipes.pairwise_distances(torch.ones(2, 3, dtype=dtype)).dtype == dtype
+
+
+def test_leading_dimensions_broadcast():
+    a, b = points(0, 4, 1, 5, 3), points(1, 2, 6, 3)
+    assert recipes.pairwise_distances(a, b).shape == (4, 2, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("x1", "x2", "error", "says"),
+    [
+        ([[1.0]], None, TypeError, "x1 must be a tensor, got list"),
+        (torch.ones(2, 3), 1.0, TypeError, "x2 must be a tensor, got float"),
+        (torch.ones(2, 3).long(), None, TypeError, "x1 must be floating, got torch.int64"),
+        (torch.ones(3), None, ValueError, r"\(..., N, D\), got \(3,\)"),
+        (torch.ones(2, 3), torch.ones(3), ValueError, r"x2 must have the shape"),
+        (torch.ones(2, 3), torch.ones(2, 3).double(), TypeError, "float32 and torch.float64"),
+        (torch.ones(2, 3), torch.ones(2, 1), ValueError, r"got \(2, 3\) and \(2, 1\)"),
+        (torch.ones(2, 3), torch.ones(2, 3, device="meta"), ValueError, "got cpu and meta"),
+        (torch.ones(2, 4, 3), torch.ones(3, 4, 3), ValueError, "leading dimensions"),
+    ],
+)
+def test_it_says_what_it_wants(x1, x2, error, says):
+    with pytest.raises(error, match=says):
+        recipes.pairwise_distances(x1, x2)
+
+
+# ---------------------------------------------------------------- measurements
+
+
+def by_hand(a: Tensor, b: Tensor) -> Tensor:
+    return ((a[:, None, :] - b) ** 2).sum(dim=2).sqrt()
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(8, 60), st.integers(8, 60), st.integers(1, 8))
+def test_the_formula_makes_d_times_what_cdist_makes(n, m, d):
+    a, b = points(0, n, d), points(1, m, d)
+    assert recipes.largest_tensor(lambda: by_hand(a, b)) == 4 * n * m * d
+    assert recipes.largest_tensor(lambda: torch.cdist(a, b)) == 4 * n * m
+
+
+def test_the_allocations_inside_cdist_are_no_larger():
+    from torch.profiler import ProfilerActivity, profile
+
+    a, b = points(0, 200, 64), points(1, 100, 64)
+    largest = {}
+    for name, f in (("hand", by_hand), ("cdist", torch.cdist)):
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
+            f(a, b)
+        largest[name] = max(event.self_cpu_memory_usage for event in prof.events())
+    assert largest["hand"] == recipes.largest_tensor(lambda: by_hand(a, b))
+    assert largest["cdist"] == recipes.largest_tensor(lambda: torch.cdist(a, b))
+
+
+def test_largest_tensor_counts_storages_lists_and_nothing():
+    x = torch.ones(10, 10)
+    assert recipes.largest_tensor(lambda: None) == 0
+    assert recipes.largest_tensor(lambda: x.expand(5, 10, 10)) == 400
+    assert recipes.largest_tensor(lambda: torch.sort(x)) == 800  # the indices are int64
+    with pytest.raises(ZeroDivisionError):
+        recipes.largest_tensor(lambda: 1 / 0)
+
+
+def test_time_ratio_takes_the_best_of_each(monkeypatch):
+    calls = []
+    big = torch.ones(400, 400)
+    assert recipes.time_ratio(lambda: [big @ big for _ in range(5)], lambda: big[0, 0]) > 2
+    ticks = iter([0, 6, 10, 12, 20, 29, 30, 35])  # slow 6 and 9, fast 2 and 5
+    with monkeypatch.context() as patch:
+        patch.setattr("time.perf_counter", lambda: next(ticks))
+        assert recipes.time_ratio(lambda: 0, lambda: 0, rounds=2) == 3
+    recipes.time_ratio(lambda: calls.append("slow"), lambda: calls.append("fast"), rounds=2)
+    assert calls == ["slow", "fast"] * 2
+    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
+        recipes.time_ratio(lambda: 0, lambda: 0, rounds=0)
+
+
+def test_cdist_errors_grow_only_in_the_default_mode():
+    errors = recipes.cdist_errors([0.0, 30.0, 1000.0])
+    default, centered, exact = (
+        errors[k] for k in ("default", "default, mean subtracted", "exact mode")
+    )
+    assert default[0] < default[1] < default[2] and default[2] > 0.1
+    assert max(centered) < 0.02 and max(exact) < 1e-5
+    few = recipes.cdist_errors([1000.0], n=25)  # no matrix product yet
+    assert few["default"] == few["exact mode"]
+    assert recipes.cdist_errors([]) == {}
+
+
+# ---------------------------------------------------------------- figures
+
+
+def texts(figure) -> list[list[str]]:
+    import matplotlib.pyplot as plt
+
+    found = [[t.get_text() for t in axis.texts] for axis in figure.axes]
+    plt.close(figure)
+    return found
+
+
+def test_the_picture_of_join_is_what_torch_gives():
+    figure = recipes.draw_join()
+    titles = [axis.get_title() for axis in figure.axes]
+    assert titles[1:] == [
+        "cat, dim=0\n(6, 2)",
+        "cat, dim=1\n(2, 6)",
+        "stack, dim=0\n(3, 2, 2)",
+        "stack, dim=1\n(2, 3, 2)",
+    ]
+    cells = [[t for t in panel if t[0] in "ABC" and len(t) == 2] for panel in texts(figure)]
+    parts = torch.arange(12).reshape(3, 2, 2)
+    for drawn, want in zip(
+        cells[1:],
+        [parts.flatten(0, 1), torch.cat(list(parts), 1), parts, parts.transpose(0, 1)],
+        strict=True,
+    ):
+        assert drawn == ["ABC"[k // 4] + str(k % 4) for k in want.flatten().tolist()]
+
+
+def test_the_picture_of_gather_is_what_torch_gives():
+    x, index = torch.arange(10, 18).reshape(2, 4), torch.tensor([[3, 0], [1, 2]])
+    panels = texts(recipes.draw_gather(x, index))
+    size = [8, 4, 4, 8]  # cells are drawn before the marks of rows and columns
+    drawn = [panel[:n] for panel, n in zip(panels, size, strict=True)]
+    assert drawn[0] == [str(k) for k in range(10, 18)]
+    assert drawn[1] == ["3", "0", "1", "2"]
+    assert drawn[2] == ["13", "10", "15", "16"]
+    assert drawn[3] == ["10", "0", "0", "13", "0", "15", "16", "0"]
+
+
+def test_the_picture_of_cdist_has_three_lines():
+    import matplotlib.pyplot as plt
+
+    figure = recipes.draw_cdist_errors()
+    labels = [line.get_label() for line in figure.axes[0].lines]
+    plt.close(figure)
+    assert labels[:3] == ["default", "default, mean subtracted", "exact mode"]
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def solve_windows(x, start, length):
+    return x.gather(1, start[:, None] + torch.arange(length))
+
+
+def solve_means(values, labels, c):
+    sums = torch.zeros(c, values.shape[1]).index_add(0, labels, values)
+    return sums / labels.bincount(minlength=c).clamp(min=1)[:, None]
+
+
+def means_by_product(values, labels, c):
+    member = (torch.arange(c)[:, None] == labels).float()
+    return member @ values / member.sum(1, keepdim=True).clamp(min=1)
+
+
+def overwritten(values, labels, c):
+    sums, counts = torch.zeros(c, values.shape[1]), torch.zeros(c, 1)
+    sums[labels] += values
+    counts[labels] += 1
+    return sums / counts
+
+
+def half_overwritten(values, labels, c):
+    sums = torch.zeros(c, values.shape[1])
+    sums[labels] += values
+    return sums / labels.bincount(minlength=c)[:, None]
+
+
+def masked_root(x):
+    squared = ((x[:, None] - x) ** 2).sum(-1)
+    hit = squared > 0
+    return torch.where(hit, torch.where(hit, squared, 1.0).sqrt(), 0.0)
+
+
+def where_outside_only(x):
+    squared = ((x[:, None] - x) ** 2).sum(-1)
+    return torch.where(squared > 0, squared.sqrt(), 0.0)
+
+
+def safe_on_the_diagonal(x):
+    same = torch.eye(len(x), dtype=torch.bool)
+    squared = ((x[:, None] - x) ** 2).sum(-1)
+    return torch.where(same, 0.0, torch.where(same, 1.0, squared).sqrt())
+
+
+def centered_without_diagonal(x):
+    x = x - x.mean(0)
+    return torch.cdist(x, x) * (1 - torch.eye(len(x)))
+
+
+def multiplied_out(x):
+    square = (x**2).sum(1)
+    return (square[:, None] + square - 2 * x @ x.T).clamp(min=0).sqrt()
+
+
+def said(check, answer, says):
+    verdict = check(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message, verdict
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (solve_windows, None),
+        (lambda x, s, n: x[torch.arange(len(x))[:, None], s[:, None] + torch.arange(n)], None),
+        (lambda x, s, n: torch.stack([r[i : i + n] for r, i in zip(x, s, strict=True)]), None),
+        (lambda x, s, n: x[:, :n], "start is not used"),
+        (lambda x, s, n: x[:, s[0] : s[0] + n], "every row begins where row 0 does"),
+        (lambda x, s, n: x[:, s[:, None] + torch.arange(n)], "expected the shape (6, 4)"),
+        (lambda x, s, n: x.gather(1, s[:, None] + 1 + torch.arange(n)), "with start[0] ="),
+        (lambda x, s, n: x.gather(1, s[:, None] + torch.arange(n)).detach(), "no graph"),
+        (lambda x, s, n: x.gather(1, s + torch.arange(n)), "your code raised RuntimeError"),
+        (lambda x, s, n: x.gather(1, s[:, None] + torch.arange(4)), "expected the shape (2, 1)"),
+        (
+            lambda x, s, n: solve_windows(x, s.clamp(max=x.shape[1] - n - 1), n),
+            "with start[0] = 4 and length 3",
+        ),
+        (lambda x, s, n: None, "expected a tensor, got NoneType"),
+    ],
+)
+def test_windows(answer, says):
+    said(recipes.check_windows, answer, says)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (solve_means, None),
+        (means_by_product, None),
+        (overwritten, "only one sample is left"),
+        (half_overwritten, "only one sample is left"),
+        (lambda v, y, c: torch.zeros(c, 4).index_add(0, y, v), "sums, not means"),
+        (
+            lambda v, y, c: torch.zeros(c, 4).index_add(0, y, v) / y.bincount(minlength=c)[:, None],
+            "0 / 0",
+        ),
+        (
+            lambda v, y, c: (
+                torch.zeros(c, 4).index_add(0, y, v) / (y.bincount(minlength=c)[:, None] + 1)
+            ),
+            "not the means",
+        ),
+        (lambda v, y, c: solve_means(v, y, int(y.max()) + 1), "expected the shape"),
+        (lambda v, y, c: solve_means(v.detach(), y, c), "no graph"),
+        (lambda v, y, c: solve_means(v, y, c) + v.sum() - v.sum().detach(), "not 1 / size"),
+        (lambda v, y, c: solve_means(v, y, c)[:, :1], "expected the shape"),
+        (lambda v, y, c: None, "expected a tensor, got NoneType"),
+    ],
+)
+def test_class_means(answer, says):
+    said(recipes.check_class_means, answer, says)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda x: torch.linalg.vector_norm(x[:, None] - x, dim=-1), None),
+        (lambda x: torch.cdist(x, x, compute_mode=EXACT), None),
+        (recipes.pairwise_distances, None),
+        (masked_root, None),
+        (lambda x: by_hand(x, x), "the gradient is nan"),
+        (where_outside_only, "the gradient is nan"),
+        (torch.cdist, "your code raised TypeError"),
+        (lambda x: torch.cdist(x, x), "squares cancel"),
+        (lambda x: torch.cdist(x - x.mean(0), x - x.mean(0)), "squares cancel"),
+        (multiplied_out, "itself"),
+        (lambda x: (((x[:, None] - x) ** 2).sum(-1) + 1e-6).sqrt(), "to itself is not 0"),
+        (lambda x: ((x[:, None] - x) ** 2).sum(-1), "these are the squares"),
+        (lambda x: (x[:, None] - x).abs().sum(-1), "not yet: the distances are wrong"),
+        (lambda x: torch.cdist(x, x) * (1 - torch.eye(len(x))), "squares cancel"),
+        (centered_without_diagonal, "squares cancel"),
+        (
+            lambda x: recipes.pairwise_distances(x) + 1e-4 * (len(x) > 9) * torch.eye(len(x)),
+            "itself",
+        ),
+        (safe_on_the_diagonal, "the gradient is nan"),
+        (lambda x: recipes.pairwise_distances(x.detach()), "no graph"),
+        (lambda x: recipes.pairwise_distances(x, x.detach()), "the gradient is wrong"),
+        (lambda x: x, "expected the shape"),
+    ],
+)
+def test_distances(answer, says):
+    said(recipes.check_distances, answer, says)

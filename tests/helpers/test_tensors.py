@@ -1,0 +1,275 @@
+"""The tensors chapter's helpers, and its exercises: solutions pass, starters and traps fail."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers import tensors
+
+FLOATS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
+
+# ---------------------------------------------------------------- describe
+
+
+@pytest.mark.parametrize(
+    ("x", "line"),
+    [
+        (torch.tensor([[1.0, -2.5]]), "(1, 2) float32 on cpu, from -2.5 to 1"),
+        (torch.tensor(3), "() int64 on cpu, from 3 to 3"),
+        (torch.tensor([True, False]), "(2,) bool on cpu, from 0 to 1"),
+        (torch.zeros(0, 3), "(0, 3) float32 on cpu, empty"),
+        (torch.zeros(2, device="meta"), "(2,) float32 on meta"),
+        (torch.eye(2).to_sparse(), "(2, 2) float32 on cpu, sparse_coo, from 0 to 1"),
+        (torch.ones(1, requires_grad=True), "(1,) float32 on cpu, requires grad, from 1 to 1"),
+        (torch.tensor([1.0, float("nan")]), "(2,) float32 on cpu, from 1 to 1, 1 nan"),
+        (torch.full((2,), float("nan")), "(2,) float32 on cpu, 2 nan"),
+        (torch.zeros(1, dtype=torch.complex64), "(1,) complex64 on cpu"),
+        (torch.tensor([70000.0]).half(), "(1,) float16 on cpu, from inf to inf"),
+    ],
+)
+def test_describe(x, line):
+    assert tensors.describe(x) == line
+
+
+def test_describe_wants_a_tensor():
+    with pytest.raises(TypeError, match="expected a tensor, got ndarray"):
+        tensors.describe(np.zeros(2))
+
+
+# ---------------------------------------------------------------- warnings
+
+
+def test_a_warning_that_torch_gives_once_is_given_every_time():
+    array = np.zeros(2)
+    array.flags.writeable = False
+    before = torch.is_warn_always_enabled()
+    for _ in range(2):
+        assert "not writable" in tensors.warning_of(lambda: torch.from_numpy(array))
+    assert torch.is_warn_always_enabled() == before
+
+
+def test_the_first_warning_without_its_place_and_none_without_one():
+    def two():
+        warnings.warn("first (Triggered internally at a.cpp:1.)", stacklevel=1)
+        warnings.warn("second", stacklevel=1)
+
+    assert tensors.warning_of(two) == "first"
+    assert tensors.warning_of(lambda: None) is None
+
+
+def test_an_error_passes_through_and_leaves_the_setting_alone():
+    before = torch.is_warn_always_enabled()
+    with pytest.raises(ZeroDivisionError):
+        tensors.warning_of(lambda: 1 / 0)
+    assert torch.is_warn_always_enabled() == before
+
+
+# ---------------------------------------------------------------- speed
+
+
+def test_speed_ratio_is_a_positive_number_and_leaves_the_generator_alone():
+    state = torch.get_rng_state()
+    assert 0 < tensors.speed_ratio(size=8, repeats=2) < float("inf")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_speed_ratio_divides_the_best_time_of_float64_by_that_of_float32(monkeypatch):
+    # Each dtype warms up, where the clock is started and never stopped; then they take turns.
+    seconds = iter([3.0, 8.0, 2.0, 6.0])
+    counts = iter([False, False, True, True, True, True])
+    now, running = 0.0, False
+
+    def perf_counter():
+        nonlocal now, running
+        if running:
+            now, running = now + next(seconds), False
+        else:
+            running = next(counts)
+        return now
+
+    monkeypatch.setattr(tensors.time, "perf_counter", perf_counter)
+    assert tensors.speed_ratio(size=2, repeats=2) == 6 / 2
+
+
+@pytest.mark.parametrize(("size", "repeats"), [(0, 1), (1, 0)])
+def test_speed_ratio_refuses_to_measure_nothing(size, repeats):
+    with pytest.raises(ValueError, match=f"got {size} and {repeats}"):
+        tensors.speed_ratio(size, repeats)
+
+
+# ---------------------------------------------------------------- gaps
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@settings(deadline=None, max_examples=50)
+@given(values=st.lists(st.floats(0, 1e30), max_size=5))
+def test_gap_is_the_way_to_nextafter(dtype, values):
+    x = torch.tensor(values, dtype=dtype)
+    following = torch.nextafter(x, torch.tensor(float("inf"), dtype=dtype))
+    assert torch.equal(tensors.gap(x), following.double() - x.double())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gap_agrees_with_finfo(dtype):
+    info = torch.finfo(dtype)
+    assert tensors.gap(torch.tensor(1, dtype=dtype)) == info.eps
+    assert tensors.gap(torch.tensor(info.max, dtype=dtype)) == float("inf")
+    smallest = info.smallest_normal * info.eps
+    assert tensors.gap(torch.tensor([0.0, -0.0], dtype=dtype)).tolist() == [smallest] * 2
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:3])
+def test_counting_by_one_stops_at_two_over_eps(dtype):
+    stop = torch.tensor(2 / torch.finfo(dtype).eps, dtype=dtype)
+    assert stop + 1 == stop and (stop - 1) + 1 == stop
+    assert tensors.gap(stop) == 2 and tensors.gap(stop - 1) == 1
+
+
+def test_gap_takes_any_shape_and_strides():
+    x = torch.arange(6.0).reshape(2, 3)
+    assert tensors.gap(x.T).shape == (3, 2)
+    assert torch.equal(tensors.gap(x.T), tensors.gap(x).T)
+    assert tensors.gap(torch.zeros(0)).shape == (0,)
+
+
+def test_gap_refuses_what_has_none():
+    with pytest.raises(TypeError, match="got torch.int64"):
+        tensors.gap(torch.tensor(1))
+    for bad in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="finite and not negative"):
+            tensors.gap(torch.tensor([1.0, bad]))
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_the_figure_shows_the_gaps_and_where_counting_stops():
+    import matplotlib.pyplot as plt
+
+    figure = tensors.draw_gaps()
+    (axis,) = figure.axes
+    curves = {line.get_label(): line for line in axis.lines}
+    for name in ("bfloat16", "float16", "float32"):
+        x, y = (torch.tensor(v) for v in curves[name].get_data())
+        assert torch.equal(tensors.gap(x.to(getattr(torch, name))), y)
+    texts = [text.get_text() for text in axis.texts]
+    assert {"256", "2,048", "16,777,216", "65,504, then inf"} <= set(texts)
+    plt.close(figure)
+
+
+def test_images_are_drawn_as_they_are():
+    import matplotlib.pyplot as plt
+
+    image = PIL.Image.new("L", (4, 3), 100)
+    figure = tensors.draw_images({"grey": image, "again": image})
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["grey", "again"]
+    shown = figure.axes[0].images[0]
+    assert shown.get_array().tolist() == np.array(image).tolist()
+    assert shown.get_clim() == (0, 255)
+    plt.close(figure)
+    with pytest.raises(ValueError, match="at least one image"):
+        tensors.draw_images({})
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def in_place(x):
+    return x.clamp_(0, 1).mul(255).round().byte().permute(1, 2, 0).numpy()
+
+
+def by_numpy(x):
+    return np.rint(np.clip(x.numpy(), 0, 1) * 255).astype(np.uint8).transpose(1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy(), None),
+        (lambda x: (x * 255 + 0.5).clamp(0, 255).byte().permute(1, 2, 0).numpy(), None),
+        (by_numpy, None),
+        (lambda x: (x * 255).byte().permute(1, 2, 0).numpy(), "one level off"),
+        (lambda x: (x.clamp(0, 1) * 255).byte().permute(1, 2, 0).numpy(), "one level off"),
+        (lambda x: (x * 255).round().byte().permute(1, 2, 0).numpy(), "it wrapped around"),
+        (lambda x: (x.clamp(min=0) * 255).round().byte().permute(1, 2, 0).numpy(), "above 1"),
+        (lambda x: (x.clamp(max=1) * 255).round().byte().permute(1, 2, 0).numpy(), "below 0"),
+        (lambda x: x.abs().clamp(0, 1).mul(255).round().byte().permute(1, 2, 0).numpy(), "below 0"),
+        (lambda x: x.clamp(0, 1).round().byte().permute(1, 2, 0).numpy(), "scale by 255"),
+        (lambda x: x.clamp(0, 1).mul(256).byte().permute(1, 2, 0).numpy(), "one level off"),
+        (lambda x: x.clamp(0, 1).mul(100).byte().permute(1, 2, 0).numpy(), "more than one level"),
+        (lambda x: (x.clamp(0, 1) * 255).round().byte().numpy(), "still (C, H, W)"),
+        (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(2, 1, 0).numpy(), "not (H, W, C)"),
+        (lambda x: (x.clamp(0, 1) * 255).round().permute(1, 2, 0).numpy(), "expected uint8"),
+        (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0), "expected a NumPy array"),
+        (in_place, "x itself was changed"),
+        (lambda x: ..., "expected a NumPy array, got ellipsis"),
+    ],
+)
+def test_to_uint8(answer, says):
+    verdict = tensors.check_to_uint8(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda a: torch.tensor(a.copy(), dtype=torch.float32), None),
+        (lambda a: torch.from_numpy(np.array(a, dtype=np.float32, order="C")), None),
+        (lambda a: torch.tensor(a.tolist(), dtype=torch.float32), None),
+        (lambda a: torch.from_numpy(a).float(), "float32 array changed the tensor"),
+        (lambda a: torch.as_tensor(a, dtype=torch.float32), "float32 array changed the tensor"),
+        (lambda a: torch.tensor(a, dtype=torch.float32), "negative stride: copy first"),
+        (lambda a: torch.tensor(a.copy()), "expected float32, got torch.float64"),
+        (lambda a: torch.tensor(np.abs(a), dtype=torch.float32), "values are not those"),
+        (lambda a: torch.tensor(np.sort(a), dtype=torch.float32), "values are not those"),
+        (lambda a: a, "expected a tensor, got ndarray"),
+    ],
+)
+def test_own_tensor(answer, says):
+    torch.manual_seed(0)
+    verdict = tensors.check_own_tensor(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def test_own_tensor_must_not_undo_the_reversal():
+    def undone(a):
+        a = a[::-1] if a.strides[0] < 0 else a
+        return torch.tensor(a.copy(), dtype=torch.float32)
+
+    assert "a reversed array came out wrong" in tensors.check_own_tensor(undone).message
+
+
+def running_half(batches):
+    total = torch.zeros((), dtype=batches[0].dtype)
+    for batch in batches:
+        total += batch.sum()
+    return (total / sum(map(len, batches))).item()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda bs: sum(b.double().sum().item() for b in bs) / sum(map(len, bs)), None),
+        (lambda bs: torch.cat(list(bs)).float().mean().item(), None),
+        (lambda bs: sum(b.sum(dtype=torch.float32) for b in bs).item() / sum(map(len, bs)), None),
+        (running_half, "the sum overflowed in float16"),
+        (lambda bs: sum(b.float().mean().item() for b in bs) / len(bs), "mean of the means"),
+        (lambda bs: torch.cat(list(bs)).mean().item(), "digits are lost"),
+        (lambda bs: bs[0].float().mean().item(), "far from the mean"),
+        (lambda bs: torch.cat(list(bs)).float().mean(), "expected a Python number, got a tensor"),
+        (lambda bs: ..., "expected a float, got ellipsis"),
+    ],
+)
+def test_mean_of(answer, says):
+    verdict = tensors.check_mean_of(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
