@@ -6,7 +6,6 @@ https://pytorch.org/docs/stable/generated/torch.cdist.html
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -85,25 +84,6 @@ def largest_tensor(function: Callable[[], Any]) -> int:
     with Count():
         function()
     return largest
-
-
-def time_ratio(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int = 5) -> float:
-    """How many times longer `slow` takes than `fast`: the best of `rounds` each, in turns.
-
-    For the CPU: nothing is synchronized.
-
-    Raises:
-        ValueError: `rounds` is less than 1.
-    """
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, got {rounds}")
-    best = [float("inf"), float("inf")]
-    for _ in range(rounds):
-        for i, function in enumerate((slow, fast)):
-            start = time.perf_counter()
-            function()
-            best[i] = min(best[i], time.perf_counter() - start)
-    return best[0] / max(best[1], 1e-9)
 
 
 def cdist_errors(offsets: Sequence[float], n: int = 200, d: int = 3) -> dict[str, list[float]]:

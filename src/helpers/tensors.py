@@ -5,7 +5,6 @@ Source: "Tensor attributes", https://pytorch.org/docs/stable/tensor_attributes.h
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -66,33 +65,6 @@ def warning_of(function: Callable[[], Any]) -> str | None:
     finally:
         torch.set_warn_always(before)
     return str(caught[0].message).split(" (Triggered internally")[0] if caught else None
-
-
-def speed_ratio(size: int = 256, repeats: int = 15) -> float:
-    """How many times longer a product of two float64 matrices takes than one of float32, on a CPU.
-
-    The two dtypes take turns and the best time of each counts, so that a busy machine hurts both.
-
-    Args:
-        size: rows and columns of the matrices.
-        repeats: products per dtype, after one that is not timed.
-
-    Raises:
-        ValueError: `size` or `repeats` is smaller than 1.
-    """
-    if size < 1 or repeats < 1:
-        raise ValueError(f"size and repeats must be at least 1, got {size} and {repeats}")
-    generator = torch.Generator().manual_seed(0)
-    single = torch.rand(size, size, generator=generator, device="cpu", dtype=torch.float32)
-    matrices = [single, single.double()]
-    best = [float("inf")] * 2
-    for turn in range(repeats + 1):
-        for i, matrix in enumerate(matrices):
-            start = time.perf_counter()
-            matrix @ matrix
-            if turn:
-                best[i] = min(best[i], time.perf_counter() - start)
-    return best[1] / best[0]
 
 
 def gap(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from helpers import autograd, recorded
+from helpers import autograd, recorded, timing
 from helpers.exercises import verdict
 from helpers.figures import Explorer
 
@@ -107,6 +107,31 @@ def test_live_values_are_what_a_file_would_hold(tmp_path, monkeypatch):
     assert live.provenance.startswith("measured now: A pretended GPU")
     recorded.record("x", lambda: {1: (2, 3)}, tmp_path)
     assert recorded.load("x", tmp_path).values == live.values
+
+
+# ---------------------------------------------------------------- timing
+
+
+def test_time_ratio_takes_the_best_of_each_after_warming_up(monkeypatch):
+    calls, threads = [], torch.get_num_threads()
+    big = torch.ones(400, 400)
+    assert timing.time_ratio(lambda: [big @ big for _ in range(5)], lambda: big[0, 0]) > 2
+    # two starts for warming up, then slow 6 and 9, fast 2 and 5
+    ticks = iter([0, 0, 0, 6, 10, 12, 20, 29, 30, 35])
+    with monkeypatch.context() as patch:
+        patch.setattr("time.perf_counter", lambda: next(ticks))
+        assert timing.time_ratio(lambda: 0, lambda: 0, rounds=2) == 3
+
+    def call(name):
+        calls.append((name, torch.get_num_threads()))
+
+    timing.time_ratio(lambda: call("slow"), lambda: call("fast"), rounds=2)
+    assert calls == [("slow", 1), ("fast", 1)] * 3
+    with pytest.raises(ZeroDivisionError):
+        timing.time_ratio(lambda: 1 / 0, lambda: 0)
+    assert torch.get_num_threads() == threads
+    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
+        timing.time_ratio(lambda: 0, lambda: 0, rounds=0)
 
 
 # ---------------------------------------------------------------- the graph

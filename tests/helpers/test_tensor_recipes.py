@@ -127,20 +127,6 @@ def test_largest_tensor_counts_storages_lists_and_nothing():
         recipes.largest_tensor(lambda: 1 / 0)
 
 
-def test_time_ratio_takes_the_best_of_each(monkeypatch):
-    calls = []
-    big = torch.ones(400, 400)
-    assert recipes.time_ratio(lambda: [big @ big for _ in range(5)], lambda: big[0, 0]) > 2
-    ticks = iter([0, 6, 10, 12, 20, 29, 30, 35])  # slow 6 and 9, fast 2 and 5
-    with monkeypatch.context() as patch:
-        patch.setattr("time.perf_counter", lambda: next(ticks))
-        assert recipes.time_ratio(lambda: 0, lambda: 0, rounds=2) == 3
-    recipes.time_ratio(lambda: calls.append("slow"), lambda: calls.append("fast"), rounds=2)
-    assert calls == ["slow", "fast"] * 2
-    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
-        recipes.time_ratio(lambda: 0, lambda: 0, rounds=0)
-
-
 def test_cdist_errors_grow_only_in_the_default_mode():
     errors = recipes.cdist_errors([0.0, 30.0, 1000.0])
     default, centered, exact = (

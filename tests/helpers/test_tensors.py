@@ -74,36 +74,6 @@ def test_an_error_passes_through_and_leaves_the_setting_alone():
 # ---------------------------------------------------------------- speed
 
 
-def test_speed_ratio_is_a_positive_number_and_leaves_the_generator_alone():
-    state = torch.get_rng_state()
-    assert 0 < tensors.speed_ratio(size=8, repeats=2) < float("inf")
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_speed_ratio_divides_the_best_time_of_float64_by_that_of_float32(monkeypatch):
-    # Each dtype warms up, where the clock is started and never stopped; then they take turns.
-    seconds = iter([3.0, 8.0, 2.0, 6.0])
-    counts = iter([False, False, True, True, True, True])
-    now, running = 0.0, False
-
-    def perf_counter():
-        nonlocal now, running
-        if running:
-            now, running = now + next(seconds), False
-        else:
-            running = next(counts)
-        return now
-
-    monkeypatch.setattr(tensors.time, "perf_counter", perf_counter)
-    assert tensors.speed_ratio(size=2, repeats=2) == 6 / 2
-
-
-@pytest.mark.parametrize(("size", "repeats"), [(0, 1), (1, 0)])
-def test_speed_ratio_refuses_to_measure_nothing(size, repeats):
-    with pytest.raises(ValueError, match=f"got {size} and {repeats}"):
-        tensors.speed_ratio(size, repeats)
-
-
 # ---------------------------------------------------------------- gaps
 
 
