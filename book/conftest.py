@@ -68,10 +68,11 @@ def pytest_runtest_makereport(item, call):
         report.notebook = f"{item.path.parent.name}/{item.path.stem}"
         report.cells = len(code_cells(item.parent.nb))
         if report.failed:
-            report.differs = item.cell.id
+            raised = (o for o in item.test_outputs or () if o["output_type"] == "error")
+            report.differs = [item.cell.id, *(f"{o['ename']}: {o['evalue']}" for o in raised)]
             if item.config.getoption("--record-versions"):
                 known = read_json("versions.json").get(version("torch"), {}).get("differs", {})
-                if item.cell.id in known.get(item.path.stem, []):
+                if item.cell.id in known.get(item.path.stem, ()):
                     report.outcome, report.wasxfail = "skipped", "known to differ"
     return report
 
@@ -93,7 +94,7 @@ class Notebooks:
         self.seconds: dict[str, float] = {}
         self.left: dict[str, int] = {}
         self.failed: set[str] = set()
-        self.differs: dict[str, list[str]] = {}
+        self.differs: dict[str, dict[str, str]] = {}
         self.done: list[str] = []
         self.total: set[str] = set()
 
@@ -112,7 +113,8 @@ class Notebooks:
         if report.failed:
             self.failed.add(name)
         if hasattr(report, "differs"):
-            self.differs.setdefault(name.partition("/")[2], []).append(report.differs)
+            cell, *raised = report.differs
+            self.differs.setdefault(name.partition("/")[2], {})[cell] = "".join(raised)
         if report.when == "teardown":
             self.left[name] = self.left.get(name, report.cells) - 1
             if self.left[name] == 0:
@@ -135,12 +137,12 @@ class Notebooks:
             self.record_validated()
 
     def record_versions(self):
-        """Keep the date, the chapters and the cells that differ under this PyTorch."""
+        """Keep the date, the chapters, and the cells that differ with what they raise instead."""
         known = read_json("versions.json")
         known[version("torch")] = {
             "date": datetime.date.today().isoformat(),
             "chapters": sorted({name.partition("/")[2] for name in self.done}),
-            "differs": {name: sorted(cells) for name, cells in sorted(self.differs.items())},
+            "differs": self.differs,
         }
         write_json("versions.json", known)
 

@@ -91,16 +91,19 @@ def test_a_missing_gpu_is_an_error_on_a_gpu_runner(validate):
 def test_under_another_pytorch_only_new_differences_fail(validate):
     import torch
 
-    cells = [stored("1", "2"), stored("3", "3")]
+    reworded = stored("raise ValueError('new')", "", tags=["raises-exception"])
+    reworded.outputs = [new_output("error", ename="ValueError", evalue="old", traceback=[])]
+    cells = [stored("1", "2"), stored("3", "3"), reworded]
     done, versions = validate(*cells, record="versions")
-    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout
+    assert done.returncode == 1 and "2 failed, 1 passed" in done.stdout
     (entry,) = versions.values()
     assert torch.__version__.startswith(list(versions)[0])
-    assert entry["chapters"] == ["sample"] and entry["differs"] == {"sample": [cells[0].id]}
+    assert entry["chapters"] == ["sample"]
+    assert entry["differs"] == {"sample": {cells[0].id: "", cells[2].id: "ValueError: new"}}
     done, again = validate(*cells, record="versions")
-    assert done.returncode == 0 and "1 passed, 1 xfailed" in done.stdout
+    assert done.returncode == 0 and "1 passed, 2 xfailed" in done.stdout
     assert again == versions
     done, _ = validate(*cells, stored("4", "5"), record="versions")
-    assert done.returncode == 1 and "1 failed, 1 passed, 1 xfailed" in done.stdout
+    assert done.returncode == 1 and "1 failed, 1 passed, 2 xfailed" in done.stdout
     done, healed = validate(cells[1], record="versions")
     assert done.returncode == 0 and list(healed.values())[0]["differs"] == {}

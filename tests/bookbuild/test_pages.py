@@ -366,7 +366,7 @@ def test_cells_of_two_chapters_with_one_id_are_named(book, edit):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_same_error_stands_once_with_all_its_places(book, lang):
-    found = errors.errors(chapters(book)[lang])
+    found = errors.errors(book, chapters(book)[lang])
     assert [e.text for e in found] == ["ZeroDivisionError: division by zero"]
     assert (
         found[0].causes
@@ -400,8 +400,30 @@ def test_an_error_raised_twice_in_a_section_has_one_link(book, edit):
         cell.outputs = cell.outputs * 2
 
     edit("en", "adding", again)
-    found = errors.errors(chapters(book)["en"])
+    found = errors.errors(book, chapters(book)["en"])
     assert [(len(e.causes), len(e.links)) for e in found] == [(2, 2)]
+
+
+def versions(book, differs=("adding-error",)):
+    runs = {
+        version: {
+            "date": "2026-01-02",
+            "chapters": ["adding"],
+            "differs": {"adding": {cell: "OldError: divided" for cell in cells}},
+        }
+        for version, cells in (("2.11.0", differs), ("2.9.1", differs), ("2.15.0", ()))
+    }
+    (book.root / "book/versions.json").write_text(json.dumps(runs))
+
+
+def test_the_wording_of_another_version_is_found_too(book):
+    versions(book)
+    now, old = errors.errors(book, chapters(book)["en"])
+    assert (now.text, old.text) == ("ZeroDivisionError: division by zero", "OldError: divided")
+    assert now.versions == [] and old.versions == ["2.9.1", "2.11.0"]
+    assert old.causes == now.causes[:1] and old.links == now.links[:1]
+    assert "This is how PyTorch 2.9.1, 2.11.0 says it." in text_of(book, "en", "errors.md")
+    assert "这是 PyTorch 2.9.1、2.11.0 的措辞。" in text_of(book, "zh", "errors.md")
 
 
 def test_any_message_survives_the_way_to_the_page(book, edit):
@@ -492,6 +514,21 @@ def test_status_is_written_but_never_stale(book):
     validated.write_text("{")
     with pytest.raises(BookError, match="validated.json"):
         pages.write_status(book)
+
+
+def test_status_shows_what_differs_under_other_versions(book):
+    found = chapters(book)
+    assert "Other versions" not in status.render(book, "en", found)
+    versions(book)
+    text = status.render(book, "en", found)
+    assert "| Chapter | 2.9.1 (2026-01-02) | 2.11.0 (2026-01-02) | 2.15.0 (2026-01-02) |" in text
+    differs = "differs in [Use `math.pi`](adding.ipynb#use-math-pi)"
+    assert f"| [Add two numbers](adding.ipynb) | {differs} | {differs} | the same |" in text
+    assert "| [Divide by zero](failing.ipynb) | not run | not run | not run |" in text
+    assert "不同之处：[使用 `math.pi`]" in status.render(book, "zh", found)
+    (book.root / "book/versions.json").write_text("{")
+    with pytest.raises(BookError, match=r"versions\.json: not JSON; delete it"):
+        status.render(book, "en", found)
 
 
 def test_status_shows_the_health_of_the_translation(book, edit):
@@ -591,7 +628,7 @@ OTHERS = [
 
 @pytest.fixture(scope="module")
 def messages():
-    real = [e.text for e in errors.errors(chapters(Book(ROOT))["en"])]
+    real = [e.text for e in errors.errors(Book(ROOT), chapters(Book(ROOT))["en"])]
     return list(dict.fromkeys(real + OTHERS))
 
 

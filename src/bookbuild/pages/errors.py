@@ -9,6 +9,7 @@ from html import escape
 from bookbuild.notebooks import Book
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import code, page
+from bookbuild.pages.status import tested_versions
 from bookbuild.pages.words import words
 
 SHOWN = 300  # characters of a message; the search knows them all
@@ -21,33 +22,49 @@ class Error:
     text: str  # "Type: message"
     causes: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)  # of PyTorch, where not all word it like this
 
 
-def errors(chapters: list[Chapter]) -> list[Error]:
-    """The exceptions of the chapters, each once, in reading order."""
+def errors(book: Book, chapters: list[Chapter]) -> list[Error]:
+    """The exceptions of the chapters, each once, in reading order.
+
+    One that another version of PyTorch words differently is followed by that wording.
+
+    Raises:
+        BookError: `versions.json` is damaged.
+    """
     found: dict[str, Error] = {}
+    versions = tested_versions(book)
     for chapter in chapters:
         for cell in chapter.cells:
             section = chapter.sections[cell.id]
             for output in cell.outputs:
                 if output.output_type != "error":
                     continue
-                text = f"{output.ename}: {output.evalue}" if output.evalue else output.ename
-                error = found.setdefault(text, Error(text))
                 title = section.title
                 if title != chapter.title:
                     title = f"{chapter.title} › {title}"
                 link = f"[{title}]({section.href})"
-                for known, new in ((error.causes, cell.metadata.get("cause")), (error.links, link)):
-                    if new and new not in known:
-                        known.append(new)
+                now = f"{output.ename}: {output.evalue}" if output.evalue else output.ename
+                wordings = {now: []}
+                for version, tested in versions.items():
+                    if text := tested["differs"].get(chapter.name, {}).get(cell.id):
+                        wordings.setdefault(text, []).append(version)
+                for text, said_by in wordings.items():
+                    error = found.setdefault(text, Error(text))
+                    for known, new in (
+                        (error.causes, [cell.metadata.get("cause")]),
+                        (error.links, [link]),
+                        (error.versions, said_by),
+                    ):
+                        known += [item for item in new if item and item not in known]
     return list(found.values())
 
 
 def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
     """The page as Markdown."""
     w = words(lang)
-    items = "\n\n".join(_item(error) for error in errors(chapters))
+    items = "\n\n".join(_item(error, w) for error in errors(book, chapters))
     body = f"""\
 # {w["errors"]}
 
@@ -70,10 +87,11 @@ def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
     return page("the chapters' outputs", w["errors_summary"], body)
 
 
-def _item(error: Error) -> str:
+def _item(error: Error, w: dict[str, str]) -> str:
     attribute = escape(error.text).replace("\n", "&#10;").replace("\r", "&#13;")
     shown = re.sub(r"\s+", " ", error.text).strip()
     if len(shown) > SHOWN:
         shown = shown[:SHOWN].rstrip() + "…"
-    lines = [code(shown), *error.causes, *(f"→ {link}" for link in error.links)]
+    said_by = [w["errors_versions"].format(w["comma"].join(error.versions))] * bool(error.versions)
+    lines = [code(shown), *said_by, *error.causes, *(f"→ {link}" for link in error.links)]
     return "\n\n".join([f'<li data-error="{attribute}">', *lines, "</li>"])

@@ -120,9 +120,32 @@ def render(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> str:
     head, *body = rows(book, lang, chapters, code)
     lines = [head, ["---"] * len(head)]
     lines += [[f"[{titles[name]}]({name}.ipynb)", *rest] for name, *rest in body]
-    table = "\n".join("| " + " | ".join(_cell(text) for text in line) + " |" for line in lines)
-    text = f"# {w['status']}\n\n{w['status_lead']}\n\n{table}\n"
+    text = f"# {w['status']}\n\n{w['status_lead']}\n\n{_table(lines)}\n"
+    if tested := tested_versions(book):
+        rows_ = versions(tested, chapters[lang], w)
+        text += f"\n## {w['versions']}\n\n{w['versions_lead']}\n\n{_table(rows_)}\n"
     return page("the last test run, with each build", w["status_summary"], text)
+
+
+def versions(
+    tested: dict[str, dict], chapters: list[Chapter], w: dict[str, str]
+) -> list[list[str]]:
+    """A table of the chapters under other versions of PyTorch: a column each."""
+    head = [w["chapter"], *(f"{v} ({run['date']})" for v, run in tested.items())]
+    lines = [head, ["---"] * len(head)]
+    for chapter in chapters:
+        line = [f"[{chapter.title}]({chapter.name}.ipynb)"]
+        for run in tested.values():
+            if chapter.name not in run["chapters"]:
+                line.append(w["not_run"])
+                continue
+            differs = run["differs"].get(chapter.name, {})
+            cells = [cell for cell in chapter.cells if cell.id in differs]
+            sections = dict.fromkeys(chapter.sections[cell.id] for cell in cells)
+            links = w["comma"].join(f"[{s.title}]({s.href})" for s in sections)
+            line.append(w["differs"].format(links) if links else w["same"])
+        lines.append(line)
+    return lines
 
 
 def plain(book: Book, chapters: dict[str, list[Chapter]]) -> str:
@@ -136,6 +159,10 @@ def plain(book: Book, chapters: dict[str, list[Chapter]]) -> str:
         ).rstrip()
         for row in table
     )
+
+
+def _table(lines: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(_cell(text) for text in line) + " |" for line in lines)
 
 
 def _cell(text: str) -> str:
@@ -159,8 +186,26 @@ def _translation(english: Chapter, chinese: Chapter) -> Counter:
 
 
 def _validated(book: Book) -> dict:
-    path = book.root / "book" / "validated.json"
+    return _read(book, "validated.json")
+
+
+def tested_versions(book: Book) -> dict[str, dict]:
+    """Other versions of PyTorch, oldest first: `date`, `chapters` and the cells that `differs`.
+
+    Raises:
+        BookError: `versions.json` is damaged.
+    """
+
+    def number(version: str) -> list[int]:
+        return [int(part) for part in version.partition("+")[0].split(".")]
+
+    tested = _read(book, "versions.json")
+    return {version: tested[version] for version in sorted(tested, key=number)}
+
+
+def _read(book: Book, name: str) -> dict:
+    path = book.root / "book" / name
     try:
         return json.loads(path.read_text("utf8")) if path.exists() else {}
     except ValueError:
-        raise BookError("validated.json: not JSON; delete it and run the tests again") from None
+        raise BookError(f"{name}: not JSON; delete it and run the tests again") from None

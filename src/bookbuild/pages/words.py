@@ -44,6 +44,7 @@ _WORDS = {
         "{n} errors match, the best one first.",
         "找到 {n} 条匹配的报错，最相近的排在最前。",
     ),
+    "errors_versions": ("This is how PyTorch {} says it.", "这是 PyTorch {} 的措辞。"),
     "errors_noscript": (
         "Searching needs JavaScript. The list below is complete.",
         "搜索需要 JavaScript。下面的列表是完整的。",
@@ -87,6 +88,19 @@ _WORDS = {
         "This is what the last run left behind.",
         "测试会运行每一章的每个单元格，并比较输出。\n下表是最近一次运行的结果。",
     ),
+    "versions": ("Other versions of PyTorch", "其他版本的 PyTorch"),
+    "versions_lead": (
+        "The stored outputs come from the version above.\n"
+        "Under the versions below every cell ran again; where one prints something else, its "
+        "section is named.\n"
+        "Messages that are worded differently are on the page of [error messages](errors.md), too.",
+        "存储的输出来自上表所列的版本。\n"
+        "在下面这些版本里，每个单元格都重新运行过；输出不同的，列出它所在的小节。\n"
+        "措辞不同的报错，也收在[报错信息](errors.md)一页。",
+    ),
+    "not_run": ("not run", "没有运行"),
+    "same": ("the same", "完全一致"),
+    "differs": ("differs in {}", "不同之处：{}"),
     "chapter": ("Chapter", "章"),
     "language": ("Language", "语言"),
     "validated": ("Last proved", "最近一次验证"),
