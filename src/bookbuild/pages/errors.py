@@ -92,6 +92,8 @@ def _item(error: Error, w: dict[str, str]) -> str:
     shown = re.sub(r"\s+", " ", error.text).strip()
     if len(shown) > SHOWN:
         shown = shown[:SHOWN].rstrip() + "…"
-    said_by = [w["errors_versions"].format(w["comma"].join(error.versions))] * bool(error.versions)
-    lines = [code(shown), *said_by, *error.causes, *(f"→ {link}" for link in error.links)]
+    lines = [code(shown)]
+    if error.versions:
+        lines.append(w["errors_versions"].format(w["enumeration"].join(error.versions)))
+    lines += [*error.causes, *(f"→ {link}" for link in error.links)]
     return "\n\n".join([f'<li data-error="{attribute}">', *lines, "</li>"])

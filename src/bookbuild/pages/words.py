@@ -44,6 +44,7 @@ _WORDS = {
         "{n} errors match, the best one first.",
         "找到 {n} 条匹配的报错，最相近的排在最前。",
     ),
+    "enumeration": (", ", "、"),
     "errors_versions": ("This is how PyTorch {} says it.", "这是 PyTorch {} 的措辞。"),
     "errors_noscript": (
         "Searching needs JavaScript. The list below is complete.",
