@@ -1,6 +1,10 @@
 # make book    build both languages and serve them on 127.0.0.1 (SERVE=0: only build)
 # make test    everything that can be proved: check, unit tests, notebooks, the site in a browser
 # make lab     JupyterLab on the book
+# make versions TORCH=2.11.0 TORCHVISION=0.26.0   the notebooks under another PyTorch
+# make newest  the notebooks under the newest of everything; deprecations are errors
+# make warnings  the notebooks with deprecations as errors
+# make gpu     beside the PyTorch of a machine with a GPU: the notebooks there, and the recordings
 # JOBS=4 runs four tests at a time instead of two.
 # Needs Python 3.11 or newer; everything else goes into .venv, exact versions from requirements.txt.
 
@@ -9,8 +13,13 @@ SERVE ?= 1
 JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
+# visdom is published as source only; the constraint is what building it needs, with any pip.
+CONSTRAINED := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt \
+  PIP_DISABLE_PIP_VERSION_CHECK=1
+BESIDE_TORCH := grep -vE '^(\#|torch==|torchvision==)' requirements.txt
 
-.PHONY: book test lab lint check unit notebooks colab site bench clean
+.PHONY: book test lab lint check unit notebooks colab site
+.PHONY: versions newest warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
 book: $(VENV)/ready
@@ -44,20 +53,60 @@ site: $(VENV)/ready
 lab: $(VENV)/ready
 	$(BIN)/jupyter lab --notebook-dir=book
 
+# Cells that differ there are kept in book/versions.json; new ones fail.
+versions: OTHER = $(VENV)-$(TORCH)
+versions:
+	@test -n "$(TORCH)" && test -n "$(TORCHVISION)" || { echo "TORCH and TORCHVISION are needed, \
+	  such as: make versions TORCH=2.11.0 TORCHVISION=0.26.0"; exit 1; }
+	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv $(OTHER)
+	$(BESIDE_TORCH) > $(OTHER)/requirements.txt
+	$(CONSTRAINED) $(OTHER)/bin/pip install -q torch==$(TORCH) torchvision==$(TORCHVISION) \
+	  -r $(OTHER)/requirements.txt
+	$(OTHER)/bin/pip install -q --no-deps -e .
+	BOOK_CUDA=0 $(OTHER)/bin/pytest -q -n $(JOBS) book/en --record-versions
+
+newest: OTHER = $(VENV)-newest
+newest:
+	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv $(OTHER)
+	$(CONSTRAINED) $(OTHER)/bin/pip install -q --upgrade -e '.[book,monitoring,test,video]'
+	BOOK_CUDA=0 BOOK_WARNINGS=error $(OTHER)/bin/pytest -q -n $(JOBS) book/en --record-versions
+
+warnings: $(VENV)/ready
+	BOOK_WARNINGS=error $(BIN)/pytest -q -n $(JOBS) book/en
+
+# Everything but PyTorch, for a machine without internet: make gpu WHEELS=wheels
+wheels: $(VENV)/ready
+	mkdir -p wheels
+	$(BESIDE_TORCH) > wheels/requirements.txt
+	$(CONSTRAINED) $(BIN)/pip wheel -q --no-deps -w wheels -r wheels/requirements.txt \
+	  hatchling editables pathspec pluggy trove-classifiers
+
+# One job at a time, because the notebooks share the GPU; the recordings are made in any case.
+gpu: OTHER = $(VENV)-gpu
+gpu: OFFLINE = $(if $(WHEELS),--no-index --find-links $(WHEELS))
+gpu:
+	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv --system-site-packages $(OTHER)
+	$(OTHER)/bin/python -c 'import torch, torchvision; print("beside PyTorch", torch.__version__)'
+	$(BESIDE_TORCH) > $(OTHER)/requirements.txt
+	$(CONSTRAINED) $(OTHER)/bin/pip install -q --no-deps $(OFFLINE) -r $(OTHER)/requirements.txt
+	$(OTHER)/bin/pip install -q --no-deps $(OFFLINE) -e .
+	BOOK_CUDA=1 $(OTHER)/bin/pytest -q -n 1 book --record-validated --record-versions; \
+	  differs=$$?; $(OTHER)/bin/book record && exit $$differs
+
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/data_loading.py
+	$(BIN)/python benchmarks/checkpoints.py
 
 clean:
 	rm -rf _build
 
-# visdom is published as source only; the constraint is what building it needs, with any pip.
 $(VENV)/ready: requirements.txt build-constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 	  "Python 3.11 or newer is needed, %s is %d.%d: make PYTHON=/path/to/python3.11" \
 	  % (sys.executable, v[0], v[1]))'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "No virtual environment could be made; on Debian: apt install python3-venv"; exit 1; }
-	PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt \
-	  PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -r requirements.txt
-	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q --no-deps -e .
+	$(CONSTRAINED) $(BIN)/python -m pip install -r requirements.txt
+	$(CONSTRAINED) $(BIN)/python -m pip install -q --no-deps -e .
 	@touch $@

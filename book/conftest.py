@@ -71,10 +71,15 @@ def pytest_runtest_makereport(item, call):
             raised = (o for o in item.test_outputs or () if o["output_type"] == "error")
             report.differs = [item.cell.id, *(f"{o['ename']}: {o['evalue']}" for o in raised)]
             if item.config.getoption("--record-versions"):
-                known = read_json("versions.json").get(version("torch"), {}).get("differs", {})
+                known = read_json("versions.json").get(here(item.config), {}).get("differs", {})
                 if item.cell.id in known.get(item.path.stem, ()):
                     report.outcome, report.wasxfail = "skipped", "known to differ"
     return report
+
+
+def here(config):
+    """The version of PyTorch that the notebooks run under, such as `2.11.0` or `2.11.0+gpu`."""
+    return version("torch").partition("+")[0] + ("+gpu" if config.stash[CUDA] else "")
 
 
 def read_json(name):
@@ -139,7 +144,7 @@ class Notebooks:
     def record_versions(self):
         """Keep the date, the chapters, and the cells that differ with what they raise instead."""
         known = read_json("versions.json")
-        known[version("torch")] = {
+        known[here(self.config)] = {
             "date": datetime.date.today().isoformat(),
             "chapters": sorted({name.partition("/")[2] for name in self.done}),
             "differs": self.differs,
