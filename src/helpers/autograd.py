@@ -5,7 +5,9 @@ Source: "Autograd mechanics", https://pytorch.org/docs/stable/notes/autograd.htm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +30,55 @@ def saved_tensors(function: Callable[[], Any]) -> list[torch.Size]:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         function()
     return shapes
+
+
+class _Saved:
+    """The object that a graph holds in place of a saved tensor; it dies with the graph's hold."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor.detach()
+
+
+class Alive:
+    """Counts the tensors that graphs still hold for a backward pass; `watch_saved` makes it."""
+
+    def __init__(self) -> None:
+        self._refs: list[weakref.ref[_Saved]] = []
+
+    def _pack(self, tensor: torch.Tensor) -> _Saved:
+        saved = _Saved(tensor)
+        self._refs.append(weakref.ref(saved))
+        return saved
+
+    def _tensors(self) -> list[torch.Tensor]:
+        return [saved.tensor for ref in self._refs if (saved := ref()) is not None]
+
+    def count(self) -> int:
+        """How many saved tensors are alive now; one that two operations saved counts twice."""
+        return len(self._tensors())
+
+    def bytes(self, but: torch.nn.Module | None = None) -> int:
+        """The bytes of the storages behind them, each counted once, without those of `but`.
+
+        A graph saves weights too, which costs nothing, because the model owns them anyway: pass
+        the model as `but` to leave them out.
+        """
+        owned = {p.untyped_storage().data_ptr() for p in but.parameters()} if but else set()
+        storages = {
+            s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in self._tensors())
+        }
+        return sum(size for pointer, size in storages.items() if pointer not in owned)
+
+
+@contextmanager
+def watch_saved() -> Iterator[Alive]:
+    """Follow the tensors that autograd saves inside the `with` block, until they are freed.
+
+    The counter may be asked inside the block and after it.
+    """
+    alive = Alive()
+    with torch.autograd.graph.saved_tensors_hooks(alive._pack, lambda saved: saved.tensor):
+        yield alive
 
 
 def graph(output: torch.Tensor) -> dict[Any, list[Any]]:

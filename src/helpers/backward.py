@@ -8,101 +8,15 @@ from __future__ import annotations
 import os
 import re
 import warnings
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers.autograd import watch_saved
 from helpers.exercises import Verdict, verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-# ---------------------------------------------------------------- what stays alive
-
-
-class _Saved:
-    """The object that a graph holds in place of a saved tensor; it dies with the graph's hold."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor.detach()
-
-
-class Alive:
-    """Counts the tensors that graphs still hold for a backward pass; `watch_saved` makes it."""
-
-    def __init__(self) -> None:
-        self._refs: list[weakref.ref[_Saved]] = []
-
-    def _pack(self, tensor: Tensor) -> _Saved:
-        saved = _Saved(tensor)
-        self._refs.append(weakref.ref(saved))
-        return saved
-
-    def _tensors(self) -> list[Tensor]:
-        return [saved.tensor for ref in self._refs if (saved := ref()) is not None]
-
-    def count(self) -> int:
-        """How many saved tensors are alive now; one that two operations saved counts twice."""
-        return len(self._tensors())
-
-    def bytes(self, but: nn.Module | None = None) -> int:
-        """The bytes of the storages behind them, each counted once, without those of `but`.
-
-        A graph saves weights too, which costs nothing, because the model owns them anyway: pass
-        the model as `but` to leave them out.
-        """
-        owned = {p.untyped_storage().data_ptr() for p in but.parameters()} if but else set()
-        storages = {
-            s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in self._tensors())
-        }
-        return sum(size for pointer, size in storages.items() if pointer not in owned)
-
-
-@contextmanager
-def watch_saved() -> Iterator[Alive]:
-    """Follow the tensors that autograd saves inside the `with` block, until they are freed.
-
-    The counter may be asked inside the block and after it.
-    """
-    alive = Alive()
-    with torch.autograd.graph.saved_tensors_hooks(alive._pack, lambda saved: saved.tensor):
-        yield alive
-
-
-def draw_curves(
-    curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, log: bool = False
-) -> Figure:
-    """Draw up to four curves over 1, 2, 3, … with a legend; `log` makes the y axis logarithmic.
-
-    Raises:
-        ValueError: there is no curve, or there are more than four.
-    """
-    import matplotlib.pyplot as plt
-
-    styles = [("#0a6b7d", "-", "o"), ("#c2410c", "--", "s"), ("#555", ":", "^"), ("#222", "-.", "")]
-    if not 1 <= len(curves) <= len(styles):
-        raise ValueError(f"draw_curves needs 1 to {len(styles)} curves, got {len(curves)}")
-    figure, axis = plt.subplots(figsize=(7, 2.8))
-    for (name, values), (color, line, marker) in zip(curves.items(), styles, strict=False):
-        steps = range(1, len(values) + 1)
-        axis.plot(steps, values, line, color=color, marker=marker, markersize=4, label=name)
-    axis.set(xlabel=xlabel, ylabel=ylabel)
-    if log:
-        axis.set_yscale("log")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=len(curves), frameon=False, fontsize=9
-    )
-    figure.tight_layout()
-    return figure
-
 
 # ---------------------------------------------------------------- who is to blame
 

@@ -1,12 +1,16 @@
-"""Interactive figures: custom elements whose output also stands alone in Colab and Jupyter."""
+"""Figures: explorers, custom elements that also stand alone in Colab and Jupyter, and curves."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Explorer:
@@ -53,3 +57,32 @@ def _script(name: str) -> str:
         )
         raise ValueError(f"no explorer named {name!r}; there are {', '.join(known) or 'none'}")
     return path.read_text("utf8").strip()
+
+
+def draw_curves(
+    curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, log: bool = False
+) -> Figure:
+    """Draw up to four curves over 1, 2, 3, … with a legend; `log` makes the y axis logarithmic.
+
+    Raises:
+        ValueError: there is no curve, or there are more than four.
+    """
+    import matplotlib.pyplot as plt
+
+    styles = [("#0a6b7d", "-", "o"), ("#c2410c", "--", "s"), ("#555", ":", "^"), ("#222", "-.", "")]
+    if not 1 <= len(curves) <= len(styles):
+        raise ValueError(f"draw_curves needs 1 to {len(styles)} curves, got {len(curves)}")
+    figure, axis = plt.subplots(figsize=(7, 2.8))
+    for (name, values), (color, line, marker) in zip(curves.items(), styles, strict=False):
+        steps = range(1, len(values) + 1)
+        axis.plot(steps, values, line, color=color, marker=marker, markersize=4, label=name)
+    axis.set(xlabel=xlabel, ylabel=ylabel)
+    if log:
+        axis.set_yscale("log")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=len(curves), frameon=False, fontsize=9
+    )
+    figure.tight_layout()
+    return figure

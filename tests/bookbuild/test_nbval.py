@@ -46,7 +46,10 @@ def validate(tmp_path):
 
 
 def test_what_may_differ_between_machines_passes(validate):
+    bold = stored("raise ValueError('\\x1b[1mbold\\x1b[0m')", "", tags=["raises-exception"])
+    bold.outputs = [new_output("error", ename="ValueError", evalue="bold", traceback=[])]
     done, validated = validate(
+        bold,
         stored("1 + 1", "2"),
         stored("object()", "<object at 0x7f0000000000>"),
         stored(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import autograd, backward
+from helpers.figures import draw_curves
 
 # ---------------------------------------------------------------- what stays alive
 
@@ -22,7 +23,7 @@ def test_saved_tensors_live_as_long_as_their_graph(steps, size):
     x = torch.ones(size, requires_grad=True)
     each = len(autograd.saved_tensors(lambda: x.exp().sin()))
     kept = []
-    with backward.watch_saved() as alive:
+    with autograd.watch_saved() as alive:
         assert alive.count() == 0
         for step in range(steps):
             kept.append(x.exp().sin().sum())
@@ -39,7 +40,7 @@ def test_what_a_sum_of_losses_holds():
     model, held = nn.Linear(4, 1), {}
     for way in ("keep", "item", "backward", "no_grad"):
         total = 0
-        with backward.watch_saved() as alive, torch.set_grad_enabled(way != "no_grad"):
+        with autograd.watch_saved() as alive, torch.set_grad_enabled(way != "no_grad"):
             for _ in range(20):
                 loss = model(torch.randn(3, 4)).square().mean()
                 if way == "backward":
@@ -54,7 +55,7 @@ def test_what_a_sum_of_losses_holds():
 def test_bytes_count_each_storage_once_and_leave_the_model_out():
     model = nn.Linear(4, 2, bias=False)
     x = torch.ones(3, 4, requires_grad=True)
-    with backward.watch_saved() as alive:
+    with autograd.watch_saved() as alive:
         y = model(x)
         z = x * x  # saves x twice more
     size = {"x": x.nbytes, "weight": model.weight.nbytes}
@@ -69,7 +70,7 @@ def test_bytes_count_each_storage_once_and_leave_the_model_out():
 def test_gradients_are_the_same_while_watched():
     x = torch.randn(3, requires_grad=True)
     right = torch.autograd.grad(x.exp().sin().sum(), x)[0]
-    with backward.watch_saved():
+    with autograd.watch_saved():
         y = x.exp().sin().sum()
     assert torch.equal(torch.autograd.grad(y, x)[0], right)
 
@@ -80,7 +81,7 @@ def test_gradients_are_the_same_while_watched():
 @pytest.mark.parametrize("log", [False, True])
 def test_curves_hold_the_values_they_were_given(log):
     curves = {"a": [1.0, 10.0, 100.0], "b": [2.0]}
-    figure = backward.draw_curves(curves, "step", "size", log)
+    figure = draw_curves(curves, "step", "size", log)
     (axis,) = figure.axes
     drawn = {line.get_label(): list(line.get_ydata()) for line in axis.lines}
     assert drawn == curves
@@ -94,7 +95,7 @@ def test_curves_hold_the_values_they_were_given(log):
 @pytest.mark.parametrize("count", [0, 5])
 def test_too_few_or_too_many_curves(count):
     with pytest.raises(ValueError, match=f"1 to 4 curves, got {count}"):
-        backward.draw_curves({str(i): [1.0] for i in range(count)}, "x", "y")
+        draw_curves({str(i): [1.0] for i in range(count)}, "x", "y")
 
 
 # ---------------------------------------------------------------- blame

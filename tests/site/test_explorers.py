@@ -9,6 +9,7 @@ from helpers import (
     cuda_semantics,
     data_parallel,
     detach,
+    learning_rate,
     losses,
     memory_caching,
     views_and_copies,
@@ -17,6 +18,7 @@ from helpers import (
 EXPLORERS = [
     views_and_copies.stride_explorer,
     convolution.conv_explorer,
+    learning_rate.schedule_explorer,
     detach.copy_explorer,
     losses.mean_explorer,
     cuda_semantics.move_explorer,

@@ -1,0 +1,673 @@
+"""The checkpoints chapter's helpers: faults leave the old file, resumes are exact, errors clear."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import collections
+import copy
+import errno
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import checkpoints
+from helpers.checkpoints import CheckpointError, Run, load_checkpoint, load_weights, save_checkpoint
+
+OLD = {"epoch": 1, "weight": torch.arange(5.0)}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A good checkpoint of epoch 1."""
+    path = tmp_path / "run.pt"
+    save_checkpoint(OLD, path)
+    return path
+
+
+def is_old(path):
+    return checkpoints.differences(load_checkpoint(path), OLD) == []
+
+
+def state_of(run):
+    return {p: getattr(run, p).state_dict() for p in PARTS} | {
+        "sampler": run.generator.get_state(),
+        "rng": checkpoints.rng_state(),
+        "epoch": run.epoch,
+    }
+
+
+PARTS = ("model", "optimizer", "scheduler", "scaler")
+
+
+def restore(run, saved):
+    for part in PARTS:
+        getattr(run, part).load_state_dict(saved[part])
+    run.generator.set_state(saved["sampler"])
+    run.epoch = saved["epoch"]
+    checkpoints.set_rng_state(saved["rng"])
+    return run
+
+
+# ---------------------------------------------------------------- saving
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=3), values),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(plain, st.lists(st.integers(0, 3), max_size=3))
+def test_what_is_saved_comes_back(tmp_path_factory, value, shape):
+    path = tmp_path_factory.mktemp("saved") / "x.pt"
+    state = {"value": value, "weight": torch.randn(shape)}
+    save_checkpoint(state, path)
+    assert checkpoints.differences(load_checkpoint(path), state) == []
+    assert os.listdir(path.parent) == ["x.pt"]
+
+
+def test_save_makes_the_folder_and_takes_a_string(tmp_path):
+    path = tmp_path / "a" / "b" / "run.pt"
+    save_checkpoint(OLD, str(path))
+    assert is_old(path)
+
+
+def test_save_keeps_a_link_a_link_and_the_umask(tmp_path, path):
+    link = tmp_path / "latest.pt"
+    link.symlink_to(path)
+    save_checkpoint({"epoch": 2}, link)
+    assert link.is_symlink() and load_checkpoint(path) == {"epoch": 2}
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_reader_of_the_old_file_goes_on_reading_it(path):
+    mapped = torch.load(path, mmap=True)
+    save_checkpoint({"epoch": 2, "weight": torch.zeros(5)}, path)
+    assert mapped["weight"].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "bad", [lambda t: t, threading.Lock(), (i for i in ())], ids=["lambda", "lock", "generator"]
+)
+def test_what_cannot_be_pickled_costs_nothing(path, bad):
+    with pytest.raises((TypeError, AttributeError, pickle.PicklingError), match="pickle"):
+        save_checkpoint({"epoch": 2, "bad": bad}, path)
+    assert is_old(path) and os.listdir(path.parent) == ["run.pt"]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (np.float64(1), "numpy"),
+        (argparse.Namespace(a=1), "argparse.Namespace"),
+        (Path("a"), "pathlib"),
+        (collections.defaultdict(int), "collections.defaultdict"),
+        (nn.Linear(1, 1), "torch.nn.modules.linear.Linear"),
+    ],
+)
+def test_save_refuses_what_load_would_refuse(path, value, says):
+    with pytest.raises(CheckpointError, match=says):
+        save_checkpoint({"value": value}, path)
+    assert is_old(path) and os.listdir(path.parent) == ["run.pt"]
+    torch.save({"value": value}, path)
+    with pytest.raises(CheckpointError, match=says):
+        load_checkpoint(path)
+
+
+def test_save_accepts_an_allowed_type(path):
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        save_checkpoint({"args": argparse.Namespace(a=1)}, path)
+        assert load_checkpoint(path)["args"].a == 1
+
+
+# ---------------------------------------------------------------- faults
+
+
+class Full:
+    """A file on a disk with room for `room` bytes more."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, data):
+        self.room -= len(data)
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.file.write(data)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.file.close()
+
+
+@pytest.mark.parametrize("room", [0, 1, 100, 1000, 4500])
+def test_a_full_disk_leaves_the_old_file(path, monkeypatch, room):
+    def full_open(name, mode="r", *args, **kwargs):
+        file = builtins.open(name, mode, *args, **kwargs)  # noqa: SIM115
+        return Full(file, room) if "w" in mode else file
+
+    monkeypatch.setattr(checkpoints, "open", full_open, raising=False)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        save_checkpoint({"epoch": 2, "weight": torch.randn(1000)}, path)
+    assert caught.value.errno == errno.ENOSPC
+    assert is_old(path) and os.listdir(path.parent) == ["run.pt"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_disk_that_is_full_at_the_flush(path, monkeypatch):
+    def full_open(*args):
+        return builtins.open("/dev/full", "wb")  # noqa: SIM115
+
+    monkeypatch.setattr(checkpoints, "open", full_open, raising=False)
+    with pytest.raises(OSError, match="No space left on device"):
+        save_checkpoint({"epoch": 2}, path)
+    assert is_old(path)
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_failure_after_writing_leaves_the_old_file(path, monkeypatch, name):
+    def fail(*args):
+        raise OSError(errno.EIO, "broken disk")
+
+    monkeypatch.setattr(os, name, fail)
+    with pytest.raises(OSError, match="broken disk"):
+        save_checkpoint({"epoch": 2}, path)
+    monkeypatch.undo()
+    assert is_old(path) and os.listdir(path.parent) == ["run.pt"]
+
+
+def test_ctrl_c_leaves_the_old_file(path, monkeypatch):
+    def interrupt(state, file):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint({"epoch": 2}, path)
+    monkeypatch.undo()
+    assert is_old(path) and os.listdir(path.parent) == ["run.pt"]
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="Windows cannot sync a folder")
+def test_the_data_is_on_the_disk_before_it_has_its_name(path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+
+        def spy(*args, name=name, real=real):
+            calls.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(os, name, spy)
+    save_checkpoint({"epoch": 2}, path)
+    assert calls == ["fsync", "replace", "fsync"]  # the last for the folder's new entry
+
+
+def test_accidents_end_as_the_chapter_says(tmp_path):
+    assert checkpoints.accidents(tmp_path) == {
+        "torch.save, disk full": ("error", "unreadable"),
+        "torch.save, killed": ("killed", "unreadable"),
+        "save_checkpoint, disk full": ("error", "old"),
+        "save_checkpoint, killed": ("killed", "old"),
+    }
+    left = {p.name for p in tmp_path.iterdir()} - {f"{n}.pt" for n in checkpoints.ACCIDENTS}
+    assert left == {"save_checkpoint, killed.pt.tmp"}  # nobody could remove it
+    path = tmp_path / "save_checkpoint, killed.pt"
+    save_checkpoint({"epoch": 3}, path)  # the next save uses its name
+    assert load_checkpoint(path) == {"epoch": 3} and not Path(f"{path}.tmp").exists()
+
+
+def test_accidents_need_unix(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(OSError, match="Unix"):
+        checkpoints.accidents(tmp_path)
+
+
+def test_accidents_say_what_failed(tmp_path, monkeypatch):
+    failed = subprocess.CompletedProcess([], 1, "", "no room for a child")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: failed)
+    with pytest.raises(OSError, match="accidents failed: no room for a child"):
+        checkpoints.accidents(tmp_path)
+
+
+# ---------------------------------------------------------------- loading
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0, 1, exclude_max=True))
+def test_a_cut_file_never_loads(tmp_path_factory, share):
+    path = tmp_path_factory.mktemp("cut") / "x.pt"
+    save_checkpoint({"weight": torch.randn(100)}, path)
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(share * len(raw))])
+    with pytest.raises(CheckpointError, match=r"x\.pt is (cut off|empty|damaged)"):
+        load_checkpoint(path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 399), st.integers(0, 7))
+def test_a_turned_bit_in_a_weight_is_found(tmp_path_factory, byte, bit):
+    path = tmp_path_factory.mktemp("bit") / "x.pt"
+    weight = torch.arange(1.0, 101)
+    save_checkpoint({"weight": weight}, path)
+    raw = bytearray(path.read_bytes())
+    raw[raw.find(weight.numpy().tobytes()) + byte] ^= 1 << bit
+    path.write_bytes(raw)
+    with pytest.raises(CheckpointError, match="checksum of .*/data/0"):
+        load_checkpoint(path)
+    assert not torch.equal(load_checkpoint(path, verify=False)["weight"], weight)
+
+
+def test_missing_files_are_told_with_what_is_there(tmp_path, path):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint rum\.pt .*there is run\.pt"):
+        load_checkpoint(tmp_path / "rum.pt")
+    with pytest.raises(FileNotFoundError, match="the folder does not exist"):
+        load_checkpoint(tmp_path / "no" / "x.pt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="it is empty"):
+        load_checkpoint(tmp_path / "empty" / "x.pt")
+    with pytest.raises(FileNotFoundError, match="it is a folder"):
+        load_checkpoint(tmp_path / "empty")
+
+
+def test_other_files_are_no_checkpoints(tmp_path):
+    import zipfile
+
+    page, archive = tmp_path / "page.pt", tmp_path / "a.zip"
+    page.write_text("<html>")
+    with pytest.raises(CheckpointError, match=r"no checkpoint \(6 bytes\)"):
+        load_checkpoint(page)
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("a.txt", "a")
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        load_checkpoint(archive)
+
+
+def test_a_file_of_before_1_6_still_loads(path):
+    torch.save(OLD, path, _use_new_zipfile_serialization=False)
+    assert is_old(path)
+
+
+def test_a_payload_does_not_run(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return open, (str(tmp_path / "ran"), "w")
+
+    torch.save({"weight": Payload()}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match="wants to import .*open"):
+        load_checkpoint(tmp_path / "x.pt")
+    assert not (tmp_path / "ran").exists()
+    torch.load(tmp_path / "x.pt", weights_only=False)["weight"].close()
+    assert (tmp_path / "ran").exists()
+
+
+def test_from_a_gpu(tmp_path):
+    checkpoints.save_as_from_gpu({"w": torch.ones(2)}, tmp_path / "x.pt", "cuda:3")
+    assert load_checkpoint(tmp_path / "x.pt")["w"].device.type == "cpu"
+    with (
+        checkpoints.without_gpu(),
+        pytest.raises(RuntimeError, match="deserialize object on a CUDA device"),
+    ):
+        load_checkpoint(tmp_path / "x.pt", map_location=None)
+    assert torch.serialization.location_tag(torch.ones(1).untyped_storage()) == "cpu"
+
+
+# ---------------------------------------------------------------- load_weights
+
+
+def network(out=2):
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, out))
+
+
+def changed(weights, change):
+    change(weights)
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        (lambda: network(5).state_dict(), r"shape: 2\.weight is \(5, 4\), the model has \(2, 4\)"),
+        (lambda: changed(network().state_dict(), lambda w: w.pop("0.bias")), r"missing: 0\.bias$"),
+        (lambda: network().state_dict() | {"x": torch.ones(1)}, r"unexpected: x$"),
+        (lambda: nn.DataParallel(network()).state_dict(), r"begins with 'module\.'"),
+        (lambda: torch.compile(network()).state_dict(), r"begins with '_orig_mod\.'"),
+        (lambda: {"net": network().state_dict(), "epoch": 1}, r"pass its entry 'net'$"),
+        (lambda: network().state_dict() | {"0.bias": [1.0] * 4}, r"0\.bias is list, .*\(4,\)"),
+        (lambda: {}, r"missing: 0\.weight, 0\.bias"),
+    ],
+)
+def test_wrong_weights_are_named_and_nothing_is_loaded(weights, says):
+    model = network()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(CheckpointError, match=f"^nothing was loaded; .*{says}"):
+        load_weights(model, weights())
+    assert checkpoints.differences(model.state_dict(), before) == []
+
+
+def test_right_weights_are_loaded():
+    model, other = network(), network()
+    load_weights(model, other.state_dict())
+    assert checkpoints.differences(model.state_dict(), other.state_dict()) == []
+
+
+def test_torch_itself_loads_half():
+    model, other = network(), network(5)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        model.load_state_dict(other.state_dict())
+    assert torch.equal(model[0].weight, other[0].weight)
+
+
+def test_torch_sees_a_wrong_optimizer_state_only_at_the_step():
+    def used(layer):
+        optimizer = torch.optim.Adam(layer.parameters())
+        layer(torch.ones(1, layer.in_features)).sum().backward()
+        return optimizer
+
+    old = used(nn.Linear(2, 2))
+    old.step()
+    new = used(nn.Linear(3, 2))
+    new.load_state_dict(old.state_dict())  # nothing is said
+    with pytest.raises(RuntimeError, match="must match the size"):
+        new.step()
+
+
+# ---------------------------------------------------------------- resuming
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 5), st.integers(0, 10**6))
+def test_a_resume_equals_the_uninterrupted_run(tmp_path_factory, stop, seed):
+    end = copy.deepcopy(state_of(Run(seed).train(5)))
+    path = tmp_path_factory.mktemp("run") / "run.pt"
+    save_checkpoint(state_of(Run(seed).train(stop)), path)
+    random.seed(), np.random.seed(), torch.seed()
+    resumed = restore(Run(seed), load_checkpoint(path)).train(5)
+    assert checkpoints.differences(state_of(resumed), end) == []
+    assert len(resumed.weights) == 4 * (5 - stop)
+
+
+CHILD = """
+import sys; sys.path.insert(0, sys.argv[2])
+from test_checkpoints import *
+resumed = restore(Run(), load_checkpoint(sys.argv[1])).train(4)
+save_checkpoint(state_of(resumed), sys.argv[1])
+"""
+
+
+def test_a_resume_in_another_process_is_exact(tmp_path):
+    end = copy.deepcopy(state_of(Run().train(4)))
+    save_checkpoint(state_of(Run().train(2)), tmp_path / "run.pt")
+    here = os.path.dirname(__file__)
+    command = [sys.executable, "-c", CHILD, tmp_path / "run.pt", here]
+    subprocess.run(command, check=True, timeout=120)
+    assert checkpoints.differences(load_checkpoint(tmp_path / "run.pt"), end) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "differs"),
+    [
+        ("model", True),
+        ("optimizer", True),
+        ("scheduler", True),
+        ("scaler", False),
+        ("sampler", True),
+        ("rng", True),
+    ],
+)
+def test_every_part_counts(part, differs):
+    end = copy.deepcopy(state_of(Run().train(6)))
+    saved = copy.deepcopy(state_of(Run().train(3)))
+    fresh = copy.deepcopy(state_of(Run()))
+    resumed = restore(Run(), saved | {part: fresh[part]}).train(6)
+    told = checkpoints.differences(state_of(resumed), end)
+    assert part in told and ("model" in told) == differs
+
+
+@pytest.mark.parametrize("kind", ["python", "numpy", "torch"])
+def test_each_generator_comes_back(kind):
+    def draw():
+        return random.random(), np.random.rand(), torch.rand(()).item()
+
+    state = checkpoints.rng_state()
+    index = ["python", "numpy", "torch"].index(kind)
+    first = [draw()[index] for _ in range(700)]  # NumPy refills its 624 numbers in between
+    checkpoints.set_rng_state(state)
+    assert [draw()[index] for _ in range(700)] == first
+
+
+def test_the_second_normal_number_that_numpy_keeps_comes_back():
+    np.random.standard_normal()  # draws two and keeps one
+    state = checkpoints.rng_state()
+    kept = np.random.standard_normal()
+    checkpoints.set_rng_state(state)
+    assert np.random.standard_normal() == kept
+
+
+def test_rng_state_moved_to_a_device_is_refused():
+    state = checkpoints.rng_state()
+    with pytest.raises(TypeError, match="ByteTensor"):
+        checkpoints.set_rng_state(state | {"torch": state["torch"].to("meta")})
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (torch.zeros(2), torch.zeros(3)),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
+        (torch.tensor(0.0), torch.tensor(-0.0)),
+        (1, 1.0),
+        ([1, 2], [1]),
+        ({"a": 1}, {"b": 1}),
+        ((1,), [1]),
+        (True, 1),
+    ],
+)
+def test_differences_are_found(a, b):
+    assert checkpoints.differences({"x": a, "y": 1}, {"x": b, "y": 1}) == ["x"]
+    assert checkpoints.differences({"x": [{"deep": a}]}, {"x": [{"deep": b}]}) == ["x"]
+
+
+def test_equal_things_do_not_differ():
+    x = {"n": torch.tensor(float("nan")), "f": float("nan"), "e": torch.empty(0), "b": True}
+    assert checkpoints.differences(x, copy.deepcopy(x)) == []
+    assert checkpoints.differences({"x": torch.ones(2, 3).t()}, {"x": torch.ones(3, 2)}) == []
+    assert checkpoints.differences({"x": 1}, {}) == ["x"]
+    assert checkpoints.differences({}, {"x": 1}) == ["x"]
+
+
+def test_the_picture_shows_each_run_and_needs_one():
+    import matplotlib
+
+    matplotlib.use("agg")
+    figure = checkpoints.draw_distances({"a": [0.0, 0.1], "b": [0.01, 1e-9]}, start=4)
+    lines = figure.axes[0].lines
+    assert [line.get_label() for line in lines] == ["a", "b"]
+    assert list(lines[0].get_xdata()) == [5, 6]
+    assert list(lines[1].get_ydata()) == [0.01, 1e-5]
+    with pytest.raises(ValueError, match="at least one"):
+        checkpoints.draw_distances({}, start=0)
+
+
+def test_import_text_makes_an_importable_module():
+    module = checkpoints.import_text("made_up_here", "x = 1")
+    import made_up_here
+
+    assert made_up_here is module and module.x == 1
+    del sys.modules["made_up_here"]
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def matching(model, saved):
+    own = model.state_dict()
+    fits = {k: v for k, v in saved.items() if k in own and v.shape == own[k].shape}
+    if not fits:
+        raise ValueError
+    return sorted(model.load_state_dict(fits, strict=False).missing_keys)
+
+
+def matching_by_hand(model, saved):
+    left, done = [], 0
+    for name, value in model.state_dict().items():
+        if name in saved and saved[name].shape == value.shape:
+            value.copy_(saved[name])
+            done += 1
+        else:
+            left.append(name)
+    if not done:
+        raise ValueError("nothing fits")
+    return sorted(left)
+
+
+def never_refuses(model, saved):
+    try:
+        return matching(model, saved)
+    except ValueError:
+        return sorted(model.state_dict())
+
+
+def loads_nothing(model, saved):
+    return sorted(model.state_dict())
+
+
+def names_of_shapes_only(model, saved):
+    own = model.state_dict()
+    matching(model, saved)
+    return sorted(k for k in own if k in saved and saved[k].shape != own[k].shape)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (matching, None),
+        (matching_by_hand, None),
+        (lambda m, s: m.load_state_dict(s, strict=False).missing_keys, "RuntimeError: Error(s) in"),
+        (never_refuses, "no ValueError was raised"),
+        (loads_nothing, "fits and was not loaded"),
+        (names_of_shapes_only, "does not name what was left alone"),
+        (lambda m, s: print(end="") or matching(m, s) and None, "expected a list of names"),
+    ],
+)
+def test_load_matching(answer, says):
+    verdict = checkpoints.check_load_matching(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def continue_with(optimizer, saved, lr):
+    optimizer.load_state_dict(copy.deepcopy(saved))
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def change_the_copy(optimizer, saved, lr):
+    saved = copy.deepcopy(saved)
+    for group in saved["param_groups"]:
+        group["lr"] = lr
+    optimizer.load_state_dict(saved)
+
+
+def set_before(optimizer, saved, lr):
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.load_state_dict(saved)
+
+
+def no_copy(optimizer, saved, lr):
+    optimizer.load_state_dict(saved)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def only_the_first(optimizer, saved, lr):
+    optimizer.load_state_dict(saved)
+    optimizer.param_groups[0]["lr"] = lr
+
+
+def no_state(optimizer, saved, lr):
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def own_settings(optimizer, saved, lr):
+    mine = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": copy.deepcopy(saved["state"]), "param_groups": mine})
+    no_state(optimizer, saved, lr)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (continue_with, None),
+        (change_the_copy, None),
+        (set_before, "the learning rates are the saved ones"),
+        (no_copy, "saved changed"),
+        (only_the_first, "not every group"),
+        (no_state, "has no state"),
+        (own_settings, "the other settings"),
+    ],
+)
+def test_continue(answer, says):
+    verdict = checkpoints.check_continue(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def make_plain(value):
+    if isinstance(value, argparse.Namespace):
+        value = vars(value)
+    if isinstance(value, dict):
+        return {key: make_plain(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [make_plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value)
+    value = value.item() if isinstance(value, np.generic) else value
+    return str(value) if isinstance(value, Path) else value
+
+
+def in_place(value):
+    for key, v in make_plain(value).items():
+        value[key] = v
+    return value
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (make_plain, None),
+        (lambda s: s, "refuses the entry 'best'"),
+        (lambda s: {k: float(v) if k == "best" else v for k, v in s.items()}, "entry 'history'"),
+        (lambda s: {}, "the entry 'weight' is gone"),
+        (lambda s: None, "expected a dict, got NoneType"),
+        (lambda s: {k: str(v) for k, v in s.items()}, "'weight' has another value or type"),
+        (lambda s: make_plain(s) | {"done": 1}, "'done' has another value or type"),
+        (in_place, "the state was changed"),
+    ],
+)
+def test_plain(answer, says):
+    verdict = checkpoints.check_plain(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message

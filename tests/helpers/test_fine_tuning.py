@@ -1,0 +1,518 @@
+"""The fine-tuning chapter's helpers, and its exercises: solutions pass, starters and traps fail."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torchvision import models
+
+from helpers import fine_tuning
+
+# ---------------------------------------------------------------- the small network
+
+
+def test_digits_are_scikit_learns():
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    x, y = fine_tuning.digits(range(10))
+    assert x.shape == (1797, 1, 8, 8) and x.dtype == torch.float32
+    assert y.dtype == torch.int64 and y.tolist() == data.target.tolist()
+    assert torch.equal(x[:, 0] * 16, torch.tensor(data.images, dtype=torch.float32))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=10, unique=True))
+def test_digits_are_numbered_in_the_order_asked_for(classes):
+    x, y = fine_tuning.digits(classes)
+    everything, label = fine_tuning.digits(range(10))
+    chosen = torch.isin(label, torch.tensor(classes))
+    assert torch.equal(x, everything[chosen])
+    assert [classes[i] for i in y.tolist()] == label[chosen].tolist()
+
+
+@pytest.mark.parametrize("classes", [[], [3, 3], [10], [-1], range(4, 11)])
+def test_digits_refuses_other_classes(classes):
+    with pytest.raises(ValueError, match="different digits from 0 to 9"):
+        fine_tuning.digits(classes)
+
+
+def test_changing_the_pictures_does_not_change_the_next_call():
+    x, _ = fine_tuning.digits(range(10))
+    x.zero_()
+    assert fine_tuning.digits(range(10))[0].any()
+
+
+def test_pretrained_knows_the_old_digits_and_each_copy_is_its_own():
+    state = torch.get_rng_state()
+    model, other = fine_tuning.pretrained(), fine_tuning.pretrained()
+    assert torch.equal(torch.get_rng_state(), state)
+    x, y = fine_tuning.unseen()
+    assert fine_tuning.accuracy(model, x, y) > 0.9
+    assert model.training
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    model.stem[1].running_mean.fill_(7)
+    for again in (other, fine_tuning.pretrained()):
+        assert again.stem[0].weight.any() and again.stem[1].running_mean.ne(7).any()
+
+
+def test_unseen_is_what_pretraining_left():
+    x, y = fine_tuning.digits(range(5))
+    x_unseen, y_unseen = fine_tuning.unseen()
+    assert torch.equal(x_unseen, x[fine_tuning.KNOWN :]) and len(y_unseen) == len(y) - 700
+
+
+@pytest.mark.parametrize("per_class", [1, 5, 80])
+def test_few_are_balanced_and_apart_from_the_test(per_class):
+    (x, y), (x_test, y_test) = fine_tuning.few(per_class)
+    assert y.bincount().tolist() == [per_class] * 5 and len(x_test) == len(y_test) == 400
+    new, _ = fine_tuning.digits(range(5, 10))
+    first_test = new.flatten(1)[len(new) - 400]
+    assert torch.equal(first_test, x_test[0].flatten())
+    seen = {tuple(row) for row in new[: len(new) - 400].flatten(1).tolist()}
+    assert all(tuple(row) in seen for row in x.flatten(1).tolist())
+
+
+@pytest.mark.parametrize("per_class", [0, 81])
+def test_few_refuses(per_class):
+    with pytest.raises(ValueError, match="from 1 to 80"):
+        fine_tuning.few(per_class)
+
+
+def test_fit_learns_holds_still_and_repeats():
+    x, y = torch.randn(41, 3), torch.randint(0, 2, (41,))  # a last minibatch of one
+    results = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+        kept = fine_tuning.keep(model)
+        fine_tuning.fit(model, optimizer, x, y, epochs=2, batch_size=8, still=[model[1]])
+        assert fine_tuning.changed(kept, model) == ["2"]
+        assert model.training and not model[1].training
+        results.append(model[2].weight.detach())
+    assert torch.equal(*results)
+
+
+def test_fit_leaves_out_a_last_minibatch_of_one():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))  # refuses a batch of one
+    fine_tuning.fit(model, sgd(model.parameters()), torch.randn(9, 3), torch.arange(9) % 4, 1, 8)
+    assert model[1].num_batches_tracked == 1
+
+
+def test_accuracy_counts_in_evaluation_mode_and_gives_the_modes_back():
+    model = nn.Sequential(nn.Dropout(0.9), nn.Identity().eval())
+    x = torch.eye(4)
+    assert fine_tuning.accuracy(model, x, torch.arange(4)) == 1
+    assert fine_tuning.accuracy(model, x, torch.tensor([0, 1, 2, 0])) == 0.75
+    assert model.training and model[0].training and not model[1].training
+    with pytest.raises(ValueError, match="at least one sample"):
+        fine_tuning.accuracy(model, x[:0], torch.arange(0))
+
+
+# ---------------------------------------------------------------- looking at a fine-tuning
+
+
+def sgd(parameters, lr=0.1):
+    return torch.optim.SGD(parameters, lr=lr)
+
+
+def test_audit_tells_every_state():
+    model = fine_tuning.pretrained()
+    model.scale = nn.Parameter(torch.ones(1))
+    model.stem.requires_grad_(False)
+    model.layer1.eval().requires_grad_(False)
+    model.layer2[0].requires_grad_(False)
+    optimizer = sgd([{"params": model.layer2.parameters()}, {"params": [model.scale], "lr": 0.5}])
+    assert fine_tuning.audit(model, optimizer) == {
+        "scale": "lr 0.5",
+        "stem": "frozen, statistics move",
+        "layer1": "frozen",
+        "layer2": "lr 0.1, partly frozen",
+        "head": "in no group",
+    }
+
+
+def test_audit_sees_a_left_gradient_a_lost_head_and_two_rates():
+    model = fine_tuning.pretrained()
+    optimizer = sgd(model.parameters())
+    model(torch.randn(4, 1, 8, 8)).sum().backward()
+    model.eval().stem.requires_grad_(False)
+    model.head = nn.Linear(128, 3)
+    told = fine_tuning.audit(model, optimizer)
+    assert told["stem"] == "frozen, gradient left"
+    assert told["head"] == "in no group" and told["(not in the model)"] == "2 parameters"
+    model.stem.zero_grad()
+    assert fine_tuning.audit(model, optimizer)["stem"] == "frozen"
+    two = sgd([{"params": [model.head.weight]}, {"params": [model.head.bias], "lr": 1e-3}])
+    assert fine_tuning.audit(model, two)["head"] == "lr 0.001, lr 0.1"
+
+
+def test_audit_leaves_out_what_has_no_parameters():
+    model = nn.Sequential(nn.ReLU(), nn.Linear(2, 1), nn.BatchNorm1d(1, affine=False))
+    assert fine_tuning.audit(model, sgd(model.parameters())) == {"1": "lr 0.1"}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sets(st.sampled_from(["stem", "layer1", "layer2", "head"])), st.booleans())
+def test_audit_says_frozen_exactly_where_a_step_changes_nothing(frozen, training):
+    model = fine_tuning.pretrained().train(training)
+    for name in frozen:
+        model.get_submodule(name).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    told = fine_tuning.audit(model, optimizer)
+    kept = fine_tuning.keep(model)
+    if len(frozen) < 4:
+        model(torch.randn(4, 1, 8, 8)).sum().backward()
+        optimizer.step()
+        moved = fine_tuning.changed(kept, model)
+        assert [name for name, state in told.items() if state != "frozen"] == moved
+
+
+def test_changed_names_children_once_and_new_entries():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    kept = fine_tuning.keep(model)
+    assert fine_tuning.changed(kept, model) == []
+    with torch.no_grad():
+        model(torch.randn(4, 2))
+    assert fine_tuning.changed(kept, model) == ["1"]
+    model.append(nn.Linear(2, 2))
+    assert fine_tuning.changed(kept, model) == ["1", "2"]
+
+
+def test_head_of_is_the_layer_that_gives_the_classes():
+    with torch.device("meta"):
+        for name in ("resnet50", "vgg11_bn", "mobilenet_v2", "vit_b_16", "efficientnet_b0"):
+            model = models.get_model(name, weights=None, num_classes=7)
+            assert model.get_submodule(fine_tuning.head_of(model)).out_features == 7
+        with pytest.raises(ValueError, match="SqueezeNet has no nn.Linear"):
+            fine_tuning.head_of(models.squeezenet1_1(weights=None))
+
+
+def test_download_of_names_the_file_and_downloads_nothing(monkeypatch):
+    def network(*args, **options):
+        raise AssertionError("a download was tried")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", network)
+    weights = models.ResNet18_Weights.DEFAULT
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (
+            fine_tuning.download_of(lambda: models.resnet18(weights=weights))
+            == (weights.url.split("/")[-1])
+        )
+        assert (
+            fine_tuning.download_of(lambda: models.resnet18(pretrained=True))
+            == (models.ResNet18_Weights.IMAGENET1K_V1.url.split("/")[-1])
+        )
+        assert fine_tuning.download_of(lambda: models.resnet18(weights=None)) is None
+    with pytest.raises(KeyError, match="V9"):
+        fine_tuning.download_of(lambda: models.resnet18(weights="V9"))
+    assert models.WeightsEnum.get_state_dict.__name__ == "get_state_dict"  # put back
+
+
+def test_children_extractor_keeps_what_is_named():
+    model = nn.Sequential()
+    model.add_module("a", nn.Linear(3, 4))
+    model.add_module("b", nn.Tanh())
+    x = torch.randn(2, 3)
+    first, second = fine_tuning.ChildrenExtractor(model, ["b", "a"])(x)
+    assert torch.equal(first, model.a(x)) and torch.equal(second, first.tanh())
+    assert not first.requires_grad and not model.training
+    (only,) = fine_tuning.ChildrenExtractor(model, ["b"])(x)
+    assert torch.equal(only, second)
+
+
+# ---------------------------------------------------------------- the body's rate
+
+
+def test_body_rate_zero_keeps_the_old_digits():
+    x, y = fine_tuning.unseen()
+    before = fine_tuning.accuracy(fine_tuning.pretrained(), x, y)
+    found = fine_tuning.body_rate(0.0, seeds=1)
+    assert found["old"] == before and found["new"] > 0.5
+    assert found == fine_tuning.body_rate(0.0, seeds=1)
+
+
+@pytest.mark.parametrize(("rate", "seeds"), [(-0.1, 1), (0.1, 0)])
+def test_body_rate_refuses(rate, seeds):
+    with pytest.raises(ValueError, match="a rate of 0 or more and a seed"):
+        fine_tuning.body_rate(rate, seeds)
+
+
+def test_figure_shows_the_numbers_in_order():
+    import matplotlib.pyplot as plt
+
+    found = {0.1: {"new": 0.2, "old": 0.3}, 0.01: {"new": 0.8, "old": 0.9}}
+    figure = fine_tuning.draw_body_rates(found)
+    new, old = figure.axes[0].lines[:2]
+    assert list(new.get_xdata()) == [0.01, 0.1]
+    assert list(new.get_ydata()) == [0.8, 0.2] and list(old.get_ydata()) == [0.9, 0.3]
+    plt.close(figure)
+    for bad in ({}, {0.1: found[0.1]}, {0.0: found[0.1], 0.1: found[0.1]}):
+        with pytest.raises(ValueError, match="two rates above 0"):
+            fine_tuning.draw_body_rates(bad)
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def by_name(model, head, lr):
+    parts = {True: [], False: []}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            parts[name.startswith(f"{head}.")].append(p)
+    return [{"params": parts[False], "lr": lr / 10}, {"params": parts[True], "lr": lr}]
+
+
+def by_identity(model, head, lr):
+    top = list(model.get_submodule(head).parameters())
+    ids = set(map(id, top))
+    rest = [p for p in model.parameters() if id(p) not in ids and p.requires_grad]
+    return [{"params": top, "lr": lr}, {"params": rest, "lr": lr / 10}]
+
+
+def starter_groups(model, head, lr):
+    body = (p for name, p in model.named_parameters() if not name.startswith(head))
+    return [
+        {"params": body, "lr": lr / 10},
+        {"params": model.get_submodule(head).parameters(), "lr": lr},
+    ]
+
+
+def listed(model, head, lr):
+    return [{**g, "params": list(g["params"])} for g in starter_groups(model, head, lr)]
+
+
+def without_dot(model, head, lr):
+    parts = {True: [], False: []}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            parts[name.startswith(head)].append(p)
+    return [{"params": parts[False], "lr": lr / 10}, {"params": parts[True], "lr": lr}]
+
+
+def with_frozen(model, head, lr):
+    body = [p for name, p in model.named_parameters() if not name.startswith(f"{head}.")]
+    return [{"params": body, "lr": lr / 10}, by_name(model, head, lr)[1]]
+
+
+def swapped(model, head, lr):
+    body, top = by_name(model, head, lr)
+    return [{**body, "lr": lr}, {**top, "lr": lr / 10}]
+
+
+def head_without_bias(model, head, lr):
+    body, top = by_name(model, head, lr)
+    return [body, {**top, "params": top["params"][:1]}]
+
+
+def default_rate(model, head, lr):
+    body, top = by_name(model, head, lr)
+    return [body, {"params": top["params"]}]
+
+
+def overlapping(model, head, lr):
+    everything = [p for p in model.parameters() if p.requires_grad]
+    return [{"params": everything, "lr": lr / 10}, by_name(model, head, lr)[1]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (by_name, None),
+        (by_identity, None),
+        (starter_groups, "it is an iterator"),
+        (listed, "stem.weight is frozen"),
+        (without_dot, "head_norm.weight has the wrong learning rate: expected lr / 10"),
+        (with_frozen, "stem.weight is frozen"),
+        (swapped, "wrong learning rate"),
+        (head_without_bias, "head.bias is in no group"),
+        (default_rate, "keys 'params' and 'lr'"),
+        (overlapping, "your code raised ValueError: some parameters appear in more than one"),
+        (lambda m, h, lr: by_name(m, h, lr)[:1], "a list of two groups"),
+        (lambda m, h, lr: [g["params"] for g in by_name(m, h, lr)], "keys 'params' and 'lr'"),
+        (lambda m, h, lr: None, "a list of two groups"),
+    ],
+)
+def test_groups(answer, says):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        verdict = fine_tuning.check_groups(answer)
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message
+
+
+def own_mode(model):
+    model.train()
+    for module in model.modules():
+        parameters = list(module.parameters())
+        if parameters and not any(p.requires_grad for p in parameters):
+            module.eval()
+
+
+def recursive(model):
+    model.training = True
+    for child in model.children():
+        parameters = list(child.parameters())
+        if parameters and not any(p.requires_grad for p in parameters):
+            child.eval()
+        else:
+            recursive(child)
+
+
+def starter_mode(model):
+    model.train()
+    for child in model.children():
+        if not any(p.requires_grad for p in child.parameters()):
+            child.eval()
+
+
+def dropout_off(model):
+    model.train()
+    for module in model.modules():
+        if not any(p.requires_grad for p in module.parameters()):
+            module.eval()
+
+
+def norms_only(model):
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d) and not module.weight.requires_grad:
+            module.eval()
+
+
+def all_norms(model):
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.eval()
+
+
+def any_frozen(model):
+    model.train()
+    for module in model.modules():
+        if not all(p.requires_grad for p in module.parameters()):
+            module.eval()
+
+
+def never_back(model):
+    own_mode(model)
+    for module in model.modules():
+        if not module.training:
+            module.train = lambda mode=True, module=module: module
+
+
+def refreeze(model):
+    own_mode(model)
+    model[1].requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (own_mode, None),
+        (recursive, None),
+        (starter_mode, "a frozen BatchNorm layer still moves"),
+        (lambda m: m.train(), "a frozen BatchNorm layer still moves"),
+        (lambda m: m.eval(), "a BatchNorm layer that learns stands still"),
+        (all_norms, "a BatchNorm layer that learns stands still"),
+        (any_frozen, "a BatchNorm layer that learns stands still"),
+        (dropout_off, "the dropout outside of the frozen parts is off"),
+        (norms_only, "the dropout inside a frozen part is still on"),
+        (never_back, "must come back to training mode"),
+        (refreeze, "leave requires_grad as it is"),
+    ],
+)
+def test_train_mode(answer, says):
+    for seed in range(10):
+        torch.manual_seed(seed)
+        verdict = fine_tuning.check_train_mode(answer)
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message
+
+
+def capture_with(keep, remove=True, check=True, grad=False, first=False):
+    """A capture that stores `keep(output)`, with the faults that are asked for."""
+
+    def capture(model, names, x):
+        kept, hooks = {}, []
+        if not check:
+            names = [n for n in names if n in dict(model.named_modules())]
+        try:
+            for name in names:
+                hook = model.get_submodule(name).register_forward_hook(
+                    lambda m, i, o, name=name: kept.update({name: keep(o)})
+                )
+                hooks.append(hook)
+            with torch.set_grad_enabled(grad):
+                model(x)
+        except AttributeError:
+            if first:
+                raise
+            for hook in hooks:
+                hook.remove()
+            raise
+        if remove:
+            for hook in hooks:
+                hook.remove()
+        return kept
+
+    return capture
+
+
+def by_extractor(model, names, x):
+    kept = {}
+    modules = {name: model.get_submodule(name) for name in names}
+
+    def hook(module, args, output):
+        kept.update({n: output.detach().clone() for n, m in modules.items() if m is module})
+
+    handles = [m.register_forward_hook(hook) for m in modules.values()]
+    try:
+        model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return kept
+
+
+def starter_capture(model, names, x):
+    kept = {}
+    for name in names:
+        model.get_submodule(name).register_forward_hook(lambda m, i, o: kept.update({name: o}))  # noqa: B023
+    model(x)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (capture_with(torch.clone), None),
+        (by_extractor, None),
+        (starter_capture, "expected a key for each name, got ['1']"),
+        (capture_with(lambda o: o), "overwritten by the in-place ReLU"),
+        (capture_with(lambda o: o.detach()), "overwritten by the in-place ReLU"),
+        (capture_with(torch.clone, grad=True), "'0.0' still has a graph"),
+        (capture_with(torch.clone, remove=False), "a hook is left on the model"),
+        (capture_with(torch.clone, first=True), "after the error for a missing name"),
+        (capture_with(torch.clone, check=False), "must be an error"),
+        (capture_with(lambda o: o.sum(0)), "does not hold the output"),
+        (capture_with(lambda o: o.tolist()), "is not a tensor"),
+        (lambda m, n, x: [], "expected a dict, got list"),
+    ],
+)
+def test_capture(answer, says):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        verdict = fine_tuning.check_capture(answer)
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message

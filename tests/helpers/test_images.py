@@ -1,0 +1,436 @@
+"""The images chapter's helpers against plain loops, its errors, and its exercises."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torchvision.transforms.v2 import functional as F2
+
+from helpers import images
+
+# ---------------------------------------------------------------- photos
+
+
+def test_photos_are_rgb_bytes():
+    for name in images.PHOTOS:
+        x = images.photo(name)
+        assert x.shape == (3, 427, 640) and x.dtype == torch.uint8 and x.is_contiguous()
+    flower = images.photo("flower")[:, 200:240, 300:320].float().mean((1, 2))
+    assert flower[0] > flower[1] > flower[2]  # an orange flower, so red comes first
+    with pytest.raises(ValueError, match="china, flower, got 'cat'"):
+        images.photo("cat")
+
+
+def test_patches_are_squares_of_the_photos():
+    squares, labels, names = images.patches(16)
+    assert squares.shape == (378, 3, 16, 16) and squares.dtype == torch.uint8
+    assert labels.bincount().tolist() == [100, 100, 100, 78] and labels.dtype == torch.int64
+    assert names == ("petals", "leaves", "sky", "trees")
+    flower, china = images.photo("flower"), images.photo("china")
+    assert torch.equal(squares[0], flower[:, 136:152, 232:248])
+    assert torch.equal(squares[1], flower[:, 136:152, 248:264])
+    assert torch.equal(squares[10], flower[:, 152:168, 232:248])
+    assert torch.equal(squares[300], china[:, 320:336, 384:400])
+
+
+@pytest.mark.parametrize("size", [0, -1, 105])
+def test_patches_size(size):
+    with pytest.raises(ValueError, match="size must be from 1 to 104"):
+        images.patches(size)
+
+
+def test_draw_images_shows_every_image(caplog):
+    shown = {
+        "bytes": torch.full((3, 4, 6), 255, dtype=torch.uint8),
+        "floats": torch.tensor([-1.0, 0.5, 2.0]).expand(3, 2, 3),
+        "grey": torch.full((1, 4, 6), 7, dtype=torch.uint8),
+    }
+    figure = images.draw_images(shown, columns=2)
+    drawn = [a for a in figure.axes if a.images]
+    assert [a.get_title() for a in drawn] == list(shown)
+    assert len(figure.axes) == 4 and not any(a.axison for a in figure.axes)
+    assert drawn[0].images[0].get_array().min() == 255
+    assert np.allclose(drawn[1].images[0].get_array()[0, :, 0], [0.0, 0.5, 1.0])
+    assert drawn[2].images[0].get_array().shape == (4, 6)
+    assert drawn[2].images[0].get_clim() == (0, 255)
+    assert figure.get_size_inches()[0] <= 8 and not caplog.records  # nothing left to clip
+    assert images.draw_images(shown, width=6).get_size_inches()[0] == 6
+
+
+@pytest.mark.parametrize(
+    ("shown", "columns", "says"),
+    [
+        ({}, None, "at least one image"),
+        ({"a": torch.zeros(4, 6, 3)}, None, r"must be \(3, H, W\)"),
+        ({"a": torch.zeros(4, 6)}, None, r"got \(4, 6\)"),
+        ({"a": torch.zeros(3, 4, 6)}, 0, "columns must be at least 1"),
+    ],
+)
+def test_draw_images_errors(shown, columns, says):
+    with pytest.raises(ValueError, match=says):
+        images.draw_images(shown, columns)
+
+
+# ---------------------------------------------------------------- region confusion
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    blocks=st.integers(2, 6),
+    h=st.integers(1, 3),
+    w=st.integers(1, 3),
+    n=st.integers(1, 3),
+    c=st.integers(1, 4),
+    data=st.data(),
+)
+def test_region_confusion_moves_whole_blocks_a_little(blocks, h, w, n, c, data):
+    neighbour = data.draw(st.integers(1, blocks - 1))
+    x = torch.arange(n * c * blocks * h * blocks * w).view(n, c, blocks * h, blocks * w)
+    kept = x.clone()
+    shuffled, source = images.region_confusion(x, blocks, neighbour)
+    assert shuffled.shape == x.shape and shuffled.dtype == x.dtype and torch.equal(x, kept)
+    assert source.shape == (n, blocks, blocks) and source.dtype == torch.int64
+    place = torch.arange(blocks * blocks).view(blocks, blocks)
+    for i in range(n):
+        assert torch.equal(source[i].flatten().sort().values, place.flatten())
+        assert torch.equal(shuffled[i], images._shuffle_blocks(x[i], source[i]))
+    far = [(source // blocks - place // blocks).abs(), (source % blocks - place % blocks).abs()]
+    assert max(d.max() for d in far) < 2 * neighbour
+
+
+def test_region_confusion_of_one_image_and_of_a_batch():
+    x = torch.rand(5, 3, 12, 18)
+    one, source = images.region_confusion(x[0], 6, 2)
+    assert one.shape == (3, 12, 18) and source.shape == (6, 6)
+    assert torch.equal(one, images._shuffle_blocks(x[0], source))
+    _, sources = images.region_confusion(x, 6, 2)
+    assert len({tuple(s.flatten().tolist()) for s in sources}) == 5  # each image its own
+    again = [images.region_confusion(x, 6, 2, torch.Generator().manual_seed(3)) for _ in range(2)]
+    assert torch.equal(again[0][0], again[1][0]) and torch.equal(again[0][1], again[1][1])
+    empty, none = images.region_confusion(torch.rand(0, 3, 12, 18), 6, 2)
+    assert empty.shape == (0, 3, 12, 18) and none.shape == (0, 6, 6)
+    half = images.region_confusion(x.half().contiguous(memory_format=torch.channels_last), 6, 1)
+    assert half[0].dtype == torch.float16
+
+
+def test_region_confusion_reaches_its_bound_and_keeps_gradients():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(400, 1, 8, 8, requires_grad=True)
+    for neighbour in (1, 2):
+        shuffled, source = images.region_confusion(x, 8, neighbour, generator)
+        place = torch.arange(64).view(8, 8)
+        rows = (source // 8 - place // 8).abs().max()
+        columns = (source % 8 - place % 8).abs().max()
+        assert rows == columns == 2 * neighbour - 1
+    shuffled.sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks", "neighbour", "says"),
+    [
+        ((6, 6), 3, 1, r"expected \(C, H, W\) or \(N, C, H, W\)"),
+        ((1, 1, 1, 6, 6), 3, 1, r"expected \(C, H, W\)"),
+        ((3, 50, 56), 7, 2, r"multiples of 7, got \(50, 56\)"),
+        ((3, 56, 50), 7, 2, r"multiples of 7, got \(56, 50\)"),
+        ((3, 6, 6), 1, 1, "blocks must be at least 2"),
+        ((3, 6, 6), 3, 0, "neighbour must be from 1 to 2, got 0"),
+        ((3, 6, 6), 3, 3, "neighbour must be from 1 to 2, got 3"),
+    ],
+)
+def test_region_confusion_errors(shape, blocks, neighbour, says):
+    with pytest.raises(ValueError, match=says):
+        images.region_confusion(torch.zeros(shape), blocks, neighbour)
+
+
+# ---------------------------------------------------------------- segments
+
+
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(1, 400), k=st.integers(1, 60))
+def test_segment_indices_are_valid(n, k):
+    for train in (True, False):
+        got = images.segment_indices(n, k, train)
+        assert got.shape == (k,) and got.dtype == torch.int64
+        assert got.min() >= 0 and got.max() < n and (got.diff() >= 0).all()
+        if n <= k:
+            assert set(got.tolist()) == set(range(n))  # no frame is left out
+    if n >= k:
+        drawn = images.segment_indices(n, k, train=True).tolist()
+        for i, frame in enumerate(drawn):
+            assert i * n // k <= frame < (i + 1) * n // k
+    middle = images.segment_indices(n, k, train=False).tolist()
+    assert middle == [int((2 * i + 1) * n / (2 * k) + 1e-9) for i in range(k)]
+
+
+def test_every_frame_can_be_drawn():
+    generator = torch.Generator().manual_seed(0)
+    for n, k in [(15, 8), (10, 3), (7, 7), (3, 8)]:
+        drawn = torch.stack([images.segment_indices(n, k, True, generator) for _ in range(400)])
+        assert set(drawn.flatten().tolist()) == set(range(n))
+        assert len(drawn.unique(dim=0)) > 1 or n == k
+    again = [images.segment_indices(90, 5, True, torch.Generator().manual_seed(1)) for _ in "ab"]
+    assert torch.equal(*again)
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_segment_indices_errors(n):
+    with pytest.raises(ValueError, match=f"num_frames must be at least 1, got {n}: was the file"):
+        images.segment_indices(n, 8, train=False)
+    with pytest.raises(ValueError, match="segments must be at least 1, got 0"):
+        images.segment_indices(8, 0, train=True)
+
+
+# ---------------------------------------------------------------- video
+
+
+def numbered(count: int, height: int = 48, width: int = 64) -> Tensor:
+    """Red frames whose green counts them."""
+    frames = torch.zeros(count, 3, height, width, dtype=torch.uint8)
+    frames[:, 0] = 250
+    frames[:, 1] = (8 * torch.arange(count)).view(-1, 1, 1)
+    return frames
+
+
+def numbers(frames: Tensor) -> list[int]:
+    return (frames[:, 1].float().mean((1, 2)) / 8).round().long().tolist()
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    pytest.importorskip("cv2")
+    path = tmp_path_factory.mktemp("video") / "clip.avi"
+    images.write_clip(path, numbered(30), fps=29.97)
+    return path
+
+
+def test_a_clip_comes_back(clip):
+    height, width, frames, fps = images.video_info(clip)
+    assert (height, width, frames) == (48, 64, 30) and abs(fps - 29.97) < 0.01
+    assert images.count_frames(clip) == 30
+    got = images.read_frames(clip, list(range(30)))
+    assert got.shape == (30, 3, 48, 64) and got.dtype == torch.uint8 and got.is_contiguous()
+    assert (got.int() - numbered(30)).abs().max() <= 6  # JPEG
+    assert numbers(got) == list(range(30))
+
+
+def test_read_frames_in_any_order(clip):
+    wanted = [29, 0, 7, 7, 3]
+    assert numbers(images.read_frames(clip, wanted)) == wanted
+    assert numbers(images.read_frames(clip, torch.tensor(wanted))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("indices", "error", "says"),
+    [
+        ([30], ValueError, "clip.avi ends after 30 frames, frame 30 is missing"),
+        ([-1], ValueError, "must not be negative, got -1"),
+        ([], ValueError, "expected a list of frame numbers"),
+        ([[1]], ValueError, r"got shape \(1, 1\)"),
+        (torch.tensor([5.0, 15.0]), TypeError, "must be integers, got torch.float32"),
+        ([True], TypeError, "must be integers"),
+    ],
+)
+def test_read_frames_errors(clip, indices, error, says):
+    with pytest.raises(error, match=says):
+        images.read_frames(clip, indices)
+
+
+@pytest.mark.parametrize(
+    "read", [images.video_info, images.count_frames, lambda p: images.read_frames(p, [0])]
+)
+def test_missing_and_broken_files(tmp_path, read):
+    pytest.importorskip("cv2")
+    with pytest.raises(FileNotFoundError, match="no such file: missing.avi"):
+        read(tmp_path / "missing.avi")
+    (tmp_path / "text.avi").write_bytes(b"not a video" * 50)
+    with pytest.raises(ValueError, match="OpenCV cannot read text.avi as a video"):
+        read(tmp_path / "text.avi")
+    (tmp_path / "empty.avi").touch()
+    with pytest.raises(ValueError, match="cannot read empty.avi"):
+        read(tmp_path / "empty.avi")
+
+
+def test_a_cut_file_claims_more_than_it_holds(clip, tmp_path):
+    data = clip.read_bytes()
+    path = tmp_path / "cut.avi"
+    path.write_bytes(data[: data.rfind(b"00dc", 0, len(data) // 2)])
+    held = images.count_frames(path)
+    assert 0 < held < images.video_info(path).frames == 30
+    assert numbers(images.read_frames(path, [held - 1])) == [held - 1]
+    with pytest.raises(ValueError, match=f"ends after {held} frames, frame 29 is missing"):
+        images.read_frames(path, [29])
+
+
+@pytest.mark.parametrize(
+    ("frames", "name", "error", "says"),
+    [
+        (torch.zeros(2, 48, 64, 3, dtype=torch.uint8), "a.avi", ValueError, "frames must be"),
+        (torch.zeros(0, 3, 48, 64, dtype=torch.uint8), "a.avi", ValueError, "T > 0"),
+        (torch.zeros(2, 3, 48, 64), "a.avi", TypeError, "uint8, got torch.float32"),
+        (torch.zeros(2, 3, 48, 64, dtype=torch.uint8), "a.mp4", ValueError, "end in .avi"),
+        (torch.zeros(2, 3, 48, 64, dtype=torch.uint8), "no/a.avi", OSError, "cannot write"),
+    ],
+)
+def test_write_clip_errors(tmp_path, frames, name, error, says):
+    pytest.importorskip("cv2")
+    with pytest.raises(error, match=says):
+        images.write_clip(tmp_path / name, frames)
+
+
+def test_without_opencv_the_error_says_what_to_install(monkeypatch, tmp_path):
+    real = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name == "cv2":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    (tmp_path / "a.avi").write_bytes(b"x")
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ImportError, match="pip install opencv-python-headless"):
+        images.video_info(tmp_path / "a.avi")
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def prepare(image, mean, std, mode="RGB", scale=True, flip=False, transpose=False):
+    x = F2.to_image(image.convert(mode) if mode else image)
+    x = F2.to_dtype(x, torch.float32, scale=scale)
+    x = x.flip(0) if flip else x
+    x = F2.normalize(x, list(mean), list(std))
+    return x.permute(1, 2, 0) if transpose else x
+
+
+def by_numpy(image, mean, std):
+    array = np.array(image.convert("RGB"), dtype=np.float32) / 255
+    array = (array - np.array(mean, np.float32)) / np.array(std, np.float32)
+    return torch.from_numpy(array.transpose(2, 0, 1))
+
+
+def not_normalized(image, mean, std):
+    return F2.to_dtype(F2.to_image(image.convert("RGB")), torch.float32, scale=True)
+
+
+def channels_by_repeat(image, mean, std):
+    x = F2.to_image(image)
+    x = x.expand(3, -1, -1) if x.shape[0] == 1 else x[:3]
+    return F2.normalize(F2.to_dtype(x, torch.float32, scale=True), list(mean), list(std))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (prepare, None),
+        (by_numpy, None),
+        (lambda i, m, s: prepare(i, m, s, scale=False), "not scaled to [0, 1] first"),
+        (lambda i, m, s: prepare(i, m, s, flip=True), "in the order BGR"),
+        (lambda i, m, s: prepare(i, m, s, transpose=True), "expected shape (3,"),
+        (lambda i, m, s: prepare(i, m, s, mode=None), "an image of mode"),
+        (lambda i, m, s: prepare(i, m[::-1], s[::-1]), "are not (rgb / 255 - mean) / std"),
+        (lambda i, m, s: prepare(i, m, s).double(), "expected float32, got torch.float64"),
+        (not_normalized, "mean and std are not used"),
+        (channels_by_repeat, "an image of mode P gives wrong values"),
+        (lambda i, m, s: np.array(i), "expected a tensor, got ndarray"),
+        (lambda i, m, s: prepare(i.convert("L"), m, s), "are not (rgb / 255 - mean) / std"),
+    ],
+)
+def test_check_prepare(answer, says):
+    for seed in range(5):
+        torch.manual_seed(seed)
+        verdict = images.check_prepare(answer)
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message
+
+
+def restore(shuffled, source):
+    out = torch.empty_like(shuffled)
+    b = len(source)
+    h, w = shuffled.shape[1] // b, shuffled.shape[2] // b
+    for place, origin in enumerate(source.flatten().tolist()):
+        (i, j), (k, m) = divmod(place, b), divmod(origin, b)
+        tile = shuffled[:, i * h : (i + 1) * h, j * w : (j + 1) * w]
+        out[:, k * h : (k + 1) * h, m * w : (m + 1) * w] = tile
+    return out
+
+
+def restore_by_sorting(shuffled, source):
+    return images._shuffle_blocks(shuffled, source.flatten().argsort().view_as(source))
+
+
+def restore_in_place(shuffled, source):
+    return shuffled.copy_(restore(shuffled.clone(), source))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (restore, None),
+        (restore_by_sorting, None),
+        (images._shuffle_blocks, "applied a second time"),
+        (lambda x, s: x, "still where they were"),
+        (lambda x, s: restore(x, s.T), "does not come back"),
+        (lambda x, s: restore(x, s).mT, "expected shape"),
+        (lambda x, s: restore(x, s).numpy(), "expected a tensor, got ndarray"),
+        (restore_in_place, "was changed"),
+    ],
+)
+def test_check_restore(answer, says):
+    for seed in range(10):
+        torch.manual_seed(seed)
+        verdict = images.check_restore(answer)
+        assert verdict.passed == (says is None), (seed, verdict)
+        assert says is None or says in verdict.message
+
+
+def middle(n, k):
+    return (2 * torch.arange(k) + 1) * n // (2 * k)
+
+
+def notes_like(n, k):
+    if n > k:
+        return (n // k // 2) + n // k * torch.arange(k)
+    return torch.cat([torch.arange(n), torch.arange(k - n)]).sort().values
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (middle, None),
+        (lambda n, k: ((torch.arange(k) + 0.5) * n / k).long(), None),
+        (lambda n, k: ((torch.arange(k) + 0.5) * n / k - 0.5).round().long(), None),
+        (lambda n, k: ((torch.arange(k) + 0.5) * n / k).floor(), "must be int64"),
+        (lambda n, k: torch.arange(k) * n // k, "from its segment's middle"),
+        (notes_like, "15 frames, 8 segments: a frame lies 6.6 frames"),
+        (lambda n, k: middle(n, k) if n > k else notes_like(n, k), "does not exist"),
+        (lambda n, k: middle(n, k).flip(0), "not in order"),
+        (lambda n, k: middle(n, k) - n, "a frame number is negative"),
+        (lambda n, k: middle(n, k)[:-1], "expected shape"),
+        (lambda n, k: middle(n, k).tolist(), "expected a tensor, got list"),
+        (lambda n, k: torch.arange(k) * (n // k), "from its segment's middle"),
+    ],
+)
+def test_check_middle_frames(answer, says):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        verdict = images.check_middle_frames(answer)
+        assert verdict.passed == (says is None), (seed, verdict)
+        assert says is None or says in verdict.message
+
+
+def test_prepare_images_have_two_different_sides():
+    sizes = []
+
+    def spy(image, mean, std):
+        sizes.append(image.size)
+        return prepare(image, mean, std)
+
+    assert images.check_prepare(spy).passed
+    assert len(sizes) == 5 and all(w != h for w, h in sizes)

@@ -1,0 +1,356 @@
+"""The learning-rate helpers, and the exercises: solutions pass, starters and traps fail."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.optim import SGD, lr_scheduler
+
+from helpers import learning_rate
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.floats(0, 3), min_size=1, max_size=20),
+    st.floats(1e-4, 10),
+    st.booleans(),
+)
+def test_rates_are_the_base_times_the_factor_of_each_epoch(factors, lr, scheduler_first):
+    def make(optimizer):
+        return lr_scheduler.LambdaLR(optimizer, lambda t: [*factors, 7.0][t])
+
+    used = learning_rate.rates(make, len(factors), lr=lr, scheduler_first=scheduler_first)
+    want = [*factors, 7.0][scheduler_first:][: len(factors)]
+    assert used == pytest.approx([lr * factor for factor in want])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.floats(0.1, 0.9), st.integers(0, 30))
+def test_rates_of_a_staircase(step, gamma, epochs):
+    used = learning_rate.rates(lambda o: lr_scheduler.StepLR(o, step, gamma), epochs)
+    assert used == pytest.approx([gamma ** (t // step) for t in range(epochs)])
+    assert learning_rate.changes(used) == list(range(step, epochs, step))
+
+
+def test_rates_warn_of_nothing_and_hide_only_the_order():
+    def make(optimizer):
+        return lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    def loud(optimizer):
+        def factor(epoch):
+            if epoch:
+                warnings.warn("something else", UserWarning, stacklevel=2)
+            return 1.0
+
+        return lr_scheduler.LambdaLR(optimizer, factor)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert learning_rate.rates(make, 3) == [1, 0.5, 0.25]
+        assert learning_rate.rates(make, 3, scheduler_first=True) == [0.5, 0.25, 0.125]
+        with pytest.raises(UserWarning, match="something else"):
+            learning_rate.rates(loud, 3, scheduler_first=True)
+
+
+@pytest.mark.parametrize("metrics", [None, [], [1.0], [1.0] * 4])
+def test_a_plateau_needs_a_metric_for_each_epoch(metrics):
+    with pytest.raises(ValueError, match="expected 3 metrics, one for each epoch, got"):
+        learning_rate.rates(lr_scheduler.ReduceLROnPlateau, 3, metrics=metrics)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0.5, 2), min_size=1, max_size=25), st.integers(0, 4))
+def test_a_plateau_hears_each_metric_once(metrics, patience):
+    def make(optimizer):
+        return lr_scheduler.ReduceLROnPlateau(optimizer, patience=patience)
+
+    best, bad, lr, want = math.inf, 0, 1.0, []
+    for metric in metrics:
+        want.append(lr)
+        better = metric < best * (1 - 1e-4)
+        best, bad = (metric, 0) if better else (best, bad + 1)
+        if bad > patience:
+            # PyTorch leaves a rate alone that would change by 1e-8 or less
+            lr, bad = (lr * 0.1 if lr - lr * 0.1 > 1e-8 else lr), 0
+    assert learning_rate.rates(make, len(metrics), metrics=metrics) == pytest.approx(want)
+
+
+def test_changes_of_short_lists():
+    assert learning_rate.changes([]) == learning_rate.changes([1.0]) == []
+    assert learning_rate.changes([1, 1, 2, 2, 1]) == [2, 4]
+
+
+def test_the_gallery_covers_the_ten_schedulers_and_draws_them():
+    curves = learning_rate.gallery(epochs=60)
+    names = [code.split("(")[0] for code in curves]
+    assert sorted(names) == sorted(
+        ["StepLR", "MultiStepLR", "ExponentialLR", "LinearLR", "LambdaLR", "CosineAnnealingLR",
+         "CosineAnnealingWarmRestarts", "OneCycleLR", "SequentialLR", "ReduceLROnPlateau"]
+    )  # fmt: skip
+    by_name = dict(zip(names, curves.values(), strict=True))
+    assert by_name["MultiStepLR"] == pytest.approx([1.0] * 30 + [0.1] * 15 + [0.01] * 15)
+    assert by_name["LambdaLR"] == pytest.approx([1 / math.sqrt(1 + t) for t in range(60)])
+    assert by_name["CosineAnnealingLR"] == pytest.approx(
+        [(1 + math.cos(math.pi * t / 60)) / 2 for t in range(60)]
+    )
+    assert learning_rate.changes(by_name["ReduceLROnPlateau"])[0] == 21
+    figure = learning_rate.draw_gallery(curves)
+    for axis, values in zip(figure.axes, curves.values(), strict=True):
+        assert axis.lines[0].get_ydata().tolist() == values
+        assert axis.lines[0].get_drawstyle() == "steps-post"  # a rate holds for its whole epoch
+    assert len(learning_rate.draw_gallery(dict(list(curves.items())[:3])).axes) == 4
+
+
+@pytest.mark.parametrize("code", learning_rate.GALLERY)
+def test_a_scheduler_s_state_passes_the_safe_load_and_goes_on(code):
+    def build():
+        optimizer = learning_rate.one_weight(0.5)
+        return optimizer, learning_rate._make(code)(optimizer)
+
+    def train(optimizer, scheduler, epochs):
+        used = []
+        for epoch in epochs:
+            used.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
+            scheduler.step(*[learning_rate.LOSSES[epoch]] * plateau)
+        return used
+
+    whole, half, fresh = build(), build(), build()
+    train(*whole, range(17))
+    train(*half, range(17))
+    buffer = io.BytesIO()
+    torch.save([part.state_dict() for part in half], buffer)
+    buffer.seek(0)
+    for part, state in zip(fresh, torch.load(buffer, weights_only=True), strict=True):
+        part.load_state_dict(state)
+    rest = train(*fresh, range(17, 50))
+    assert rest == train(*whole, range(17, 50)) and len(set(rest)) > (code[:6] != "Linear")
+
+
+def test_a_plateau_cannot_stand_in_a_sequence():
+    optimizer = learning_rate.one_weight()
+    parts = [lr_scheduler.LinearLR(optimizer), lr_scheduler.ReduceLROnPlateau(optimizer)]
+    with pytest.raises(ValueError, match="does not support `ReduceLROnPlateau`"):
+        lr_scheduler.SequentialLR(optimizer, parts, milestones=[5])
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_warm_up_saves_the_bad_start_and_is_not_needed_by_the_good_one(seed):
+    bad = [learning_rate.train_digits(0.05, n, gain=2.0, seed=seed) for n in (0, 75)]
+    assert [run.diverged for run in bad] == [True, False]
+    assert len(bad[0].losses) <= 10 and len(bad[1].losses) == 150
+    assert bad[1].accuracy > 0.5 > bad[0].accuracy
+    good = learning_rate.train_digits(0.1, 0, seed=seed)
+    assert not good.diverged and good.accuracy > 0.5
+
+
+def test_train_digits_begins_with_the_warm_up_s_first_rate():
+    """After one step at lr / n the second loss is that of a run with lr / n and no warm-up."""
+    slow = learning_rate.train_digits(0.01, steps=2)
+    warm = learning_rate.train_digits(0.1, warm_up=10, steps=2)
+    fast = learning_rate.train_digits(0.1, steps=2)
+    assert warm.losses == slow.losses and warm.losses[0] == fast.losses[0]
+    assert warm.losses[1] != fast.losses[1]
+    with pytest.raises(ValueError, match="at least one step, got 0"):
+        learning_rate.train_digits(0.1, steps=0)
+
+
+def test_draw_runs_draws_every_loss():
+    runs = [learning_rate.Run([2.0, 1.0], 0.5), learning_rate.Run([3.0, math.inf], 0.1)]
+    assert [run.diverged for run in runs] == [False, True]
+    figure = learning_rate.draw_runs({"a": {"x": runs, "y": runs[:1]}, "b": {"z": runs}})
+    drawn = [[list(line.get_ydata()) for line in axis.lines] for axis in figure.axes]
+    assert drawn == [
+        [[2.0, 1.0], [3.0, math.inf], [2.0, 1.0]],
+        [[2.0, 1.0], [3.0, math.inf]],
+    ]
+
+
+def test_the_explorer_s_settings_need_a_known_schedule():
+    assert learning_rate.settings("ExponentialLR")[0] == "ExponentialLR(optimizer, gamma=0.8)"
+    with pytest.raises(ValueError, match="no schedule 'Step'; there are StepLR, MultiStepLR"):
+        learning_rate.settings("Step")
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def told(check, answer, says):
+    for seed in range(3):
+        torch.manual_seed(seed)
+        verdict = check(answer)
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message, verdict
+
+
+def cosine(p):
+    return (1 + math.cos(math.pi * p)) / 2
+
+
+def warm_cosine(t, warm_up, total):
+    if t < warm_up:
+        return (t + 1) / warm_up
+    return cosine(min(1.0, (t - warm_up) / (total - warm_up)))
+
+
+def unlimited(t, warm_up, total):
+    return (t + 1) / warm_up if t < warm_up else cosine((t - warm_up) / (total - warm_up))
+
+
+def another_right_one(t, warm_up, total):
+    if t >= total:
+        return 0
+    return min((t + 1) / warm_up, cosine(max(0, t - warm_up) / (total - warm_up)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (warm_cosine, None),
+        (another_right_one, None),
+        (lambda t, w, n: t / w, "epoch 0 would train with a rate of 0"),
+        (lambda t, w, n: (t + 1) / w, "overshoots 1"),
+        (lambda t, w, n: min(1.0, (t + 1) / w), "the cosine that begins at warm_up"),
+        (lambda t, w, n: (t + 1) / (w + 1), "in the warm-up it should be"),
+        (
+            lambda t, w, n: (t + 1) / w if t < w else cosine(min(1, t / n)),
+            "the cosine that begins at warm_up",
+        ),
+        (unlimited, "after total it is 0"),
+        (lambda t, w, n: ..., "expected a number, got ellipsis"),
+    ],
+)
+def test_factor(answer, says):
+    told(learning_rate.check_factor, answer, says)
+
+
+def counted(count):
+    return lambda o, e, b, a: lr_scheduler.CosineAnnealingLR(o, T_max=count(e, b, a))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (counted(lambda e, b, a: e * math.ceil(b / a)), None),
+        (
+            lambda o, e, b, a: lr_scheduler.LambdaLR(o, lambda t: cosine(t / (e * -(-b // a)))),
+            None,
+        ),
+        (counted(lambda e, b, a: e), "the rate climbs at step"),
+        (counted(lambda e, b, a: e * b), "accumulate=3: after the last step the rate is"),
+        (counted(lambda e, b, a: e * b // a), "accumulate=4: the rate climbs at step"),
+        (counted(lambda e, b, a: e * (b // a)), "accumulate=4: the rate climbs at step"),
+        (counted(lambda e, b, a: e * b * 2), "after the last step the rate is"),
+        (
+            lambda o, e, b, a: lr_scheduler.LinearLR(o, 1.0, 0.0, total_iters=e * -(-b // a)),
+            "the cosine",
+        ),
+        (lambda o, e, b, a: None, "expected a scheduler, got NoneType"),
+        (
+            lambda o, e, b, a: lr_scheduler.CosineAnnealingLR(learning_rate.one_weight(), e * b),
+            "belongs to another optimizer",
+        ),
+    ],
+)
+def test_per_step(answer, says):
+    told(learning_rate.check_per_step, answer, says)
+
+
+def resume(checkpoint, build, schedule):
+    model, optimizer = build()
+    scheduler = schedule(optimizer)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    scheduler.load_state_dict(checkpoint["scheduler"])
+    return model, optimizer, scheduler
+
+
+def loaded_twice(checkpoint, build, schedule):
+    model, optimizer, scheduler = without_scheduler(checkpoint, build, schedule)
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    scheduler.load_state_dict(checkpoint["scheduler"])
+    return model, optimizer, scheduler
+
+
+def without_scheduler(checkpoint, build, schedule):
+    model, optimizer = build()
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    return model, optimizer, schedule(optimizer)
+
+
+def fresh_scheduler(checkpoint, build, schedule):
+    model, optimizer = build()
+    scheduler = schedule(optimizer)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    return model, optimizer, scheduler
+
+
+def built_too_late(checkpoint, build, schedule):
+    model, optimizer, scheduler = without_scheduler(checkpoint, build, schedule)
+    scheduler.load_state_dict(checkpoint["scheduler"])
+    return model, optimizer, scheduler
+
+
+def without_momentum(checkpoint, build, schedule):
+    model, optimizer = build()
+    scheduler = schedule(optimizer)
+    model.load_state_dict(checkpoint["model"])
+    scheduler.load_state_dict(checkpoint["scheduler"])
+    optimizer.param_groups[0]["lr"] = scheduler.get_last_lr()[0]
+    return model, optimizer, scheduler
+
+
+def without_weights(checkpoint, build, schedule):
+    model, optimizer = build()
+    return model, optimizer, schedule(optimizer)
+
+
+def two_models(checkpoint, build, schedule):
+    model, _ = build()
+    model.load_state_dict(checkpoint["model"])
+    _, optimizer = build()
+    return model, optimizer, schedule(optimizer)
+
+
+def two_optimizers(checkpoint, build, schedule):
+    model, optimizer = build()
+    return model, optimizer, schedule(SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (resume, None),
+        (loaded_twice, None),
+        (without_scheduler, "epoch 0 after the resume trains with a rate of"),
+        (fresh_scheduler, "epoch 1 after the resume trains with a rate of"),
+        (built_too_late, "epoch 0 after the resume trains with a rate of"),
+        (without_momentum, "the momentum is lost"),
+        (without_weights, "the weights are not those of the checkpoint"),
+        (two_models, "the optimizer trains another model"),
+        (two_optimizers, "the scheduler belongs to another optimizer"),
+        (lambda c, b, s: b(), "expected the model, the optimizer and the scheduler"),
+        (lambda c, b, s: None, "expected the model, the optimizer and the scheduler"),
+    ],
+)
+def test_resume(answer, says):
+    told(learning_rate.check_resume, answer, says)
+
+
+def test_one_weight_steps_and_stays():
+
+    optimizer = learning_rate.one_weight(0.25)
+    (weight,) = optimizer.param_groups[0]["params"]
+    optimizer.step()
+    assert isinstance(weight, nn.Parameter) and weight.item() == 0
+    assert optimizer.param_groups[0]["lr"] == 0.25

@@ -1,0 +1,428 @@
+"""The training loop's helpers: uneven batches, modes, no graph, clear errors, the exercises."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import training_loop
+from helpers.autograd import saved_tensors
+
+seeds = st.integers(0, 10**6)
+
+
+def data(seed: int, *sizes: int):
+    g = torch.Generator().manual_seed(seed)
+    return [(torch.randn(n, 3, generator=g), torch.randint(0, 4, (n,), generator=g)) for n in sizes]
+
+
+def whole(batches):
+    return [torch.cat(part) for part in zip(*batches, strict=True)]
+
+
+# ---------------------------------------------------------------- data
+
+
+def test_digits_are_all_there_once():
+    from sklearn.datasets import load_digits
+
+    train, valid = training_loop.digits()
+    x, y = (torch.cat(pair) for pair in zip(train.tensors, valid.tensors, strict=True))
+    assert len(train) == 1437 and len(valid) == 360 and x.shape == (1797, 1, 8, 8)
+    assert x.dtype == torch.float32 and x.min() == 0 and x.max() == 1 and y.dtype == torch.int64
+    ours = {
+        (*map(int, (image * 16).flatten()), int(label)) for image, label in zip(x, y, strict=True)
+    }
+    known = load_digits()
+    assert ours == {
+        (*map(int, image), int(label))
+        for image, label in zip(known.data, known.target, strict=True)
+    }
+    again = training_loop.digits()[0]
+    assert torch.equal(again.tensors[0], train.tensors[0])
+    assert len(training_loop.digits(5)[1]) == 5
+
+
+@pytest.mark.parametrize("validation", [0, -1, 1797])
+def test_a_set_may_not_be_empty(validation):
+    with pytest.raises(ValueError, match=f"between 1 and 1796, got {validation}"):
+        training_loop.digits(validation)
+
+
+# ---------------------------------------------------------------- evaluate
+
+
+@settings(deadline=None, max_examples=40)
+@given(seeds, st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_evaluate_is_the_mean_per_sample_whatever_the_batches(seed, sizes):
+    model, batches = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.9)), data(seed, *sizes)
+    found = training_loop.evaluate(
+        model, batches, loss=F.cross_entropy, accuracy=training_loop.accuracy
+    )
+    x, y = whole(batches)
+    scores = model.eval()(x)
+    assert math.isclose(found["loss"], F.cross_entropy(scores, y).item(), rel_tol=1e-4)
+    right = sum(int(s.argmax() == label) for s, label in zip(scores, y, strict=True))
+    assert math.isclose(found["accuracy"], right / len(y), abs_tol=1e-6)
+    assert all(type(value) is float for value in found.values())
+
+
+@pytest.mark.parametrize("mode", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_evaluate_restores_every_mode_also_after_an_error(mode, fails):
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout()).train(mode)
+    model[1].train(not mode)
+    before = copy.deepcopy(model.state_dict())
+    seen = []
+
+    def measure(scores, y):
+        seen.extend(m.training for m in model.modules())
+        if fails:
+            raise RuntimeError("planted")
+        return F.cross_entropy(scores, y)
+
+    if fails:
+        with pytest.raises(RuntimeError, match="planted"):
+            training_loop.evaluate(model, data(0, 4), loss=measure)
+    else:
+        training_loop.evaluate(model, data(0, 4), loss=measure)
+    assert seen and not any(seen)
+    assert [m.training for m in model.modules()] == [mode, mode, not mode, mode]
+    assert torch.is_grad_enabled()
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+
+
+def test_evaluate_keeps_no_graph():
+    model = nn.Linear(3, 4)
+    flags = []
+
+    def measure(scores, y):
+        flags.append(scores.requires_grad)
+        return F.cross_entropy(scores, y)
+
+    saved = saved_tensors(lambda: training_loop.evaluate(model, data(0, 4, 2), loss=measure))
+    assert saved == [] and flags == [False, False] and model.weight.grad is None
+
+
+def test_evaluate_says_what_is_wrong():
+    model = nn.Linear(3, 4)
+    with pytest.raises(ValueError, match="at least one measure"):
+        training_loop.evaluate(model, data(0, 4))
+    with pytest.raises(ValueError, match="the loader gave no batch"):
+        training_loop.evaluate(model, [], loss=F.cross_entropy)
+    each = lambda s, y: F.cross_entropy(s, y, reduction="none")  # noqa: E731
+    with pytest.raises(ValueError, match=r"each must be one number per batch, got shape \(4,\)"):
+        training_loop.evaluate(model, data(0, 4), each=each)
+
+
+def test_a_model_without_parameters_is_evaluated_too():
+    found = training_loop.evaluate(
+        nn.Identity(), [(torch.eye(4), torch.arange(4))], loss=F.nll_loss
+    )
+    assert found == {"loss": -1.0}
+
+
+def test_batches_go_to_the_device_of_the_model():
+    batches = list(training_loop._on_device(nn.Linear(3, 4, device="meta"), data(0, 4, 2)))
+    assert [(x.device.type, y.device.type) for x, y in batches] == [("meta", "meta")] * 2
+
+
+# ---------------------------------------------------------------- fit
+
+
+@settings(deadline=None, max_examples=30)
+@given(seeds, st.lists(st.integers(1, 6), min_size=1, max_size=4), st.booleans())
+def test_fit_takes_the_steps_of_a_loop_by_hand(seed, sizes, clip):
+    batches = data(seed, *sizes)
+    model = nn.Linear(3, 4)
+    other = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model.weight.grad = torch.ones(4, 3)  # left over from before
+    history = training_loop.fit(
+        model, batches, F.cross_entropy, optimizer, 2, max_norm=0.1 if clip else None
+    )
+    by_hand, expected = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9), []
+    for _ in range(2):
+        losses = []
+        for x, y in batches:
+            by_hand.zero_grad()
+            loss = F.cross_entropy(other(x), y)
+            loss.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(other.parameters(), 0.1)
+            by_hand.step()
+            losses += [loss.item()] * len(y)
+        expected.append(sum(losses) / len(losses))
+    assert torch.equal(model.weight, other.weight) and torch.equal(model.bias, other.bias)
+    assert history == pytest.approx(expected)
+
+
+def test_fit_trains_in_training_mode_in_every_epoch():
+    model, modes = nn.Sequential(nn.Linear(3, 4), nn.Dropout()), []
+
+    def loss(scores, y):
+        modes.append(model[1].training)
+        model.eval()  # what a careless validation leaves behind
+        return F.cross_entropy(scores, y)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training_loop.fit(model.eval(), data(0, 4), loss, optimizer, epochs=3)
+    assert modes == [True, True, True]
+
+
+def test_fit_stops_before_a_bad_step_is_taken():
+    model = nn.Linear(3, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = data(0, 4, 4)
+    batches[1][0][0, 0] = float("nan")
+    with pytest.raises(FloatingPointError, match="the loss is nan in epoch 0, sample 4 on"):
+        training_loop.fit(model, batches, F.cross_entropy, optimizer)
+    assert model.weight.isfinite().all()
+    before = model.weight.detach().clone()
+    infinite = lambda s, y: (s - s.detach()).abs().sum().sqrt()  # noqa: E731  0, with nan behind
+    with pytest.raises(RuntimeError, match="non-finite"):
+        training_loop.fit(model, data(0, 4), infinite, optimizer, max_norm=1.0)
+    assert torch.equal(model.weight, before)
+
+
+def test_fit_refuses_a_loader_without_a_batch_and_a_loss_with_axes():
+    model = nn.Linear(3, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="the loader gave no batch"):
+        training_loop.fit(model, [], F.cross_entropy, optimizer)
+    with pytest.raises(ValueError, match="the loader gave no batch"):  # used up after one epoch
+        training_loop.fit(model, iter(data(0, 4)), F.cross_entropy, optimizer, epochs=2)
+    each = nn.CrossEntropyLoss(reduction="none")
+    with pytest.raises(ValueError, match=r"the loss must be one number per batch, got shape \(4,"):
+        training_loop.fit(model, data(0, 4), each, optimizer)
+    assert training_loop.fit(model, data(0, 4), F.cross_entropy, optimizer, epochs=0) == []
+
+
+# ---------------------------------------------------------------- small things
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels"), [((4, 3), (4, 1)), ((4,), (4,)), ((4, 3), (3,)), ((4, 3, 2), (4, 2))]
+)
+def test_accuracy_does_not_broadcast(scores, labels):
+    with pytest.raises(ValueError, match=r"shape \(N, C\) and labels of shape \(N,\), got"):
+        training_loop.accuracy(torch.zeros(scores), torch.zeros(labels).long())
+
+
+def test_untrained_names_what_is_in_no_group():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[1].bias.requires_grad_(False)
+    optimizer = torch.optim.SGD([{"params": (p for p in [])}, {"params": model[0].parameters()}])
+    assert training_loop.untrained(model, optimizer) == ["1.weight"]
+    optimizer.add_param_group({"params": [model[1].weight]})
+    assert training_loop.untrained(model, optimizer) == []
+
+
+def test_draw_lines_draws_each_line():
+    import matplotlib.pyplot as plt
+
+    x, y = torch.arange(3.0).unsqueeze(1), torch.arange(3.0)
+    figure = training_loop.draw_lines(x, y, {"up": y, "down": -y})
+    drawn = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].lines}
+    assert drawn == {"data": [0, 1, 2], "up": [0, 1, 2], "down": [0, -1, -2]}
+    plt.close(figure)
+    for lines in ({}, dict.fromkeys("abcd", y)):
+        with pytest.raises(ValueError, match=f"1 to 3 lines, got {len(lines)}"):
+            training_loop.draw_lines(x, y, lines)
+
+
+# ---------------------------------------------------------------- exercise 1
+
+
+def evaluator(modes=True, sums=True, grad=False, eval_=True, out=float):
+    """A right answer, or one with a planted fault."""
+
+    def answer(model, loader):
+        before = [(m, m.training) for m in model.modules()]
+        if eval_:
+            model.eval()
+        with torch.set_grad_enabled(grad):
+            if sums:
+                total = sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in loader)
+                result = total / sum(len(y) for _, y in loader)
+            else:
+                result = sum(F.cross_entropy(model(x), y) for x, y in loader) / len(loader)
+        if modes == "train":
+            model.train()
+        elif modes:
+            for m, mode in before:
+                m.training = mode
+        return out(result.detach())
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (evaluator(), None),
+        (evaluator(out=lambda t: t), None),
+        (lambda m, b: training_loop.evaluate(m, b, loss=F.cross_entropy)["loss"], None),
+        (evaluator(sums=False), "the last batch holds one sample"),
+        (evaluator(eval_=False), "dropout was active"),
+        (evaluator(modes=False), "training=True and was left with training=False"),
+        (evaluator(modes="train"), "training=False and was left with training=True"),
+        (evaluator(grad=True), "autograd recorded the forward passes"),
+        (evaluator(out=lambda t: t[None]), "got a tensor with axes"),
+        (evaluator(out=lambda t: None), "expected a float, got NoneType"),
+        (evaluator(out=lambda t: 2 * t), "it is not the mean cross-entropy"),
+    ],
+)
+def test_check_evaluate(answer, says):
+    judged(training_loop.check_evaluate, answer, says)
+
+
+def test_check_evaluate_sees_a_frozen_layer_woken():
+    def answer(model, loader):
+        mode = model.training
+        value = evaluator(modes=False)(model, loader)
+        model.train(mode)
+        return value
+
+    judged(training_loop.check_evaluate, answer, "was switched to training")
+
+
+def judged(check, answer, says):
+    for seed in range(8):
+        torch.manual_seed(seed)
+        verdict = check(answer)
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message, verdict
+
+
+# ---------------------------------------------------------------- exercise 2
+
+
+def split(model, decay, spared, source=None):
+    source = source or list(model.named_parameters())
+    first = [p for n, p in source if not spared(n, p)]
+    second = [p for n, p in source if spared(n, p)]
+    return [{"params": first, "weight_decay": decay}, {"params": second, "weight_decay": 0.0}]
+
+
+def vector_or_word(name, p):
+    return p.ndim < 2 or name.startswith("words")
+
+
+def as_generators(model, decay):
+    first, second = split(model, decay, vector_or_word)
+    return [{**g, "params": (p for p in g["params"])} for g in (first, second)]
+
+
+def spent(model, decay):
+    groups = as_generators(model, decay)
+    list(groups[0]["params"])
+    return groups
+
+
+def wrong_key(model, decay):
+    return [{"parameters": g.pop("params"), **g} for g in split(model, decay, vector_or_word)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda m, d: split(m, d, vector_or_word), None),
+        (as_generators, None),
+        (lambda m, d: split(m, d, lambda n, p: n[-4:] == "bias"), "words.weight is decayed"),
+        (lambda m, d: split(m, d, lambda n, p: p.ndim < 2), "words.weight is decayed"),
+        (
+            lambda m, d: split(m, d, lambda n, p: n[-4:] == "bias" or n.startswith("words")),
+            "batch_norm.weight is decayed",
+        ),
+        (lambda m, d: split(m, 0.0, vector_or_word), "has decay 0.0, not the one asked for"),
+        (spent, "is in no group and would never learn"),
+        (lambda m, d: split(m, d, vector_or_word)[:1], "is in no group"),
+        (wrong_key, "KeyError: 'params'"),
+        (lambda m, d: split(m, d, vector_or_word) * 2, "comes more than once"),
+        (
+            lambda m, d: split(
+                m, d, vector_or_word, list(m.named_parameters(remove_duplicate=False))
+            ),
+            "first.weight comes more than once",
+        ),
+        (lambda m, d: None, "expected a list, got NoneType"),
+        (
+            lambda m, d: [{"params": [nn.Parameter(torch.ones(1))], "weight_decay": d}],
+            "no parameter of the model",
+        ),
+    ],
+)
+def test_check_decay_groups(answer, says):
+    judged(training_loop.check_decay_groups, answer, says)
+
+
+# ---------------------------------------------------------------- exercise 3
+
+
+def stepper(*calls):
+    def answer(model, x, y, optimizer, scaler, max_norm):
+        loss = F.mse_loss(model(x), y)
+        clip = nn.utils.clip_grad_norm_
+
+        def rescale():
+            clip(model.parameters(), 1e-3)
+            for p in model.parameters():
+                p.grad *= max_norm / 1e-3
+
+        do = {
+            "zero": optimizer.zero_grad,
+            "backward": lambda: scaler.scale(loss).backward(),
+            "plain backward": loss.backward,
+            "unscale": lambda: scaler.unscale_(optimizer),
+            "clip": lambda: clip(model.parameters(), max_norm),
+            "value": lambda: nn.utils.clip_grad_value_(model.parameters(), max_norm),
+            "rescale": rescale,  # to max_norm, also where the norm is smaller
+            "step": lambda: scaler.step(optimizer),
+            "own step": optimizer.step,
+            "update": scaler.update,
+        }
+        for call in calls:
+            do[call]()
+
+    return answer
+
+
+RIGHT = ["zero", "backward", "unscale", "clip", "step", "update"]
+
+
+def without(call):
+    return [c for c in RIGHT if c != call]
+
+
+@pytest.mark.parametrize(
+    ("calls", "says"),
+    [
+        (RIGHT, None),
+        (["backward", "unscale", "clip", "step", "update", "zero"], "gradients of an earlier step"),
+        (without("unscale"), "unscale_ comes before the clipping"),
+        (["zero", "backward", "clip", "unscale", "step", "update"], "unscale_ comes before"),
+        (without("clip"), "the gradients were not clipped"),
+        (without("zero"), "gradients of an earlier step were still there"),
+        (without("update"), "call scaler.update()"),
+        (without("backward"), "did not use scaler.scale"),
+        (without("step"), "the weights did not move"),
+        (["zero", "backward", "unscale", "clip", "own step", "update"], "infinite gradients"),
+        (["zero", "plain backward", "clip", "own step"], "infinite gradients reached"),
+        (["zero", "backward", "unscale", "value", "step", "update"], "not that of SGD"),
+        (["zero", "backward", "unscale", "rescale", "step", "update"], "not that of SGD"),
+    ],
+)
+def test_check_scaled_step(calls, says):
+    for seed in range(8):
+        torch.manual_seed(seed)
+        verdict = training_loop.check_scaled_step(stepper(*calls))
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message, verdict
