@@ -14,7 +14,7 @@ from bookbuild.notebooks import Book, BookError, clean, code_cells, read, tags, 
 TIMEOUT = 120  # seconds a cell may take
 KERNEL_ENV = {
     "PYTHONHASHSEED": "0",  # sets print in one order
-    "OMP_NUM_THREADS": "2",  # reductions are split the same way everywhere
+    "OMP_NUM_THREADS": "1",  # one way to split a sum, and no two kernels fighting over cores
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one in the home folder
 }

@@ -1,0 +1,522 @@
+"""The data loading chapter's helpers and exercises; what breaks: files, workers, memory."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, TensorDataset
+
+from helpers import data_loading
+from helpers.data_loading import H5Dataset
+
+multiprocessing = torch.multiprocessing
+multiprocessing.set_forkserver_preload(["helpers.data_loading"])
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+@pytest.fixture
+def path(tmp_path):
+    """64 images of 32 x 32, image i full of i."""
+    path = tmp_path / "samples.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (64, 32, 32), "uint8", chunks=(1, 32, 32))
+        file["x"][:] = np.arange(64)[:, None, None]
+        file["y"] = np.arange(64)
+        file["one"] = 7
+        file["short"] = np.arange(5)
+        file.create_group("group")
+    return path
+
+
+# ---------------------------------------------------------------- H5Dataset
+
+
+def test_h5_dataset_returns_what_is_in_the_file(path):
+    dataset = H5Dataset(path, ["x", "y"])
+    assert len(dataset) == 64
+    x, y = dataset[np.int64(5)]
+    assert x.shape == (32, 32) and x.dtype == torch.uint8 and (x == 5).all()
+    assert y.item() == 5 and dataset[-1][1].item() == 63
+    assert H5Dataset(path, ["y"], transform=lambda s: s[0].item() * 2)[3] == 6
+    for index in (64, -65):
+        with pytest.raises(IndexError, match=f"{index} is out of range for 64"):
+            dataset[index]
+    assert sum(1 for _ in dataset) == 64  # iteration ends at the IndexError
+
+
+def test_h5_dataset_returns_strings_as_they_are(tmp_path):
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["name"] = ["a.png", "b.png"]
+    assert H5Dataset(tmp_path / "s.h5", ["name"])[1] == (b"b.png",)
+
+
+def test_an_empty_file_has_no_samples(tmp_path):
+    with h5py.File(tmp_path / "e.h5", "w") as file:
+        file["x"] = np.zeros((0, 3))
+    dataset = H5Dataset(tmp_path / "e.h5", {"x": (3,)})
+    assert len(dataset) == 0 and list(dataset) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (["x", "z"], r"has no dataset 'z'; it has group, one, short, x, y"),
+        (["group"], "has no dataset 'group'"),
+        (["one"], "a single value, not one per sample"),
+        (["x", "short"], r"different numbers of rows: \{'x': 64, 'short': 5\}"),
+        ({"x": (28, 28)}, r"samples of shape \(32, 32\), expected \(28, 28\)"),
+        ({"y": (1,)}, r"samples of shape \(\), expected \(1,\)"),
+        ([], "at least one dataset"),
+        ("x", "in a sequence, got 'x'"),
+    ],
+)
+def test_a_wrong_key_or_shape_is_said_at_once(path, keys, says):
+    with pytest.raises(ValueError, match=says):
+        H5Dataset(path, keys)
+
+
+def test_a_missing_truncated_or_foreign_file_is_said_at_once(path, tmp_path):
+    for name in ("no.h5", ""):  # nothing, a folder
+        with pytest.raises(FileNotFoundError, match="no file"):
+            H5Dataset(tmp_path / name, ["x"])
+    whole = path.read_bytes()
+    for size in (len(whole) - 1, len(whole) // 2, 100, 0):
+        cut = tmp_path / "cut.h5"
+        cut.write_bytes(whole[:size])
+        with pytest.raises(OSError, match=r"cut\.h5 is no complete HDF5 file"):
+            H5Dataset(cut, ["x"])
+    assert path.read_bytes() == whole
+
+
+def test_a_file_truncated_later_is_an_error_in_the_worker(path):
+    dataset = H5Dataset(path, ["x", "y"])
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(OSError, match="is no complete HDF5 file"):
+        dataset[0]
+    with pytest.raises(OSError, match="is no complete HDF5 file"):
+        list(DataLoader(dataset, num_workers=1))
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="no file"):
+        dataset[0]
+
+
+def write_too_much(path, queue):
+    data_loading.small_files(0)
+    try:
+        with h5py.File(path, "w") as file:
+            file["x"] = np.ones((64, 64, 64))
+    except OSError as error:
+        queue.put(str(error))
+
+
+def test_a_write_that_fails_half_way_is_said_and_the_file_is_refused(tmp_path):
+    """A limit on the size of files stands in for a full disk."""
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=write_too_much, args=(tmp_path / "half.h5", queue))
+    child.start()
+    child.join(60)
+    assert "write failed" in queue.get() and (tmp_path / "half.h5").exists()
+    with pytest.raises((OSError, ValueError), match=r"has no dataset|no complete"):
+        H5Dataset(tmp_path / "half.h5", ["x"])
+
+
+def test_h5_dataset_pickles_and_closes(path):
+    dataset = H5Dataset(path, ["x", "y"])
+    assert dataset._file is None  # checked and closed
+    dataset[0]
+    handle = dataset.file
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy._file is None and dataset.file is handle and handle.id.valid
+    assert copy[7][1] == 7
+    dataset.close()
+    assert not handle.id.valid
+    dataset.close()
+    assert dataset[3][1] == 3  # opened again
+    assert data_loading.cannot_travel(dataset) == []
+    dataset.transform = lambda sample: sample
+    assert data_loading.cannot_travel(dataset) == ["transform"]
+
+
+@pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("forkserver", 2), ("spawn", 1)])
+def test_h5_datasets_under_every_start_method(path, method, workers):
+    eager = data_loading.EagerH5(path, ["x", "y"])
+    want = "64 samples, 0 wrong" if method == "fork" else "TypeError: h5py objects cannot be"
+    assert data_loading.read_all(eager, method).startswith(want)
+    eager.file.close()
+    dataset = H5Dataset(path, ["x", "y"])
+    dataset[0]  # open in this process, too
+    assert data_loading.read_all(dataset, method, workers) == "64 samples, 0 wrong"
+    assert dataset[1][1] == 1
+
+
+def test_only_the_lazy_dataset_has_a_position_of_its_own(path):
+    eager = data_loading.EagerH5(path, ["x"])
+    assert data_loading.shares_position(eager)
+    eager.file.close()
+    dataset = H5Dataset(path, ["x"])
+    dataset[0]
+    assert not data_loading.shares_position(dataset)
+
+
+def test_read_all_counts_wrong_samples():
+    x = torch.arange(6)[:, None].repeat(1, 3)
+    y = torch.arange(6)
+    assert data_loading.read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 0 wrong"
+    x[2, 1] = x[5, 0] = 9
+    assert data_loading.read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 2 wrong"
+
+
+# ---------------------------------------------------------------- chunks
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(0, 11), st.booleans())
+def test_chunks_are_counted(tmp_path_factory, rows, high, wide, index, packed):
+    path = tmp_path_factory.mktemp("chunks") / "c.h5"
+    data = np.random.default_rng(0).integers(0, 256, (12, 4, 4), dtype="uint8")
+    with h5py.File(path, "w") as file:
+        file.create_dataset(
+            "x", data=data, chunks=(rows, high, wide), compression="gzip" if packed else None
+        )
+    tiles = -(-4 // high) * -(-4 // wide)
+    got = data_loading.chunk_reads(path, "x", [index])
+    assert got["chunks"] == tiles
+    assert got["unpacked"] == pytest.approx(tiles * rows * high * wide / 16, abs=0.05)
+
+
+def test_the_cache_saves_chunks_only_in_order(tmp_path):
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file.create_dataset(
+            "x", data=np.zeros((32, 16, 16)), chunks=(8, 16, 16), compression="gzip"
+        )
+    one = 8 * 16 * 16 * 8
+    back_and_forth = [0, 31] * 4
+
+    def count(order, cache):
+        return data_loading.chunk_reads(tmp_path / "c.h5", "x", order, cache)["chunks"]
+
+    assert count(range(32), 0) == 32 and count(range(32), one) == 4
+    assert count(back_and_forth, one) == 8 and count(back_and_forth, 2 * one) == 2
+
+
+def test_what_is_not_chunked_or_asked_for_is_refused(path):
+    with pytest.raises(ValueError, match="y of .* is not stored in chunks"):
+        data_loading.chunk_reads(path, "y", [0])
+    with pytest.raises(ValueError, match="at least one index"):
+        data_loading.chunk_reads(path, "x", [])
+    with pytest.raises(ValueError, match="at least one file"):
+        data_loading.draw_chunks({}, "x", 0)
+
+
+def test_the_picture_fills_the_chunks_that_were_fetched(path):
+    figure = data_loading.draw_chunks({"one": path}, "x", 37)
+    (axis,) = figure.axes
+    filled = [p for p in axis.patches if p.get_hatch()]
+    assert [p.get_x() for p in filled] == [37] and len(axis.patches) == 64
+    assert axis.get_title(loc="left") == "one: 1 chunk fetched"
+
+
+# ---------------------------------------------------------------- workers
+
+
+def test_workers_that_are_killed_say_how_under_fork():
+    with data_loading.stderr_of_workers() as written:
+        assert data_loading.killed(signal.SIGBUS) == "killed by signal: Bus error."
+    assert written[0].startswith("ERROR: Unexpected bus error encountered in worker.")
+    assert data_loading.killed(signal.SIGKILL) == "killed by signal: Killed."
+
+
+def test_after_a_killed_worker_the_next_epoch_is_whole(path):
+    dataset = H5Dataset(path, ["x", "y"])
+    data_loading.killed(signal.SIGKILL)
+    assert data_loading.read_all(dataset, "fork") == "64 samples, 0 wrong"
+
+
+def test_a_failed_loader_is_not_left_to_the_next_fork(recwarn):
+    """Its workers end with it: what a fork inherits would complain, and take 5 s to collect."""
+    full = {"num_workers": 1, "worker_init_fn": data_loading.small_files}
+    data_loading.outcome(DataLoader(data_loading.Blank((512, 1024)), **full))
+    assert not multiprocessing.active_children()
+    data_loading.killed(signal.SIGKILL)
+    data_loading.read_all(
+        TensorDataset(torch.zeros(2), torch.zeros(1)[:, None].expand(2, 1)), "fork"
+    )
+    assert not multiprocessing.active_children()
+
+
+def test_a_full_shared_memory_is_an_error_or_a_timeout():
+    full = {"num_workers": 1, "worker_init_fn": data_loading.small_files, "batch_size": 4}
+    big = data_loading.Blank((512, 1024))
+    assert data_loading.outcome(DataLoader(big, **full)).startswith("RuntimeError: unable to")
+    with data_loading.stderr_of_workers() as written:
+        loader = DataLoader(big, collate_fn=data_loading.stack_only, timeout=2, **full)
+        assert "timed out after 2 seconds" in data_loading.outcome(loader)
+    assert any("unable to resize file <…>" in line for line in written)
+    assert data_loading.outcome(DataLoader(big, batch_size=4, num_workers=1)) == "done"
+
+
+TINY = """
+    import os, torch
+    from torch.utils.data import DataLoader
+    from helpers.data_loading import Blank, outcome, sharing, stack_only
+    big = Blank((1024, 1024))  # 4 MiB a sample, batches of 16 MiB
+
+    def go(workers=1, **options):
+        loader = DataLoader(big, batch_size=4, num_workers=workers, **options)
+        print(outcome(loader), flush=True)
+
+    go(0)
+    go(1)
+    with sharing("file_system"):
+        go(1)
+    go(1, collate_fn=stack_only, timeout=3)
+    os.system("mount -o remount,size=96m /dev/shm")
+    go(1)
+"""
+
+
+def test_a_tiny_dev_shm(tmp_path):
+    """The real thing, where one may mount: no workers or a larger /dev/shm help."""
+    script = tmp_path / "tiny.py"
+    script.write_text(textwrap.dedent(TINY))
+    mount = "mount -t tmpfs -o size=8m tmpfs /dev/shm"
+    try:
+        may = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no unshare")
+    if may.returncode:
+        pytest.skip("may not mount a /dev/shm of its own")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f'{mount} && exec "$0" "$1"', sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5, done.stderr
+    assert lines[0] == lines[4] == "done"
+    for line in lines[1:3]:
+        assert line.startswith("RuntimeError: unable to allocate shared memory(shm)"), line
+    assert "timed out" in lines[3]
+
+
+def test_reading_a_list_copies_it_into_the_worker():
+    names = [f"images/{i:08d}.jpg" for i in range(50_000)]
+    size = sum(map(len, names))
+    assert data_loading.copied_by_reading(names) > size
+    assert data_loading.copied_by_reading(np.array(names, "S")) < size / 2
+
+
+def test_shared_memory_is_counted():
+    batch = {"x": torch.zeros(4, 3), "y": (torch.zeros(2, dtype=torch.uint8), ["a"])}
+    assert data_loading.tensor_bytes(batch) == 50
+    assert data_loading.shared_memory_needed(batch, 0) == 0
+    assert data_loading.shared_memory_needed(batch, 2) == 5 * 50
+    assert data_loading.shared_memory_needed(batch, 2, prefetch_factor=1) == 3 * 50
+    for bad in ({"workers": -1}, {"workers": 1, "prefetch_factor": 0}):
+        with pytest.raises(ValueError, match="expected workers >= 0"):
+            data_loading.shared_memory_needed(batch, **bad)
+
+
+def test_sharing_is_put_back_after_an_error():
+    before = multiprocessing.get_sharing_strategy()
+    with pytest.raises(KeyError), data_loading.sharing("file_system"):
+        assert multiprocessing.get_sharing_strategy() == "file_system"
+        raise KeyError
+    assert multiprocessing.get_sharing_strategy() == before
+
+
+def draw(dataset, **options):
+    torch.manual_seed(0)
+    loader = DataLoader(dataset, **options)
+    return [float(x) for epoch in range(2) for x in loader]
+
+
+def test_random_numbers_of_workers():
+    for source in ("numpy", "torch"):
+        numbers = draw(data_loading.Augmented(source), num_workers=2)
+        assert len(set(numbers)) == 16
+        assert numbers == draw(data_loading.Augmented(source), num_workers=2)
+    own = data_loading.Augmented("own")
+    assert len(set(draw(own, num_workers=2))) == 4
+    fresh = draw(own, num_workers=2, worker_init_fn=data_loading.fresh_rng)
+    assert len(set(fresh)) == 16
+    by_index = data_loading.Augmented("index")
+    assert draw(by_index) == draw(by_index, num_workers=2)
+    first = [by_index[i] for i in range(8)]
+    by_index.epoch = 1
+    assert not set(first) & {by_index[i] for i in range(8)}
+    with pytest.raises(ValueError, match="source must be"):
+        data_loading.Augmented("random")
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_streams(workers):
+    once = DataLoader(data_loading.Stream(7, split=True), batch_size=2, num_workers=workers)
+    assert sorted(torch.cat(list(once)).tolist()) == list(range(7))
+    all_of_them = DataLoader(data_loading.Stream(7), batch_size=2, num_workers=workers)
+    assert sorted(torch.cat(list(all_of_them)).tolist()) == sorted([*range(7)] * max(workers, 1))
+
+
+def test_waiting_is_shared_among_workers():
+    assert data_loading.gain(data_loading.Waiting(samples=16), 2) > 1.2
+    assert data_loading.gain(TensorDataset(torch.arange(400)), 2) < 1
+    assert data_loading.Working(1000)[0] == data_loading.Working(1000)[1]
+    with pytest.raises(ValueError, match="got workers=0"):
+        data_loading.gain(range(4), 0)
+
+
+# ---------------------------------------------------------------- exercises
+
+CHECKED = 40  # runs of a checker on each answer
+
+
+def blocks(n, info):
+    if info is None:
+        return range(n)
+    return range(n * info.id // info.num_workers, n * (info.id + 1) // info.num_workers)
+
+
+def larger_blocks_first(n, info):
+    if info is None:
+        return range(n)
+    return torch.arange(n).tensor_split(info.num_workers)[info.id].tolist()
+
+
+def no_tail(n, info):
+    info = info or SimpleNamespace(id=0, num_workers=1)
+    size = n // info.num_workers
+    return range(size * info.id, size * (info.id + 1))
+
+
+def long_tail(n, info):
+    info = info or SimpleNamespace(id=0, num_workers=1)
+    size = n // info.num_workers
+    return range(size * info.id, n if info.id == info.num_workers - 1 else size * (info.id + 1))
+
+
+def strided(n, info):
+    return range(n) if info is None else range(info.id, n, info.num_workers)
+
+
+def no_worker_forgotten(n, info):
+    return range(n * info.id // info.num_workers, n * (info.id + 1) // info.num_workers)
+
+
+def off_by_one(n, info):
+    return [i + 1 for i in blocks(n, info)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (blocks, None),
+        (larger_blocks_first, None),
+        (lambda n, info: range(n), "read some index twice"),
+        (no_tail, "leave out some of"),
+        (long_tail, "differ by more than one"),
+        (strided, "a share is not one block"),
+        (no_worker_forgotten, "your code raised AttributeError"),
+        (off_by_one, "everything must come, in order"),
+        (lambda n, info: None, "expected indices, got None"),
+    ],
+)
+def test_share(answer, says):
+    judge(data_loading.check_share, answer, says, several=answer is long_tail)
+
+
+def judge(check, answer, says, several=False):
+    """Every draw gives the same verdict, and the message, or once at least if `several`."""
+    messages = set()
+    for seed in range(CHECKED):
+        torch.manual_seed(seed)
+        verdict = check(answer)
+        assert verdict.passed == (says is None), (seed, verdict)
+        messages.add(verdict.message)
+    if says is not None:
+        hits = [says in message for message in messages]
+        assert any(hits) if several else all(hits), messages
+
+
+def pad(samples):
+    values = pad_sequence(samples, batch_first=True)
+    lengths = torch.tensor([len(sample) for sample in samples])
+    return values, torch.arange(values.shape[1]) < lengths[:, None]
+
+
+def pad_by_ones(samples):
+    ones = [torch.ones_like(sample, dtype=torch.bool) for sample in samples]
+    return pad_sequence(samples, batch_first=True), pad_sequence(ones, batch_first=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (pad, None),
+        (pad_by_ones, None),
+        (lambda s: (pad(s)[0], pad(s)[0] != 0), "a real 0 is not padding"),
+        (lambda s: (pad(s)[0], ~pad(s)[1]), "turn it round"),
+        (lambda s: (pad(s)[0], pad(s)[1].float()), "expected a mask of bool"),
+        (lambda s: (pad(s)[0].T, pad(s)[1].T), "expected values of shape"),
+        (lambda s: pad(sorted(s, key=len)), "a sample is not at its place"),
+        (lambda s: (pad_sequence(s, True, -1), pad(s)[1]), "the padding is not 0"),
+        (lambda s: (pad(s)[0].float(), pad(s)[1]), "int64 samples became torch.float32"),
+        (lambda s: (pad(s)[0], pad(s)[1][:, :1]), "the mask must have the shape"),
+        (lambda s: pad(s)[0], "expected a pair"),
+        (lambda s: None, "expected a pair"),
+        (torch.stack, "your code raised RuntimeError"),
+    ],
+)
+def test_pad(answer, says):
+    sometimes = says in ("expected values of shape", "a sample is not at its place")
+    judge(data_loading.check_pad, answer, says, several=sometimes)
+
+
+def noise(seed, epoch, index):
+    rng = np.random.default_rng((seed, epoch, index))
+    return torch.tensor(rng.normal(size=3), dtype=torch.float32)
+
+
+def noise_of_torch(seed, epoch, index):
+    generator = torch.Generator().manual_seed(hash((seed, epoch, index)))
+    return torch.randn(3, generator=generator)
+
+
+def noise_of(seed):
+    return torch.randn(3, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (noise, None),
+        (noise_of_torch, None),
+        (lambda s, e, i: noise_of(s + e + i), "get the same noise"),
+        (lambda s, e, i: noise_of(s * e * i), "get the same noise"),
+        (lambda s, e, i: noise(s, 0, i), "another epoch gives the same noise"),
+        (lambda s, e, i: noise(s, e, 0), "another index gives the same noise"),
+        (lambda s, e, i: noise(0, e, i), "another seed gives the same noise"),
+        (lambda s, e, i: torch.manual_seed(s) and torch.randn(3), "global generator was touched"),
+        (lambda s, e, i: torch.randn(3), "global generator was touched"),
+        (lambda s, e, i: torch.tensor(np.random.rand(3)).float(), "other noise the second time"),
+        (lambda s, e, i: noise(s, e, i).double(), "expected float32"),
+        (lambda s, e, i: noise(s, e, i)[:2], r"expected shape (3,), got (2,)"),
+        (lambda s, e, i: None, "expected a tensor, got NoneType"),
+    ],
+)
+def test_noise(answer, says):
+    judge(data_loading.check_noise, answer, says)
