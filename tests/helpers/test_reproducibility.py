@@ -1,0 +1,423 @@
+"""The reproducibility chapter's helpers, and its exercises: solutions pass, traps fail."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers import reproducibility as r
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("", []),
+        ("import os\nos.getcwd()", []),
+        ("import numpy as np\nnumpy.ones(1)", ["numpy"]),
+        ("from torch import nn\nprint(nn, len, __name__)", []),
+        ("x = y + 1", ["y"]),
+        ("def f(a):\n    b = a\n    return b + c", ["c"]),
+        ("def f():\n    return later\nlater = 1", []),
+        ("def f():\n    global g\n    g = 1\ng", []),
+        ("[i for i in items if i]", ["items"]),
+        (
+            "class A(Base):\n    x = 1\n    def m(self):\n        return self.x, lost",
+            ["Base", "lost"],
+        ),
+    ],
+)
+def test_undefined_names(source, names):
+    assert r.undefined_names(source) == names
+
+
+def test_undefined_names_needs_python():
+    with pytest.raises(SyntaxError):
+        r.undefined_names("for")
+
+
+def test_environment_tells_the_switches(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with r.deterministic(), torch.backends.cudnn.flags(benchmark=True, deterministic=False):
+        record = r.environment()
+    assert record["torch"] == torch.__version__ and record["numpy"] == np.__version__
+    assert record["python"] == sys.version.split()[0]
+    assert record["deterministic"] and record["cudnn.benchmark"]
+    assert not record["cudnn.deterministic"]
+    assert record["threads"] == torch.get_num_threads()
+    assert record["CUBLAS_WORKSPACE_CONFIG"] == ":16:8" and record["CUDA_VISIBLE_DEVICES"] is None
+    assert json.loads(json.dumps(record)) == record
+    assert not r.environment()["deterministic"]
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="PyTorch before 2.9"
+)
+def test_environment_survives_the_new_precision_api():
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    try:
+        matmul.fp32_precision = "tf32"
+        assert r.environment()["matmul precision"] == "tf32"
+        with pytest.raises(RuntimeError):
+            _ = matmul.allow_tf32
+    finally:
+        matmul.fp32_precision = before
+    assert matmul.allow_tf32 is False
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=20, deadline=None)
+def test_seed_everything_repeats_all_three(seed):
+    told = r.seed_everything(seed)
+    first = r.draws()
+    other = r.draws()
+    assert list(told) == list(first)
+    assert all(first[name] != other[name] for name in first)
+    r.seed_everything(seed)
+    assert r.draws() == first
+    assert torch.initial_seed() == seed
+
+
+@pytest.mark.parametrize(
+    ("seed", "error"),
+    [
+        (-1, ValueError),
+        (2**32, ValueError),
+        (1.0, TypeError),
+        ("1", TypeError),
+        (True, TypeError),
+        (None, TypeError),
+    ],
+)
+def test_a_bad_seed_seeds_nothing(seed, error):
+    r.seed_everything(0)
+    before = r._states()
+    with pytest.raises(error, match="seed must be"):
+        r.seed_everything(seed)
+    assert r._states() == before
+
+
+def test_deterministic_restores_what_was():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with pytest.raises(ZeroDivisionError), r.deterministic():
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+            _ = 1 / 0
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    with r.deterministic(warn_only=True):
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@given(
+    values=st.lists(st.floats(-1e6, 1e6, width=32), max_size=60),
+    parts=st.integers(1, 70),
+)
+@settings(max_examples=50, deadline=None)
+def test_sum_in_parts_is_the_sum(values, parts):
+    x = torch.tensor(values, dtype=torch.float32)
+    exact = math.fsum(x.tolist())
+    size = x.double().abs().sum().item()
+    assert abs(r.sum_in_parts(x, parts) - exact) <= 1e-5 * size + 1e-30
+
+
+def test_sum_in_parts_adds_in_order():
+    assert r.sum_in_parts(torch.tensor([1e8, 1.0, -1e8])) == 0.0
+    assert r.sum_in_parts(torch.tensor([1e8, -1e8, 1.0])) == 1.0
+    assert r.sum_in_parts(torch.tensor([1.0, 1e8, -1e8, 1.0]), 2) == 0.0
+    assert r.sum_in_parts(torch.tensor([])) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("x", "parts", "says"),
+    [
+        (torch.ones(2, dtype=torch.double), 1, "values must be float32"),
+        (torch.ones(2, 2), 1, r"got torch.float32, \(2, 2\)"),
+        (torch.ones(2), 0, "parts must be at least 1, got 0"),
+    ],
+)
+def test_sum_in_parts_errors(x, parts, says):
+    with pytest.raises(ValueError, match=says):
+        r.sum_in_parts(x, parts)
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False))
+@settings(max_examples=50, deadline=None)
+def test_tf32_keeps_ten_bits(value):
+    x = torch.tensor([value], dtype=torch.float32)
+    got = r.to_tf32(x)
+    if torch.isfinite(got).all():
+        assert (got.view(torch.int32) & 0x1FFF).item() == 0
+        assert abs(got - x).item() <= 2**-11 * abs(x).item()
+    assert torch.equal(r.to_tf32(got), got)
+
+
+def test_tf32_edges():
+    x = torch.tensor([0.0, -0.0, 1.0, 1 + 2**-11, 1 + 3 * 2**-11, float("inf"), -float("inf")])
+    told = r.to_tf32(x).tolist()
+    assert told == [0.0, 0.0, 1.0, 1.0, 1 + 2**-9, float("inf"), -float("inf")]  # ties to even
+    payloads = torch.tensor([0x7F800001, 0x7FFFFFFF], dtype=torch.int32)  # NaN by one bit, by all
+    assert r.to_tf32(payloads.view(torch.float32)).isnan().all()
+    with pytest.raises(ValueError, match="x must be float32"):
+        r.to_tf32(torch.ones(1, dtype=torch.half))
+
+
+def test_toy_cudnn_obeys_its_switches():
+    values = torch.rand(200, generator=torch.Generator().manual_seed(1))
+
+    def names(**switches):
+        return {r.toy_cudnn(values, run, **switches)[0] for run in range(60)}
+
+    assert names(benchmark=False, deterministic=False) == {"atomic"}
+    assert names(benchmark=False, deterministic=True) == {"one pass"}
+    assert names(benchmark=True, deterministic=True) == {"one pass", "tiles"}
+    assert names(benchmark=True, deterministic=False) == {"atomic", "one pass", "tiles"}
+    one = r.toy_cudnn(values, 3, True, False)
+    assert one == r.toy_cudnn(values, 3, True, False)
+
+
+def test_figures_show_their_numbers():
+    import matplotlib.pyplot as plt
+
+    figure = r.draw_sums([1.0, 1.0, 1.0 + 2**-23], 1.0)
+    bars = figure.axes[0].patches
+    assert [bar.get_height() for bar in bars] == [2, 1]
+    assert bars[1].get_x() + bars[1].get_width() / 2 == pytest.approx(1)
+    figure = r.draw_switches({"a": 3, "b": 1})
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [3, 1]
+    plt.close("all")
+    with pytest.raises(ValueError, match="at least one sum"):
+        r.draw_sums([], 1.0)
+    with pytest.raises(ValueError, match="at least one setting"):
+        r.draw_switches({})
+
+
+def test_visible_in_child():
+    seen = r.visible_in_child("1", "", "0,0")
+    assert seen["set in the shell"] == [1] and seen["CUDA started"] is False
+    assert seen["then ''"] == [] and seen["then '0,0'"] == []  # a duplicate hides all
+
+
+def test_visible_in_child_reports_a_failure(monkeypatch):
+    monkeypatch.setattr(r, "_VISIBLE", "raise SystemExit('no luck')")
+    with pytest.raises(RuntimeError, match="no luck"):
+        r.visible_in_child("0")
+
+
+def test_a_job_cleans_up_on_sigterm_only():
+    for sent, left, code in (
+        (signal.SIGTERM, [], 0),
+        (signal.SIGKILL, ["worker", "cache file"], -9),
+    ):
+        with r.job() as job:
+            assert job.left_behind() == ["process", "worker", "cache file"]
+            job.process.send_signal(sent)
+            assert job.process.wait(timeout=20) == code
+            assert job.left_behind() == left
+            assert os.path.exists(job.cache) == bool(left)
+
+
+def gone(pid):
+    """Ended, or waiting to be collected by whoever adopted it."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_job_leaves_nothing_after_an_error():
+    with pytest.raises(ZeroDivisionError), r.job(deaf=True) as job:
+        job.process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.process.wait(timeout=0.3)
+        _ = 1 / 0
+    assert job.process.poll() == -signal.SIGKILL
+    assert not job.cache.exists()
+    end = time.monotonic() + 10
+    while not gone(job.worker) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert gone(job.worker)
+
+
+def test_a_job_that_does_not_start(monkeypatch):
+    monkeypatch.setattr(r, "_JOB", "raise SystemExit")
+    with pytest.raises(RuntimeError, match="did not start"), r.job():
+        pass
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_process_info():
+    told = r.process_info(os.getpid())
+    assert told["mine"] and told["command"]
+    with r.job() as job:
+        assert str(job.cache) in r.process_info(job.process.pid)["command"]
+        job.process.kill()
+        job.process.wait()
+        with pytest.raises(ProcessLookupError, match="no process"):
+            r.process_info(job.process.pid)
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def undisturbed(function, seed):
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            r.seed_everything(seed)
+            return function()
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def all_by_hand(function, seed):
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        r.seed_everything(seed)
+        return function()
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+
+
+def torch_only(function, seed):
+    with torch.random.fork_rng():
+        r.seed_everything(seed)
+        return function()
+
+
+def not_after_errors(function, seed):
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    r.seed_everything(seed)
+    result = function()
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    return result
+
+
+def swallows(function, seed):
+    try:
+        return undisturbed(function, seed)
+    except Exception:
+        return None
+
+
+def seeds_torch_only(function, seed):
+    torch.manual_seed(seed)
+    return function()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (undisturbed, None),
+        (all_by_hand, None),
+        (torch_only, "the stream of random is not where it was"),
+        (not_after_errors, "after an exception the streams"),
+        (swallows, "is swallowed"),
+        (seeds_torch_only, "random draws other numbers"),
+        (lambda f, seed: undisturbed(f, 0), "the same under another seed"),
+        (lambda f, seed: None, "is not returned"),
+    ],
+)
+def test_undisturbed(answer, says):
+    verdict = r.check_undisturbed(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def sorts_in_place(x):
+    x.copy_(x.sort().values)
+    return x.sum().item()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda x: math.fsum(x.tolist()), None),
+        (lambda x: x.sort().values.sum(), None),
+        (lambda x: x.sum(), "other orders"),
+        (lambda x: x.sum(dtype=torch.float64).item(), "other orders"),
+        (lambda x: 0.0 * x.sum() + x.max(), "that is not the sum"),
+        (sorts_in_place, "changes x"),
+        (lambda x: None, "raised TypeError"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(20))
+def test_sum(answer, says, seed):
+    torch.manual_seed(seed)
+    verdict = r.check_sum(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def stop(process):
+    process.terminate()
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def stop_by_signal(process):
+    process.send_signal(signal.SIGTERM)
+    end = time.monotonic() + 2
+    while process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+def kill(process):
+    process.kill()
+    process.wait()
+
+
+def ask_only(process):
+    process.terminate()
+    process.wait(timeout=1)
+
+
+def insists(process):
+    if process.poll() is not None:
+        raise RuntimeError("nothing to stop")
+    stop(process)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (stop, None),
+        (stop_by_signal, None),
+        (kill, "killed before it could clean up"),
+        (ask_only, "ignores SIGTERM is left running"),
+        (lambda process: None, "the process is still running"),
+        (insists, "raised RuntimeError: nothing to stop"),
+    ],
+)
+def test_stop(answer, says):
+    verdict = r.check_stop(answer)
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
