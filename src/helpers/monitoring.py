@@ -407,14 +407,17 @@ def quiet() -> Iterator[None]:
     """Leave out what is written to file descriptor 2 (stderr) in this block.
 
     The profiler's native library reports there on some builds, below Python's reach. In a script
-    Python's own stderr goes the same way.
+    Python's own stderr goes the same way. The warning that older versions give with every profile,
+    that events are cleared after each cycle, is left out too.
     """
     sys.stderr.flush()
     kept = os.dup(2)
     nothing = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 2)
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
+            yield
     finally:
         sys.stderr.flush()
         os.dup2(kept, 2)

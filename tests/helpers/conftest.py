@@ -27,3 +27,23 @@ def browser():
         launched = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield launched
         launched.close()
+
+
+@pytest.fixture
+def show_html(browser):
+    """Open copies of an explorer's HTML on a bare page; a request or an error there fails."""
+    pages, troubles = [], []
+
+    def open_page(html, copies=1, lang="en", width=375):
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        pages.append(page)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda m: m.type == "error" and troubles.append(m.text))
+        page.on("request", lambda request: troubles.append(request.url))
+        page.set_content(f'<!doctype html><html lang="{lang}"><main>{html * copies}</main></html>')
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert troubles == []

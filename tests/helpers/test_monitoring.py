@@ -529,6 +529,17 @@ def test_quiet_hides_what_the_profiler_writes(capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_quiet_drops_one_warning_and_no_other():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with monitoring.quiet():
+            warnings.warn("Warning: Profiler clears events at the end", stacklevel=1)
+            warnings.warn("another", stacklevel=1)
+        warnings.warn("Warning: Profiler clears events at the end", stacklevel=1)
+    texts = [str(w.message)[:9] for w in caught]
+    assert texts == ["another", "Warning: "]
+
+
 # ---------------------------------------------------------------- exercises
 
 
