@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def pytest_configure(config):
     config.option.nbval_sanitize_with = FOLDER / "nbval.cfg"
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Notebooks(config))
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out what needs torchvision where there is none: it has no build for each PyTorch."""
+    versions = config.getoption("--record-versions")
+    if collection_path.suffix == ".ipynb" and versions and find_spec("torchvision") is None:
+        helpers = FOLDER.parent / "src" / "helpers" / f"{collection_path.stem}.py"
+        files = [path for path in (collection_path, helpers) if path.exists()]
+        return any("torchvision" in path.read_text("utf8") for path in files) or None
+    return None
 
 
 def is_cell(item) -> bool:

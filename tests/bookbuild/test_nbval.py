@@ -110,3 +110,16 @@ def test_under_another_pytorch_only_new_differences_fail(validate):
     assert done.returncode == 1 and "1 failed, 1 passed, 2 xfailed" in done.stdout
     done, healed = validate(cells[1], record="versions")
     assert done.returncode == 0 and list(healed.values())[0]["differs"] == {}
+
+
+def test_without_torchvision_what_needs_it_is_left_out(validate, monkeypatch, tmp_path):
+    # a module that says it is not there, found before the real one
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfound = u.find_spec\n"
+        "u.find_spec = lambda n, *a: None if n == 'torchvision' else found(n, *a)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done, versions = validate(stored("'torchvision'", "other"), record="versions")
+    assert done.returncode == 5 and list(versions.values())[0]["chapters"] == []  # nothing left
+    done, _ = validate(stored("'torchvision'", "other"))
+    assert done.returncode == 1, "only a run for the versions may leave something out"
