@@ -80,7 +80,7 @@ wheels: $(VENV)/ready
 	mkdir -p wheels
 	$(BESIDE_TORCH) > wheels/requirements.txt
 	$(CONSTRAINED) $(BIN)/pip wheel -q --no-deps -w wheels -r wheels/requirements.txt \
-	  hatchling editables pathspec pluggy trove-classifiers
+	  hatchling editables pathspec pluggy tomlkit trove-classifiers
 
 # One job at a time, because the notebooks share the GPU; the recordings are made in any case.
 gpu: OTHER = $(VENV)-gpu
