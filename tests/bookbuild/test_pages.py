@@ -731,9 +731,8 @@ def test_shapes_do_not_matter(find, shape, where):
     a, b, c, d = shape
     text = f"mat1 and mat2 shapes cannot be multiplied ({a}x{b} and {c}x{d})"
     pasted = [text, f"RuntimeError: {text}", f"{FRAMES}RuntimeError: {text}"][where]
-    start = "RuntimeError: mat1 and mat2 shapes cannot be multiplied ("
     found = find(pasted)
-    assert found and all(message.startswith(start) for message in found)
+    assert found and all("mat1 and mat2 shapes cannot be multiplied (" in m for m in found)
 
 
 @pytest.mark.parametrize(
