@@ -106,6 +106,12 @@ def test_under_another_pytorch_only_new_differences_fail(validate):
     done, again = validate(*cells, record="versions")
     assert done.returncode == 0 and "1 passed, 2 xfailed" in done.stdout
     assert again == versions
+    changed = stored("raise ValueError('newer')", "", tags=["raises-exception"])
+    changed.id, changed.outputs = reworded.id, reworded.outputs
+    done, _ = validate(*cells[:2], changed, record="versions")
+    assert done.returncode == 1 and "1 failed, 1 passed, 1 xfailed" in done.stdout
+    done, _ = validate(*cells, record="versions")  # as before, so it is new again
+    assert done.returncode == 1 and "1 failed, 1 passed, 1 xfailed" in done.stdout
     done, _ = validate(*cells, stored("4", "5"), record="versions")
     assert done.returncode == 1 and "1 failed, 1 passed, 2 xfailed" in done.stdout
     done, healed = validate(cells[1], record="versions")

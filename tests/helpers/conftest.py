@@ -30,17 +30,22 @@ def browser():
 
 
 @pytest.fixture
-def show_html(browser):
-    """Open copies of an explorer's HTML on a bare page; a request or an error there fails."""
+def show(browser):
+    """Open explorers on a bare page; requests, page errors and console errors fail the test."""
     pages, troubles = [], []
 
-    def open_page(html, copies=1, lang="en", width=375):
+    def open_page(*explorers, lang="en", width=800, dark=False):
         page = browser.new_page(viewport={"width": width, "height": 800})
         pages.append(page)
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("console", lambda m: m.type == "error" and troubles.append(m.text))
         page.on("request", lambda request: troubles.append(request.url))
-        page.set_content(f'<!doctype html><html lang="{lang}"><main>{html * copies}</main></html>')
+        page.set_content(
+            f'<!doctype html><html lang="{lang}"><meta charset="utf-8"><title>test</title>'
+            f"<style>:root{{color-scheme:{'dark' if dark else 'light'}}}</style><body><main>"
+            + "".join(explorer._repr_html_() for explorer in explorers)
+            + "</main>"
+        )
         return page
 
     yield open_page

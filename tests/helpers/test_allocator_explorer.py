@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,32 +35,6 @@ def test_the_script_defines_its_element_once_and_is_small() -> None:
     assert context.eval("defined.join()") == "allocator-explorer"
     assert len(SCRIPT.read_bytes()) < 12_000
     assert "http" not in SCRIPT.read_text("utf8").replace("http://www.w3.org/2000/svg", "")
-
-
-@pytest.fixture
-def show(browser: Any) -> Iterator[Any]:
-    """Open explorers on a bare page; requests, page errors and console errors fail the test."""
-    pages, troubles = [], []
-
-    def open_page(*explorers: Any, lang: str = "en", width: int = 800, dark: bool = False) -> Any:
-        page = browser.new_page(viewport={"width": width, "height": 700})
-        pages.append(page)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda m: m.type == "error" and troubles.append(m.text))
-        page.on("request", lambda request: troubles.append(request.url))
-        scheme = "dark" if dark else "light"
-        page.set_content(
-            f'<!doctype html><html lang="{lang}"><meta charset="utf-8"><title>test</title>'
-            f"<style>:root{{color-scheme:{scheme}}}</style><body><main>"
-            + "".join(explorer._repr_html_() for explorer in explorers)
-            + "</main>"
-        )
-        return page
-
-    yield open_page
-    for page in pages:
-        page.close()
-    assert troubles == []
 
 
 def counters(page: Any) -> list[str]:

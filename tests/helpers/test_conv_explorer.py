@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,32 +121,6 @@ def test_the_script_is_small_and_asks_for_nothing():
 
 
 # ---------------------------------------------------------------- in a browser
-
-
-@pytest.fixture
-def show(browser: Any) -> Iterator[Any]:
-    """Open explorers on a bare page; requests, page errors and console errors fail the test."""
-    pages, troubles = [], []
-
-    def open_page(*explorers: Any, lang: str = "en", width: int = 800, dark: bool = False) -> Any:
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        pages.append(page)
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda m: m.type == "error" and troubles.append(m.text))
-        page.on("request", lambda request: troubles.append(request.url))
-        scheme = "dark" if dark else "light"
-        page.set_content(
-            f'<!doctype html><html lang="{lang}"><meta charset="utf-8"><title>test</title>'
-            f"<style>:root{{color-scheme:{scheme}}}</style><body><main>"
-            + "".join(explorer._repr_html_() for explorer in explorers)
-            + "</main>"
-        )
-        return page
-
-    yield open_page
-    for page in pages:
-        page.close()
-    assert troubles == []
 
 
 def set_all(page: Any, kind: str, setting: dict[str, int], j: int = 0) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 from pathlib import Path
@@ -84,8 +83,11 @@ def test_script_and_data_are_small_and_fetch_nothing():
 
 
 @pytest.fixture
-def show(show_html):
-    return functools.partial(show_html, schedule_explorer()._repr_html_())
+def show(show):
+    def open_page(copies=1, lang="en", width=375):
+        return show(*[schedule_explorer()] * copies, lang=lang, width=width)
+
+    return open_page
 
 
 STATE = """(e) => { const r = e.shadowRoot, $ = (s) => r.querySelector(s);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from pathlib import Path
@@ -66,8 +65,11 @@ def test_the_script_is_small_and_fetches_nothing():
 
 
 @pytest.fixture
-def show(show_html):
-    return functools.partial(show_html, stride_explorer()._repr_html_())
+def show(show):
+    def open_page(copies=1, lang="en", width=375):
+        return show(*[stride_explorer()] * copies, lang=lang, width=width)
+
+    return open_page
 
 
 STATE = """(e) => { const r = e.shadowRoot, all = (s) => [...r.querySelectorAll(s)];

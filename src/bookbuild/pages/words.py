@@ -92,11 +92,13 @@ _WORDS = {
     "versions": ("Other versions of PyTorch", "其他版本的 PyTorch"),
     "versions_lead": (
         "The stored outputs come from the version above.\n"
-        "Under the versions below every cell ran again; where one prints something else, its "
+        "Under the versions below the chapters ran again; where a cell prints something else, its "
         "section is named.\n"
+        "A chapter that needs torchvision cannot run where that PyTorch has no build of it.\n"
         "Messages that are worded differently are on the page of [error messages](errors.md), too.",
         "存储的输出来自上表所列的版本。\n"
-        "在下面这些版本里，每个单元格都重新运行过；输出不同的，列出它所在的小节。\n"
+        "下面是各章在其他版本里重新运行的结果；单元格的输出有出入的，列出它所在的小节。\n"
+        "有的版本没有配套的 torchvision，依赖它的章就无法运行。\n"
         "措辞不同的报错，也收在[报错信息](errors.md)一页。",
     ),
     "not_run": ("not run", "没有运行"),
