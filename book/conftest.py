@@ -155,10 +155,13 @@ class Notebooks:
     def record_versions(self):
         """Keep the date, the chapters, and the cells that differ with what they raise instead."""
         known = read_json("versions.json")
+        before = known.get(here(self.config), {"chapters": [], "differs": {}})
+        ran = {name.partition("/")[2] for name in self.done}
+        others = {name: cells for name, cells in before["differs"].items() if name not in ran}
         known[here(self.config)] = {
             "date": datetime.date.today().isoformat(),
-            "chapters": sorted({name.partition("/")[2] for name in self.done}),
-            "differs": self.differs,
+            "chapters": sorted(ran.union(before["chapters"])),
+            "differs": others | self.differs,
         }
         write_json("versions.json", known)
 
