@@ -10,24 +10,22 @@ unlike a move to meta, keeps the parameters' identity.
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from helpers import child
 from helpers.exercises import Verdict, verdict
 from helpers.figures import Explorer
-from helpers.recorded import MISSING, Recording
+from helpers.recorded import error_line, repeated
+from helpers.timing import device_ratios, wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -322,7 +320,7 @@ def devices_seen(hide: str) -> int:
     moments = ("before CUDA starts", "after CUDA starts")
     if hide not in moments:
         raise ValueError(f"hide must be one of {', '.join(map(repr, moments))}, got {hide!r}")
-    return _in_child("_count_devices", hide == moments[1])
+    return child.call(_count_devices, hide == moments[1])
 
 
 def _count_devices(started: bool) -> int:
@@ -356,12 +354,11 @@ def record_messages() -> dict[str, Any]:
     Raises:
         RuntimeError: there is no CUDA device.
     """
-    _needs_cuda()
     late, blocking = (
-        _in_child("_blame", "cuda", env={"CUDA_LAUNCH_BLOCKING": flag}) for flag in ("0", "1")
+        child.on_gpu(_blame, env={"CUDA_LAUNCH_BLOCKING": flag}) for flag in ("0", "1")
     )
     return {
-        **_in_child("_messages", "cuda"),
+        **child.on_gpu(_messages),
         "blamed": late["statement"],
         "blamed with CUDA_LAUNCH_BLOCKING=1": blocking["statement"],
         "index out of range": late["message"],
@@ -370,14 +367,15 @@ def record_messages() -> dict[str, Any]:
     }
 
 
-def record_clock() -> dict[str, float]:
+def record_clock() -> dict[str, list[float]]:
     """How wrong a clock is without `synchronize`, and how slow the first call; see `_clock`.
+
+    Each of the runs has a process of its own, because a process has one first call.
 
     Raises:
         RuntimeError: there is no CUDA device.
     """
-    _needs_cuda()
-    return _in_child("_clock", "cuda")
+    return repeated(lambda: child.on_gpu(_clock), times=3)
 
 
 def record_copies() -> dict[str, Any]:
@@ -386,65 +384,7 @@ def record_copies() -> dict[str, Any]:
     Raises:
         RuntimeError: there is no CUDA device.
     """
-    _needs_cuda()
-    return _in_child("_copies", "cuda")
-
-
-def report(recording: Recording | None) -> None:
-    """Print a recording whose values are a dict, a line each, with where it was measured."""
-    if recording is None:
-        print(MISSING)
-        return
-    for key, value in recording.values.items():
-        print(f"{key}: {round(value, 2) if isinstance(value, float) else value}")
-    print(f"device: {recording.provenance}")
-
-
-def _needs_cuda() -> None:
-    if not torch.cuda.is_available():
-        raise RuntimeError("this measurement needs a CUDA device, and there is none")
-
-
-def _in_child(function: str, *arguments: Any, env: Mapping[str, str] | None = None) -> Any:
-    """Call a function of this module in a new process and return what it returns, through JSON.
-
-    A child starts CUDA afresh, and an error that ends its CUDA context does not end ours.
-    """
-    source = str(Path(__file__).parents[1])
-    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
-    code = "import sys; from helpers import cuda_semantics; cuda_semantics._child(*sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, function, json.dumps(arguments)],
-        env={**os.environ, "PYTHONPATH": path, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RuntimeError(f"{function} failed in a child process: {last}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def _child(function: str, arguments: str) -> None:
-    print(json.dumps(globals()[function](*json.loads(arguments))), flush=True)
-    sys.stderr.flush()
-    # After an error on the device, tearing CUDA down in the usual way can abort the process.
-    os._exit(0)
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def _message(action: Callable[[], object]) -> str:
-    """The first line of the error that `action` raises."""
-    try:
-        action()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    return "no error"
+    return child.on_gpu(_copies)
 
 
 def _messages(device: str) -> dict[str, Any]:
@@ -466,10 +406,10 @@ def _messages(device: str) -> dict[str, Any]:
     adam.zero_grad()
     model(x.to(device)).sum().backward()
     return {
-        "nn.Linear": _message(lambda: layer(x)),
-        "x + y": _message(lambda: torch.zeros(2) + torch.zeros(2, device=device)),
-        "DataLoader(shuffle=True)": _message(shuffle),
-        "Adam after a late move": _message(adam.step),
+        "nn.Linear": error_line(lambda: layer(x)),
+        "x + y": error_line(lambda: torch.zeros(2) + torch.zeros(2, device=device)),
+        "DataLoader(shuffle=True)": error_line(shuffle),
+        "Adam after a late move": error_line(adam.step),
         "the move kept the parameter": layer.weight is weight,
     }
 
@@ -483,7 +423,7 @@ def _blame(device: str) -> dict[str, str]:
         statement = "torch.ones(3).to(device)"
         torch.ones(3).to(device)
         statement = "synchronize()"
-        _wait(device)
+        wait(device)
         statement = "y.tolist()"
         y.tolist()
     except Exception as error:
@@ -499,18 +439,18 @@ def _clock(device: str, size: int = 4096, products: int = 20) -> dict[str, float
         waiting against not waiting, and the first product against a later one.
     """
     a = torch.randn(size, size, device=device)
-    _wait(device)
+    wait(device)
     marks = [time.perf_counter()]
     for _ in range(4):
         a @ a
-        _wait(device)
+        wait(device)
         marks.append(time.perf_counter())
     first, *later = (after - before for before, after in zip(marks, marks[1:], strict=False))
     begin = time.perf_counter()
     for _ in range(products):
         a @ a
     launched = time.perf_counter() - begin
-    _wait(device)
+    wait(device)
     done = time.perf_counter() - begin
     return {
         "seconds without synchronize": launched,
@@ -520,45 +460,52 @@ def _clock(device: str, size: int = 4096, products: int = 20) -> dict[str, float
     }
 
 
-def _copies(device: str, mib: int = 64, seconds: float = 0.5) -> dict[str, Any]:
-    """Time copies of `mib` MiB to `device`, and read a copy from it too early.
+def _copies(device: str, mib: int = 64, times: int = 5) -> dict[str, Any]:
+    """Time copies of `mib` MiB to `device`, and read a copy from it too early, `times` times over.
 
     Returns:
         Ratios of times: pageable against pinned memory; pinning for one copy against the plain
         copy; the return of a `non_blocking` call against the end of its copy. And whether a
         `non_blocking` copy to the CPU was complete before and after `synchronize`.
     """
-    from torch.utils.benchmark import Timer
-
     pin = device == "cuda"
     pageable = torch.ones(mib * 2**18)
     pinned = torch.ones(mib * 2**18, pin_memory=pin)
 
-    def copy(statement: str) -> float:
-        names = {"pageable": pageable, "pinned": pinned, "device": device, "pin": pin}
-        timer = Timer(statement, "make = lambda t: t.pin_memory() if pin else t", globals=names)
-        return timer.blocked_autorange(min_run_time=seconds).median
+    def plain() -> Tensor:
+        return pageable.to(device, copy=True)
 
-    plain = copy("pageable.to(device, copy=True)")
-    _wait(device)
+    def fast() -> Tensor:
+        return pinned.to(device, copy=True)
+
+    def pin_first() -> Tensor:
+        return (pageable.pin_memory() if pin else pageable).to(device, copy=True)
+
+    return {
+        "pageable / pinned": device_ratios(plain, fast, device, times),
+        "pin for one copy / plain copy": device_ratios(pin_first, plain, device, times),
+        **repeated(lambda: _too_early(device, pinned), times),
+    }
+
+
+def _too_early(device: str, pinned: Tensor) -> dict[str, Any]:
+    wait(device)
     begin = time.perf_counter()
     pinned.to(device, non_blocking=True, copy=True)
     returned = time.perf_counter() - begin
-    _wait(device)
+    wait(device)
     ended = time.perf_counter() - begin
 
     a = torch.randn(2048, 2048, device=device) / 2048**0.5
     ones = torch.ones(1 << 20, device=device)
-    target = torch.zeros(1 << 20, pin_memory=pin)
-    _wait(device)
-    for _ in range(100 if pin else 1):
+    target = torch.zeros(1 << 20, pin_memory=device == "cuda")
+    wait(device)
+    for _ in range(100 if device == "cuda" else 1):
         a = a @ a
     target.copy_(ones, non_blocking=True)
     early = bool(target.all())
-    _wait(device)
+    wait(device)
     return {
-        "pageable / pinned": plain / copy("pinned.to(device, copy=True)"),
-        "pin for one copy / plain copy": copy("make(pageable).to(device, copy=True)") / plain,
         "non_blocking call returns / copy ends": returned / ended,
         "copy to the CPU complete before synchronize": early,
         "copy to the CPU complete after synchronize": bool(target.all()),

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -117,9 +118,9 @@ class FakeCuda:
                 if hasattr(self, "block"):
                     fake.model.free(self.block)
 
-        def empty(*size: int, dtype: object = None, device: object = None) -> object:
+        def empty(*size: int, dtype: object = None, device: object = None, **rest) -> object:
             if device != "cuda":
-                return real_empty(*size, dtype=dtype, device=device)
+                return real_empty(*size, dtype=dtype, device=device, **rest)
             assert dtype == torch.uint8
             return Tensor(*size)
 
@@ -195,6 +196,34 @@ def test_what_is_recorded_can_be_compared() -> None:
     del values[0]["steps"][-1]
     steps = replay(values[0]["trace"])
     assert compare(steps, values[0]["steps"])[0] == "the model has 63 steps, the device 62"
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_chapter_checks_what_was_recorded() -> None:
+    book = Path(mc.__file__).parents[2] / "book" / "en" / "memory_caching.ipynb"
+    cells = {cell["id"]: "".join(cell["source"]) for cell in json.loads(book.read_text())["cells"]}
+
+    def check(cell: str, variable: str, values: object) -> None:
+        recording = Recording(variable, "a GPU", "2", "13", "3", "2026-01-02", values)
+        exec(cells[cell], {"memory_caching": mc, "MIB": MIB, variable: recording})
+
+    rows = mc.record_device_memory()
+    for row in (rows[0], rows[3]):
+        row["device"] += 400 * MIB  # the context of the process
+    check("memory-smi-claim", "memory", rows)
+    traces = json.loads(json.dumps(mc.record_allocator_trace()))
+    check("memory-check-claim", "measured", traces)
+    rows[2]["reserved"] = 0
+    with pytest.raises(AssertionError):
+        check("memory-smi-claim", "memory", rows)
+    for entry in traces:
+        for step in entry["steps"]:
+            step["error"] = step["error"] and "no words"
+    with pytest.raises(AssertionError):
+        check("memory-check-claim", "measured", traces)
+    traces[0]["steps"][5]["reserved"] += 512
+    with pytest.raises(AssertionError, match="step 5 .*: reserved is"):
+        check("memory-check-claim", "measured", traces)
 
 
 @pytest.mark.usefixtures("fake")

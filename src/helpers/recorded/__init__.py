@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -87,6 +88,63 @@ def record(name: str, measure: Callable[[], Any], folder: Path = FOLDER) -> Path
     partial.write_text(json.dumps(fields, indent=1) + "\n", "utf8")
     partial.replace(path)
     return path
+
+
+def repeated(measure: Callable[[], dict[str, Any]], times: int = 5) -> dict[str, Any]:
+    """Measure several times over: the numbers of all runs, and what was the same in each of them.
+
+    Args:
+        measure: returns the same keys each time.
+        times: how often to call it.
+
+    Returns:
+        For each key a list of its values in order; a value that is no number, such as a message or
+        a bool, stands alone where all runs agree.
+
+    Raises:
+        ValueError: `times` is less than 1.
+    """
+    if times < 1:
+        raise ValueError(f"times must be at least 1, got {times}")
+    runs = [measure() for _ in range(times)]
+    values = {key: [run[key] for run in runs] for key in runs[0]}
+    return {
+        key: each[0] if not _is_number(each[0]) and each.count(each[0]) == times else each
+        for key, each in values.items()
+    }
+
+
+def error_line(action: Callable[[], object]) -> str:
+    """The first line of the error that `action` raises, or "no error"."""
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return "no error"
+
+
+def report(recording: Recording | None) -> None:
+    """Print a recording whose values are a dict, a line each, and where it was measured.
+
+    Numbers of repeated runs are shown as their median and range.
+    """
+    if recording is None:
+        print(MISSING)
+        return
+    for key, value in recording.values.items():
+        print(f"{key}: {_readable(value)}")
+    print(f"device: {recording.provenance}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, list) and value and all(map(_is_number, value)):
+        low, middle, high = min(value), statistics.median(value), max(value)
+        return f"{middle:.3g} ({low:.3g} to {high:.3g} in {len(value)} runs)"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _measure(name: str, measure: Callable[[], Any]) -> Recording:

@@ -1,0 +1,69 @@
+"""Call a function of the helpers in a fresh process.
+
+A child starts CUDA afresh and keeps its switches to itself, and an error that ends its CUDA context
+does not end ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def call(
+    function: Callable[..., Any], *arguments: Any, env: Mapping[str, str] | None = None
+) -> Any:
+    """Call a function of an importable module in a new process and return what it returns.
+
+    Args:
+        function: found there by its module and name.
+        arguments: what `json` can write.
+        env: environment variables to add, or to replace.
+
+    Returns:
+        The result after a way through JSON: tuples are lists, keys are strings.
+
+    Raises:
+        RuntimeError: the process failed; its last words are in the message.
+    """
+    source = str(Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+    code = "import sys; from helpers import child; child._answer(*sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, function.__module__, function.__name__, json.dumps(arguments)],
+        env={**os.environ, "PYTHONPATH": path, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RuntimeError(f"{function.__name__} failed in a child process: {last}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def on_gpu(function: Callable[..., Any], *, env: Mapping[str, str] | None = None) -> Any:
+    """`call(function, "cuda")`, for functions that measure on a device.
+
+    Raises:
+        RuntimeError: there is no CUDA device, or the process failed.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise RuntimeError("this measurement needs a CUDA device, and there is none")
+    return call(function, "cuda", env=env)
+
+
+def _answer(module: str, function: str, arguments: str) -> None:
+    result = getattr(importlib.import_module(module), function)(*json.loads(arguments))
+    print(json.dumps(result), flush=True)
+    sys.stderr.flush()
+    # After an error on the device, tearing CUDA down in the usual way can abort the process.
+    os._exit(0)
