@@ -24,6 +24,9 @@ function generalError(text) {
     .replace(/\[\s*\]/g, "[#]").replace(/\(\s*\)/g, "(#)");
 }
 
+// They are in every message, so that two messages share them says nothing.
+const SMALL_WORDS = new Set("an and as at be but by for from has in is it not of on or than that the to was were with".split(" "));
+
 // [[index, score], …] of the messages ("Type: text") that a pasted text may be, best first.
 function rankErrors(pasted, messages) {
   const query = pasted.trim();
@@ -63,8 +66,10 @@ function rankErrors(pasted, messages) {
       else if (!whole && error.words.size) {
         const both = sum(mine, error.words), other = sum(error.words);
         const share = both / Math.min(all, other), alike = both / (all + other - both);
-        const told = [...mine].some((word) => word !== error.kind && !word.startsWith("§") && error.words.has(word));
-        if (told && share >= 0.5 && both / Math.max(all, other) >= 0.12) score = 0.6 * share + 0.6 * alike;
+        const telling = (set) => [...set].filter((word) => !/^§|(?:error|exception|warning|interrupt)$/.test(word)
+          && !SMALL_WORDS.has(word));
+        const ours = telling(mine), shared = ours.filter((word) => error.words.has(word)).length;
+        if (shared >= Math.min(2, ours.length, telling(error.words).length) && shared && share >= 0.5 && both / Math.max(all, other) >= 0.12) score = 0.6 * share + 0.6 * alike;
       }
       if (score) score += 0.2 * sum(raw, error.raw) / (sum(error.raw) || 1);
       best[n] = Math.max(best[n], score * trust);
