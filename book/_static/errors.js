@@ -28,7 +28,8 @@ function generalError(text) {
 const SMALL_WORDS = new Set("an and as at be but by for from has in is it not of on or than that the to was were with".split(" "));
 
 // [[index, score], …] of the messages ("Type: text") that a pasted text may be, best first.
-function rankErrors(pasted, messages) {
+// Where no message is near, an error counts whose explanation quotes a part of the pasted text.
+function rankErrors(pasted, messages, explained = []) {
   const query = pasted.trim();
   if (!query) return [];
   const words = (text) => new Set(text.match(/§?[a-z_]{2,}/g) || []);
@@ -75,6 +76,10 @@ function rankErrors(pasted, messages) {
       best[n] = Math.max(best[n], score * trust);
     });
   }
+  if (!best.some(Boolean)) {
+    const quotable = query.split(/[:.!?] |\n/).map(plainError).filter((part) => part.includes(" ") && part.length > 15);
+    explained.forEach((text, n) => { if (quotable.some((part) => plainError(text).includes(part))) best[n] = 0.5; });
+  }
   const top = Math.max(...best);
   return best.map((score, n) => [n, score])
     .filter(([, score]) => score > 0 && score >= 0.55 * top)
@@ -89,9 +94,10 @@ if (typeof document !== "undefined") (() => {
     if (!field || !list || !told) return;
     const items = [...list.querySelectorAll("li[data-error]")];
     const messages = items.map((item) => item.dataset.error);
+    const explained = items.map((item) => item.textContent);
     const search = () => {
       const asked = field.value.trim();
-      const found = asked ? rankErrors(asked, messages) : items.map((item, n) => [n, 1]);
+      const found = asked ? rankErrors(asked, messages, explained) : items.map((item, n) => [n, 1]);
       for (const item of items) item.hidden = true;
       for (const [n] of found) { items[n].hidden = false; list.append(items[n]); }
       told.textContent = !asked ? "" : !found.length ? told.dataset.none

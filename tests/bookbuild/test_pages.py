@@ -773,6 +773,31 @@ def test_what_the_book_does_not_know_finds_nothing(find, pasted):
     assert find(pasted) == []
 
 
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "CUDA error: device-side assert triggered",
+        f"{FRAMES}RuntimeError: CUDA error: device-side assert triggered\nCUDA kernel errors might "
+        "be asynchronously reported at some other API call.\n",
+        "torch.AcceleratorError: CUDA error: device-side assert triggered",
+    ],
+)
+def test_words_quoted_in_an_explanation_are_found_where_no_message_is_near(engine, pasted):
+    for lang, titles in chapters(Book(ROOT)).items():
+        known = errors.errors(Book(ROOT), titles)
+        arguments = [
+            pasted,
+            [e.text for e in known],
+            [" ".join([e.text, *e.causes]) for e in known],
+        ]
+        found = json.loads(engine.eval(f"JSON.stringify(rankErrors(...{json.dumps(arguments)}))"))
+        texts = [known[n].text for n, _ in found]
+        assert "IndexError: Target 3 is out of bounds." in texts, lang
+        assert all("out of" in text for text in texts)
+        arguments[0] = "TypeError: it was on a GPU and then triggered nothing."
+        assert engine.eval(f"rankErrors(...{json.dumps(arguments)}).length") == 0
+
+
 def test_an_empty_field_ranks_nothing_and_a_huge_text_is_quick(find):
     import time
 
