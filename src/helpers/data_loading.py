@@ -60,6 +60,7 @@ class H5Dataset(Dataset):
     The file is checked and closed again in `__init__`. Every process opens it for itself, at its
     first sample; a handle that came along through a fork is closed there, never read from.
     (To HDF5, all handles of a process on one file are one: close others before you fork.)
+    A sample of a file that has become shorter since then is an `OSError`.
 
     Args:
         path: the HDF5 file.
@@ -86,6 +87,7 @@ class H5Dataset(Dataset):
         shapes = keys if isinstance(keys, Mapping) else {}
         with _open(self.path) as file:
             self._length = self._check(file, shapes)
+            self._bytes = os.fstat(file.id.get_vfd_handle()).st_size
 
     def _check(self, file: h5py.File, shapes: Mapping[str, tuple[int, ...]]) -> int:
         import h5py
@@ -130,7 +132,10 @@ class H5Dataset(Dataset):
     def __getitem__(self, index: int) -> Any:
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} samples")
-        values = (self.file[key][int(index) % len(self)] for key in self.keys)
+        values = [self.file[key][int(index) % len(self)] for key in self.keys]
+        # HDF5 reads zeros behind the end of a file that was cut short after it had been opened.
+        if (size := os.fstat(self.file.id.get_vfd_handle()).st_size) < self._bytes:
+            raise OSError(f"{self.path} was cut short: it had {self._bytes} bytes, now {size}")
         sample = tuple(torch.as_tensor(v) if hasattr(v, "dtype") else v for v in values)
         return sample if self.transform is None else self.transform(sample)
 

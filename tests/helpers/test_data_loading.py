@@ -113,6 +113,33 @@ def test_a_file_truncated_later_is_an_error_in_the_worker(path):
         dataset[0]
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, r"open\.h5 was cut short: it had \d+ bytes, now \d+"),
+        ({"chunks": (1, 32, 32)}, r"open\.h5 was cut short: it had \d+ bytes, now \d+"),
+        ({"chunks": (1, 32, 32), "compression": "gzip"}, "filter"),
+    ],
+)
+def test_a_file_truncated_while_it_is_open_is_an_error(tmp_path, options, says):
+    path = tmp_path / "open.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.ones((64, 32, 32)), **options)
+    dataset = H5Dataset(path, ["x"])
+    assert (dataset[63][0] == 1).all()
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(OSError, match=says):
+        dataset[62]
+
+
+def test_a_file_that_grows_is_none_of_our_business(path):
+    dataset = H5Dataset(path, ["x"])
+    dataset[0]
+    with open(path, "ab") as file:
+        file.write(b"more")
+    assert len(dataset[1]) == 1
+
+
 def write_too_much(path, queue):
     data_loading.small_files(0)
     try:
