@@ -8,11 +8,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import json
 import os
 import pickle
 import random
-import subprocess
 import sys
 import types
 import zipfile
@@ -24,6 +22,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
+from helpers import child
 from helpers.exercises import Verdict, verdict
 
 if TYPE_CHECKING:
@@ -390,32 +389,29 @@ def accidents(folder: str | os.PathLike[str]) -> dict[str, tuple[str, str]]:
         what `<folder>/<accident>.pt` holds then (`"old"`, `"new"` or `"unreadable"`).
 
     Raises:
-        OSError: the operating system has no such limit (Windows), or the child failed.
+        OSError: the operating system has no such limit (Windows).
+        RuntimeError: the child failed.
     """
     if not hasattr(os, "fork"):
         raise OSError("accidents needs a Unix system: it limits the size of a file")
-    code = "import sys; from helpers import checkpoints; checkpoints._accidents(sys.argv[1])"
-    command = [sys.executable, "-c", code, os.fspath(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        raise OSError(f"the child that has the accidents failed: {done.stderr[-500:]}")
-    return {name: tuple(outcome) for name, outcome in json.loads(done.stdout).items()}
+    outcomes = child.call(_accidents, os.fspath(folder))
+    return {name: tuple(outcome) for name, outcome in outcomes.items()}
 
 
-def _accidents(folder: str) -> None:
-    """The child of `accidents`: forks once for each, and prints what became of it as JSON."""
+def _accidents(folder: str) -> dict[str, tuple[str, str]]:
+    """The child of `accidents`: forks once for each, and says what became of it."""
     outcomes = {}
     for name in ACCIDENTS:
         path = Path(folder) / f"{name}.pt"
         torch.save({"epoch": 1, "weight": torch.zeros(1000)}, path)
         save = torch.save if name.startswith("torch.save") else save_checkpoint
-        child = os.fork()
-        if child == 0:
+        pid = os.fork()
+        if pid == 0:
             _one_accident(save, path, kill=name.endswith("killed"))
-        _, status = os.waitpid(child, 0)
+        _, status = os.waitpid(pid, 0)
         failed = "error" if os.waitstatus_to_exitcode(status) == 1 else "no error"
         outcomes[name] = ("killed" if os.WIFSIGNALED(status) else failed, _epoch(path))
-    print(json.dumps(outcomes))
+    return outcomes
 
 
 def _one_accident(save: Callable[[Any, Path], None], path: Path, kill: bool) -> None:

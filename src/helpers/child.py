@@ -32,12 +32,10 @@ def call(
     Raises:
         RuntimeError: the process failed; its last words are in the message.
     """
-    source = str(Path(__file__).parents[1])
-    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
     code = "import sys; from helpers import child; child._answer(*sys.argv[1:])"
     done = subprocess.run(
         [sys.executable, "-c", code, function.__module__, function.__name__, json.dumps(arguments)],
-        env={**os.environ, "PYTHONPATH": path, **(env or {})},
+        env={**environment(), **(env or {})},
         capture_output=True,
         text=True,
         timeout=300,
@@ -46,6 +44,13 @@ def call(
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise RuntimeError(f"{function.__name__} failed in a child process: {last}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def environment() -> dict[str, str]:
+    """The environment variables of this process, for a child that imports this very `helpers`."""
+    source = str(Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def on_gpu(function: Callable[..., Any], *, env: Mapping[str, str] | None = None) -> Any:

@@ -10,7 +10,6 @@ and torchrun, https://pytorch.org/docs/stable/elastic/run.html
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -371,15 +370,13 @@ def _environment(folder: str) -> dict[str, str]:
     What torchrun writes and forgets goes to `folder`.
     """
     own = ("PET_", "TORCHELASTIC_", "MASTER_")
-    env = {k: v for k, v in os.environ.items() if not k.startswith(own) and k not in _NAMES}
-    here = str(Path(__file__).parents[1])
-    path = [here, *filter(None, [env.get("PYTHONPATH")])]
+    inherited = child.environment().items()
+    env = {k: v for k, v in inherited if not k.startswith(own) and k not in _NAMES}
     env |= {
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
         "TMPDIR": folder,
         "TEMP": folder,
-        "PYTHONPATH": os.pathsep.join(path),
     }
     loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     if loopback:

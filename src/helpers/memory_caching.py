@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from helpers import child
 from helpers.allocator import LARGE_BUFFER, MIN_BLOCK_SIZE, MIN_LARGE_ALLOC, SMALL_BUFFER
 from helpers.allocator import MIB as MIB
 from helpers.allocator import ROUND_LARGE as ROUND_LARGE
@@ -145,20 +144,10 @@ def without_gpu() -> dict[str, Any]:
     Raises:
         RuntimeError: that process fails.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", "from helpers import memory_caching as m; m._call_without_gpu()"],
-        env={**_environment(), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RuntimeError(f"the process without a GPU failed: {last}")
-    return json.loads(done.stdout)
+    return child.call(_call_without_gpu, env={"CUDA_VISIBLE_DEVICES": ""})
 
 
-def _call_without_gpu() -> None:
+def _call_without_gpu() -> dict[str, Any]:
     functions = {
         "cuda": """memory_allocated memory_reserved max_memory_allocated empty_cache
             reset_peak_memory_stats memory_summary mem_get_info synchronize""",
@@ -172,14 +161,7 @@ def _call_without_gpu() -> None:
             except Exception:  # its type depends on the build and on the driver
                 answer = "raises"
             result[f"torch.{module}.{name}()"] = answer
-    print(json.dumps(result))
-
-
-def _environment() -> dict[str, str]:
-    """For a child process that imports this very `helpers`."""
-    source = str(Path(__file__).parents[1])
-    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}
+    return result
 
 
 class _Device:
@@ -196,7 +178,7 @@ class _Device:
                 "replay(trace) runs the model instead"
             )
         # PYTORCH_NO_CUDA_MEMORY_CACHING and the reader's own settings would change the numbers
-        env = {k: v for k, v in _environment().items() if "ALLOC_CONF" not in k}
+        env = {k: v for k, v in child.environment().items() if "ALLOC_CONF" not in k}
         env.pop("PYTORCH_NO_CUDA_MEMORY_CACHING", None)
         if max_split_size_mb is not None:
             env["PYTORCH_CUDA_ALLOC_CONF"] = f"max_split_size_mb:{max_split_size_mb}"

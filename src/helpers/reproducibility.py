@@ -6,7 +6,6 @@ Source: "Reproducibility", https://pytorch.org/docs/stable/notes/randomness.html
 from __future__ import annotations
 
 import builtins
-import json
 import math
 import os
 import platform
@@ -280,19 +279,6 @@ def draw_switches(results: Mapping[str, int]) -> Figure:
 
 # ---------------------------------------------------------------- CUDA_VISIBLE_DEVICES
 
-_VISIBLE = """
-import json, os, sys
-import torch
-read = torch.cuda._parse_visible_devices
-seen = {"set in the shell": read()}
-torch.cuda.manual_seed_all(0)
-seen["CUDA started"] = torch.cuda.is_initialized()
-for value in sys.argv[1:]:
-    os.environ["CUDA_VISIBLE_DEVICES"] = value
-    seen[f"then {value!r}"] = read()
-print(json.dumps(seen))
-"""
-
 
 def visible_in_child(shell: str, *later: str) -> dict[str, Any]:
     """Start Python with `CUDA_VISIBLE_DEVICES=shell`, import torch, change the variable, and tell.
@@ -310,16 +296,18 @@ def visible_in_child(shell: str, *later: str) -> dict[str, Any]:
     Raises:
         RuntimeError: the process failed; its last words are in the message.
     """
-    child = subprocess.run(
-        [sys.executable, "-c", _VISIBLE, *later],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": shell},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    if child.returncode:
-        raise RuntimeError(f"the child process failed: {child.stderr.strip()[-300:]}")
-    return json.loads(child.stdout)
+    return child.call(_visible, *later, env={"CUDA_VISIBLE_DEVICES": shell})
+
+
+def _visible(*later: str) -> dict[str, Any]:
+    read = torch.cuda._parse_visible_devices
+    seen = {"set in the shell": read()}
+    torch.cuda.manual_seed_all(0)
+    seen["CUDA started"] = torch.cuda.is_initialized()
+    for value in later:
+        os.environ["CUDA_VISIBLE_DEVICES"] = value
+        seen[f"then {value!r}"] = read()
+    return seen
 
 
 # ---------------------------------------------------------------- ending a process

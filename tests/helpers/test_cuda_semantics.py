@@ -524,24 +524,12 @@ def test_import_brings_no_heavy_module():
 # ---------------------------------------------------------------- the explorer in a browser
 
 
-@pytest.fixture
-def page(browser):
-    troubles = []
-    page = browser.new_page(viewport={"width": 375, "height": 700})
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("console", lambda m: m.type == "error" and troubles.append(m.text))
-    page.on("request", lambda request: troubles.append(request.url))
-    yield page
-    page.close()
-    assert troubles == []
-
-
-def test_explorer_shows_every_row_in_both_languages(page):
+def test_explorer_shows_every_row_in_both_languages(show):
     chinese = re.compile("[\u4e00-\u9fff]")
     for lang in ("en", "zh"):
         # Two on a page: the second one is parsed when the element is defined already.
-        html = cs.move_explorer(lang)._repr_html_() * 2
-        page.set_content(f"<!doctype html><html><main>{html}</main></html>")
+        explorer = cs.move_explorer(lang)
+        page = show(explorer, explorer, width=375)
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
         element = page.locator("move-explorer").last
         assert "Seven kinds" not in page.locator("main").inner_text()
@@ -561,8 +549,8 @@ def test_explorer_shows_every_row_in_both_languages(page):
         assert len(said) == len({row["outcome"] for row in json.loads(cs.move_explorer().data)}) + 1
 
 
-def test_explorer_works_by_keyboard(page):
-    page.set_content(f"<!doctype html><html lang='en'>{cs.move_explorer()._repr_html_()}</html>")
+def test_explorer_works_by_keyboard(show):
+    page = show(cs.move_explorer(), width=375)
     status = page.locator("move-explorer [aria-live]")
     seen = [status.inner_text()]
     page.keyboard.press("Tab")
