@@ -259,7 +259,7 @@ def test_two_on_a_page_and_both_languages(show):
     first, second = page.locator("conv-explorer").all()
     second.locator("[data-key=j] input").fill("1")
     assert first.locator("p").inner_text() == "Output size 3. Output cell 0 reads input 0, 1, 2."
-    assert second.locator("p").inner_text() == "输出尺寸 3。输出单元 1 读取输入 2, 3, 4。"
+    assert second.locator("p").inner_text() == "输出尺寸 3。输出单元 1 读取输入 2、3、4。"
     second.locator("[data-key=k] input").fill("5")
     second.locator("[data-key=n] input").fill("2")
     assert second.locator("p").inner_text().startswith("不可能：卷积核跨 5 个单元")

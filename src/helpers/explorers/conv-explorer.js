@@ -5,7 +5,7 @@
     en: {
       kind: "Layer", kinds: { conv: "convolution", transposed: "transposed convolution", max: "max pooling", adaptive: "adaptive pooling" },
       n: "input size", j: "output cell", input: "input", output: "output", size: "Output size", window: "Window",
-      counts: "Input cells read, by output cell", unread: "Input cells never read", none: "none",
+      counts: "Input cells read, by output cell", unread: "Input cells never read", none: "none", and: ", ",
       cut: "; less 1, as the last window would start beyond the input: ",
       said: (m, j, cells, pad) => `Output size ${m}. Output cell ${j} reads ${cells ? "input " + cells : "no input"}${pad ? `; padding: ${pad}` : ""}.`,
       kernel: (m, span, n) => `Impossible: the kernel spans ${span} cells, the padded input has ${n}.`,
@@ -16,7 +16,7 @@
     zh: {
       kind: "层", kinds: { conv: "卷积", transposed: "转置卷积", max: "最大池化", adaptive: "自适应池化" },
       n: "输入尺寸", j: "输出单元", input: "输入", output: "输出", size: "输出尺寸", window: "窗口",
-      counts: "各输出单元读到的输入个数", unread: "从未被读到的输入", none: "无",
+      counts: "各输出单元读到的输入个数", unread: "从未被读到的输入", none: "无", and: "、",
       cut: "；最后一个窗口的起点会越过输入，再减 1：",
       said: (m, j, cells, pad) => `输出尺寸 ${m}。输出单元 ${j} ${cells ? "读取输入 " + cells : "没有读到输入"}${pad ? `；填充：${pad}` : ""}。`,
       kernel: (m, span, n) => `不可能：卷积核跨 ${span} 个单元，填充后的输入只有 ${n} 个。`,
@@ -99,13 +99,13 @@
         picture.parentNode.hidden = !!why;
         if (why) said.textContent = t[why](size, r.span, n + 2 * p);
         else {
-          said.textContent = t.said(size, j, r.reads[j].join(", "), r.taps[j].length - r.reads[j].length);
+          said.textContent = t.said(size, j, r.reads[j].join(t.and), r.taps[j].length - r.reads[j].length);
           picture.innerHTML = draw(now, r, j);
           tight();
         }
         if (r.text) facts.push([t.size, r.text + " = " + (r.cut ? size + 1 + t.cut + size : size)]);
         else facts.push([t.window, `floor(${j}·${n} / ${size}) … ceil(${j + 1}·${n} / ${size}) − 1`]);
-        if (!why) facts.push([t.counts, r.reads.map((w) => w.length).join(" ")], [t.unread, r.unread.join(", ") || t.none]);
+        if (!why) facts.push([t.counts, r.reads.map((w) => w.length).join(" ")], [t.unread, r.unread.join(t.and) || t.none]);
         find("dl").innerHTML = facts.map(([a, b]) => `<dt>${a}</dt><dd>${b}</dd>`).join("");
       };
       this.addEventListener("input", show);
