@@ -455,6 +455,7 @@ def _streams(device: str) -> dict[str, Any]:
         the numbers of `device`; whether drawing on one side moves the stream of the other; whether
         a state put back draws the same; whether 15 normal numbers begin like 16.
     """
+    torch.empty(0, device=device)  # CUDA has no generators before it starts
     here = torch.default_generator
     there = torch.cuda.default_generators[0] if device == "cuda" else here
 
