@@ -76,11 +76,19 @@ warnings: $(VENV)/ready
 	BOOK_WARNINGS=error $(BIN)/pytest -q -n $(JOBS) book/en
 
 # Everything but PyTorch, for a machine without internet: make gpu WHEELS=wheels
+# FOR=3.12 if Python is another one there; Linux on x86-64.
+BUILD_BACKEND := hatchling editables pathspec pluggy tomlkit trove-classifiers
+wheels: LINUX = $(foreach tag,1 2014 _2_17 _2_24 _2_27 _2_28 _2_31 _2_34,--platform manylinux$(tag)_x86_64)
 wheels: $(VENV)/ready
 	mkdir -p wheels
 	$(BESIDE_TORCH) > wheels/requirements.txt
-	$(CONSTRAINED) $(BIN)/pip wheel -q --no-deps -w wheels -r wheels/requirements.txt \
-	  hatchling editables pathspec pluggy tomlkit trove-classifiers
+ifdef FOR
+	$(CONSTRAINED) $(BIN)/pip wheel -q --no-deps -w wheels $$(grep ^visdom== wheels/requirements.txt)
+	$(BIN)/pip download -q --no-deps --only-binary=:all: --find-links wheels -d wheels \
+	  --python-version $(FOR) --implementation cp $(LINUX) -r wheels/requirements.txt $(BUILD_BACKEND)
+else
+	$(CONSTRAINED) $(BIN)/pip wheel -q --no-deps -w wheels -r wheels/requirements.txt $(BUILD_BACKEND)
+endif
 
 # One job at a time, because the notebooks share the GPU; the recordings are made in any case.
 gpu: OTHER = $(VENV)-gpu
