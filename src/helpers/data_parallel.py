@@ -360,7 +360,7 @@ def _torchrun(commands: list[list[str]], folder: str, timeout: float) -> None:
         for run in runs:
             _end(run)
     if failed:
-        said = "\n".join(log.read_text(errors="replace").strip()[-2000:] for log in logs)
+        said = "\n".join(log.read_text(errors="replace").strip()[-8000:] for log in logs)
         raise RuntimeError(f"torchrun: {what}\n{said}")
 
 
