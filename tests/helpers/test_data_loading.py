@@ -290,7 +290,8 @@ def test_a_full_shared_memory_is_an_error_or_a_timeout():
     big = data_loading.Blank((512, 1024))
     assert data_loading.outcome(DataLoader(big, **full)).startswith("RuntimeError: unable to")
     with data_loading.stderr_of_workers() as written:
-        loader = DataLoader(big, collate_fn=data_loading.stack_only, timeout=2, **full)
+        full |= {"multiprocessing_context": "fork", "collate_fn": data_loading.stack_only}
+        loader = DataLoader(big, timeout=2, **full)
         assert "timed out after 2 seconds" in data_loading.outcome(loader)
     assert any("unable to resize file <…>" in line for line in written)
     assert data_loading.outcome(DataLoader(big, batch_size=4, num_workers=1)) == "done"
