@@ -10,8 +10,10 @@ import os
 import re
 import tempfile
 import tokenize
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import nbformat
@@ -125,12 +127,29 @@ def tokens(source: str) -> tuple[str, ...]:
     blocks = {tokenize.INDENT: "<indent>", tokenize.DEDENT: "<dedent>"}
     try:
         return tuple(
-            blocks.get(t.type, t.string)
-            for t in tokenize.generate_tokens(io.StringIO(source).readline)
-            if t.type not in skip
+            blocks.get(kind, text) for kind, text in _with_whole_strings(source) if kind not in skip
         )
     except (tokenize.TokenError, SyntaxError):
         return tuple(line.strip() for line in source.splitlines() if line.strip())
+
+
+def _with_whole_strings(source: str) -> Iterator[tuple[int, str]]:
+    """Type and text of each token; an f-string is one, as before Python 3.12."""
+    begins = {getattr(tokenize, f"{kind}STRING_START", None) for kind in "FT"}
+    ends = {getattr(tokenize, f"{kind}STRING_END", None) for kind in "FT"}
+    starts = list(accumulate(map(len, io.StringIO(source)), initial=0))
+    open_strings: list[int] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        row, column = token.start
+        if token.type in begins:
+            open_strings.append(starts[row - 1] + column)
+        elif token.type in ends:
+            start = open_strings.pop()
+            if not open_strings:
+                row, column = token.end
+                yield tokenize.STRING, source[start : starts[row - 1] + column]
+        elif not open_strings:
+            yield token.type, token.string
 
 
 def alt(cell: NotebookNode) -> str:

@@ -125,6 +125,23 @@ def test_tokens_see_numbers_and_not_comments(a, b):
     assert (one == two) == (a == b)
 
 
+@pytest.mark.parametrize(
+    "string",
+    [
+        "f'{a}'",
+        "rf\"{a!r:>{width}} {{b}} 中文 {c['d']}\"",
+        "f'''one {two} {f\"{three}\"}'''",
+        "f'''one\n  {two}'''",
+        "f''",
+    ],
+)
+def test_an_f_string_is_one_token_in_every_python(string):
+    assert tokens(f"x = '中', {string}  # f'{{no}}'\ny = {string}\n") == (
+        *("x", "=", "'中'", ",", string),
+        *("y", "=", string),
+    )
+
+
 @pytest.mark.parametrize("source", ["%matplotlib inline", "f(", "'''", "x = $"])
 def test_tokens_of_what_python_cannot_read(source):
     assert tokens(source) and tokens(source) == tokens(source + "\n")
