@@ -70,7 +70,8 @@ function rankErrors(pasted, messages, explained = []) {
         const telling = (set) => [...set].filter((word) => !/^§|(?:error|exception|warning|interrupt)$/.test(word)
           && !SMALL_WORDS.has(word));
         const ours = telling(mine), shared = ours.filter((word) => error.words.has(word)).length;
-        if (shared >= Math.min(2, ours.length, telling(error.words).length) && shared && share >= 0.5 && both / Math.max(all, other) >= 0.12) score = 0.6 * share + 0.6 * alike;
+        const told = shared > 0 && shared >= Math.min(2, ours.length, telling(error.words).length);
+        if (told && share >= 0.5 && both / Math.max(all, other) >= 0.12) score = 0.6 * share + 0.6 * alike;
       }
       if (score) score += 0.2 * sum(raw, error.raw) / (sum(error.raw) || 1);
       best[n] = Math.max(best[n], score * trust);

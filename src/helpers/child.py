@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+SECONDS = 300
+
 
 def call(
     function: Callable[..., Any], *arguments: Any, env: Mapping[str, str] | None = None
@@ -30,19 +32,23 @@ def call(
         The result after a way through JSON: tuples are lists, keys are strings.
 
     Raises:
-        RuntimeError: the process failed; its last words are in the message.
+        RuntimeError: the process failed, with its last words, or was not done after `SECONDS`.
     """
     code = "import sys; from helpers import child; child._answer(*sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, function.__module__, function.__name__, json.dumps(arguments)],
-        env={**environment(), **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    name = function.__name__
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, function.__module__, name, json.dumps(arguments)],
+            env={**environment(), **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{name} was not done after {SECONDS} s in a child process") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RuntimeError(f"{function.__name__} failed in a child process: {last}")
+        raise RuntimeError(f"{name} failed in a child process: {last}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -55,6 +61,10 @@ def environment() -> dict[str, str]:
 
 def on_gpu(function: Callable[..., Any], *, env: Mapping[str, str] | None = None) -> Any:
     """`call(function, "cuda")`, for functions that measure on a device.
+
+    Args:
+        function: takes the device as its only required argument.
+        env: environment variables to add, or to replace.
 
     Raises:
         RuntimeError: there is no CUDA device, or the process failed.

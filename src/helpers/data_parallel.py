@@ -436,6 +436,10 @@ def record_one_device() -> dict[str, Any]:
 def _one_device(device: str, times: int = 5) -> dict[str, Any]:
     """Wrap a model for one device and compare it with the bare model.
 
+    Args:
+        device: "cuda", or "cpu" to test this function.
+        times: how often the ratio of times is measured.
+
     Returns:
         Whether wrapping moved the model and calling it moved the input; whether outputs and
         gradients are those of the model, bit for bit; the first name in the `state_dict`; what a

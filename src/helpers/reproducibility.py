@@ -450,6 +450,9 @@ def record_tf32() -> dict[str, Any]:
 def _streams(device: str) -> dict[str, Any]:
     """Seed, draw and restore on both sides.
 
+    Args:
+        device: "cuda", or "cpu" to test this function.
+
     Returns:
         Four numbers that seed 0 gives on the CPU and on `device`; whether the global seed repeats
         the numbers of `device`; whether drawing on one side moves the stream of the other; whether

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import statistics
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,6 +59,12 @@ def test_a_child_answers_through_json():
 def test_a_child_that_fails_says_why(function, arguments, words):
     with pytest.raises(RuntimeError, match=words):
         child.call(function, *arguments)
+
+
+def test_a_child_that_hangs_is_given_up(monkeypatch):
+    monkeypatch.setattr(child, "SECONDS", 0.1)
+    with pytest.raises(RuntimeError, match="sleep was not done after 0.1 s in a child process"):
+        child.call(time.sleep, 60)
 
 
 def test_a_child_that_cannot_start_says_so():
