@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from helpers import losses
+from helpers.demos import losses as demos
 from helpers.exercises import Verdict
+from helpers.exercises import losses as exercises
 
 seeds = st.integers(0, 10**6)
 
@@ -120,7 +122,7 @@ def test_the_target_is_read_from_the_gradient(classes, eps, seed):
 
 def test_the_gradient_with_logits_is_the_sigmoid_and_the_other_is_lost():
     logits = torch.linspace(-20, 100, 61)
-    curves = losses.saturation(logits)
+    curves = demos.saturation(logits)
     exact, lost = curves["BCEWithLogitsLoss"], curves["sigmoid, BCELoss"]
     assert torch.allclose(exact["gradient"], logits.sigmoid())
     assert torch.allclose(exact["loss"], F.softplus(logits), atol=1e-5)
@@ -132,7 +134,7 @@ def test_the_gradient_with_logits_is_the_sigmoid_and_the_other_is_lost():
 
 def test_saturation_leaves_its_input_alone():
     logits = torch.zeros(2, requires_grad=True)
-    losses.saturation(logits)
+    demos.saturation(logits)
     assert logits.grad is None and logits.tolist() == [0, 0]
 
 
@@ -140,7 +142,7 @@ def test_the_figure_shows_both_losses_and_gradients():
     import matplotlib
 
     matplotlib.use("Agg")
-    figure = losses.draw_saturation()
+    figure = demos.draw_saturation()
     left, right = figure.axes
     assert [line.get_label() for line in left.lines] == ["sigmoid, BCELoss", "BCEWithLogitsLoss"]
     assert left.lines[0].get_ydata()[-1] == 100 and right.lines[0].get_ydata()[-1] == 0
@@ -201,9 +203,9 @@ def masked_mean(loss, keep):
 def test_the_solutions_pass_whatever_is_drawn():
     for _ in range(20):
         for found, checks in [
-            (losses.check_cross_entropy(cross_entropy), 5),
-            (losses.check_smoothing(smoothed), 3),
-            (losses.check_masked_mean(masked_mean), 4),
+            (exercises.check_cross_entropy(cross_entropy), 5),
+            (exercises.check_smoothing(smoothed), 3),
+            (exercises.check_masked_mean(masked_mean), 4),
         ]:
             assert found == Verdict(True, f"correct: {checks} checks passed")
 
@@ -223,6 +225,10 @@ def over_all_samples(logits, target, weight, ignore_index):
         logits, target, weight=weight, ignore_index=ignore_index, reduction="sum"
     )
     return total / weight[target % len(weight)].sum()
+
+
+def half_weighted(logits, target, weight, ignore_index):
+    return cross_entropy(logits, target, weight.sqrt(), ignore_index)
 
 
 def forgets_ignored(logits, target, weight, ignore_index):
@@ -256,6 +262,7 @@ def double_softmax(logits, target, weight, ignore_index):
         (vector, "expected one number"),
         (double_softmax, "not the mean of -log softmax"),
         (unweighted, "the class weights change nothing"),
+        (half_weighted, "wrong value with class weights"),
         (over_all_samples, "they still count in the divisor"),
         (forgets_ignored, "Target 255 is out of bounds"),
         (with_softmax, "take log_softmax"),
@@ -265,7 +272,7 @@ def double_softmax(logits, target, weight, ignore_index):
 )
 def test_wrong_cross_entropies_are_named(wrong, words):
     for _ in range(3):
-        found = losses.check_cross_entropy(wrong)
+        found = exercises.check_cross_entropy(wrong)
         assert not found.passed and words in found.message, found
 
 
@@ -288,7 +295,7 @@ def test_wrong_cross_entropies_are_named(wrong, words):
 )
 def test_wrong_smoothings_are_named(wrong, words):
     for _ in range(3):
-        found = losses.check_smoothing(wrong)
+        found = exercises.check_smoothing(wrong)
         assert not found.passed and words in found.message, found
 
 
@@ -318,5 +325,5 @@ def constant_when_empty(loss, keep):
 )
 def test_wrong_masked_means_are_named(wrong, words):
     for _ in range(3):
-        found = losses.check_masked_mean(wrong)
+        found = exercises.check_masked_mean(wrong)
         assert not found.passed and words in found.message, found

@@ -1,0 +1,1 @@
+"""Figures and demonstrations, each for a cell of the chapter with the same name."""

@@ -1,0 +1,56 @@
+"""Figures and demonstrations of the chapter "Choose and read a loss"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def saturation(logits: Tensor) -> dict[str, dict[str, Tensor]]:
+    """Loss and gradient of both binary cross-entropies for a sample with the label 0.
+
+    Args:
+        logits: shape (n,), one sample each.
+
+    Returns:
+        Under `"sigmoid, BCELoss"` and `"BCEWithLogitsLoss"` the tensors `loss` and `gradient`
+        (in the logit), each of shape (n,).
+    """
+    forms = {
+        "sigmoid, BCELoss": lambda z, t: F.binary_cross_entropy(z.sigmoid(), t, reduction="none"),
+        "BCEWithLogitsLoss": lambda z, t: F.binary_cross_entropy_with_logits(
+            z, t, reduction="none"
+        ),
+    }
+    curves = {}
+    for name, form in forms.items():
+        z = logits.detach().clone().requires_grad_()
+        loss = form(z, torch.zeros_like(z))
+        (gradient,) = torch.autograd.grad(loss.sum(), z)
+        curves[name] = {"loss": loss.detach(), "gradient": gradient}
+    return curves
+
+
+def draw_saturation(last: float = 30.0) -> Figure:
+    """Draw `saturation` for logits from 0 to `last`: the losses left, the gradients right."""
+    import matplotlib.pyplot as plt
+
+    logits = torch.linspace(0, last, 301)
+    figure, axes = plt.subplots(1, 2, figsize=(8, 2.8))
+    styles = {"sigmoid, BCELoss": ("#c2410c", "-"), "BCEWithLogitsLoss": ("#0a6b7d", "--")}
+    for name, curve in saturation(logits).items():
+        color, line = styles[name]
+        for axis, what in zip(axes, ("loss", "gradient"), strict=True):
+            axis.plot(logits, curve[what], line, color=color, label=name, linewidth=2)
+            axis.set(title=what, xlabel="logit of a sample with label 0")
+    axes[0].legend(frameon=False)
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    return figure

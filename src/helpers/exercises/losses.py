@@ -1,0 +1,167 @@
+"""Checkers of the exercises of the chapter "Choose and read a loss"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from helpers.exercises import Verdict, verdict
+
+
+def _scalar(value: object) -> Tensor:
+    assert isinstance(value, Tensor), f"expected a tensor, got {type(value).__name__}"
+    assert value.shape == (), "expected one number, a tensor of shape (), got a tensor with axes"
+    return value
+
+
+def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Verdict:
+    """Check `answer(logits, target, weight, ignore_index)`: `F.cross_entropy` with 'mean'.
+
+    `logits` is float32 of shape (N, C), `target` int64 of shape (N,) with labels below C or
+    `ignore_index`, `weight` float32 of shape (C,). At least one sample is not ignored.
+    """
+
+    def batch() -> tuple[Tensor, Tensor, Tensor]:
+        c = int(torch.randint(3, 7, ()))
+        y = torch.cat([torch.arange(c), torch.randint(0, c, (3,))])
+        return torch.randn(len(y), c) * 3, y[torch.randperm(len(y))], torch.rand(c) * 4 + 0.5
+
+    def same(got: object, want: Tensor) -> bool:
+        return torch.allclose(_scalar(got), want, rtol=1e-4, atol=1e-5)
+
+    def plain(f):
+        x, y, w = batch()
+        assert same(f(x, y, torch.ones_like(w), -100), F.cross_entropy(x, y)), (
+            "with equal weights and nothing ignored it is not the mean of -log softmax"
+        )
+
+    def weights(f):
+        for _ in range(3):
+            x, y, w = batch()
+            got = f(x, y, w, -100)
+            if same(got, F.cross_entropy(x, y, weight=w)):
+                continue
+            each = F.cross_entropy(x, y, weight=w, reduction="none")
+            assert not same(got, F.cross_entropy(x, y)), "the class weights change nothing"
+            assert not same(got, each.mean()), (
+                "with class weights 'mean' divides by the sum of the weights, not by N"
+            )
+            raise AssertionError("wrong value with class weights")
+
+    def ignored(f):
+        for marker in (-100, 255, 0):
+            x, y, w = batch()
+            y[:2] = marker
+            got = f(x, y, w, marker)
+            if same(got, F.cross_entropy(x, y, weight=w, ignore_index=marker)):
+                continue
+            total = F.cross_entropy(x, y, weight=w, ignore_index=marker, reduction="sum")
+            full = w[y % len(w)].sum()
+            assert not same(got, total / full) and not same(got, total / len(y)), (
+                "ignored samples add no loss, but they still count in the divisor"
+            )
+            raise AssertionError("wrong value with ignored labels")
+
+    def stable(f):
+        x, y, w = batch()
+        got = _scalar(f(x * 1000, y, w, -100))
+        assert got.isfinite(), "large logits give inf or nan: take log_softmax, not log(softmax)"
+
+    def gradient(f):
+        x, y, w = batch()
+        x.requires_grad_()
+        got = f(x, y, w, -100)
+        assert got.requires_grad, "the result has no graph, so nothing can learn from it"
+        (mine,) = torch.autograd.grad(got, x)
+        (theirs,) = torch.autograd.grad(F.cross_entropy(x, y, weight=w), x)
+        assert torch.allclose(mine, theirs, atol=1e-5), "the value is right, the gradient is not"
+
+    return verdict(answer, [plain, weights, ignored, stable, gradient])
+
+
+def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdict:
+    """Check `answer(logits, target, eps)`: cross-entropy smoothed as in the notes.
+
+    The true class gets 1 - eps, each of the C - 1 others eps / (C - 1). `logits` is float32 of
+    shape (N, C), `target` int64 of shape (N,), and eps is at most 0.4.
+    """
+
+    def compare(f, c: int, eps: float) -> None:
+        lead = torch.zeros(())
+        while lead.abs() < 0.3:  # else the loss hardly depends on how the labels are smoothed
+            x, y = torch.randn(5, c) * 2, torch.randint(0, c, (5,))
+            true = F.one_hot(y, c)
+            lead = (x * true - x * (1 - true) / (c - 1)).sum(1).mean()
+        soft = true * (1 - eps) + (1 - true) * eps / (c - 1)
+        got = _scalar(f(x, y, eps))
+        if torch.allclose(got, F.cross_entropy(x, soft), rtol=1e-4, atol=1e-5):
+            return
+        assert not torch.allclose(got, F.cross_entropy(x, y)), "the labels are not smoothed"
+        assert not torch.allclose(got, F.cross_entropy(x, y, label_smoothing=eps)), (
+            "this is torch's recipe: it gives a share of eps to the true class as well"
+        )
+        raise AssertionError(
+            f"the loss is not that of the smoothed target for {c} classes and eps = {eps}"
+        )
+
+    def tenth(f):
+        compare(f, 5, 0.1)
+
+    def other(f):
+        for c in (2, 3, 10):
+            for eps in (0.05, 0.2, 0.4):
+                compare(f, c, eps)
+
+    def none(f):
+        compare(f, 4, 0.0)
+
+    return verdict(answer, [tenth, other, none])
+
+
+def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
+    """Check `answer(loss, keep)`: the mean of the losses kept, and 0 where none is.
+
+    `loss` is float32 and `keep` bool, both of shape (n,). The result always has a graph, so that
+    `backward` works; losses that are not kept may be anything, nan included.
+    """
+
+    def draw() -> tuple[Tensor, Tensor]:
+        keep = torch.tensor([True, False, True, False, False, True])
+        return torch.rand(6, requires_grad=True), keep[torch.randperm(6)]
+
+    def value(f):
+        loss, keep = draw()
+        got = _scalar(f(loss, keep))
+        if torch.allclose(got, loss[keep].mean()):
+            return
+        assert not torch.allclose(got, (loss * keep).mean()), (
+            "divide by the number of losses kept, not by all of them"
+        )
+        raise AssertionError("not the mean of the losses kept")
+
+    def nothing(f):
+        loss, _ = draw()
+        got = _scalar(f(loss, torch.zeros(6, dtype=torch.bool)))
+        assert not got.isnan(), "with nothing kept the result is nan: 0 / 0"
+        assert got == 0, "with nothing kept the result is not 0"
+        assert got.requires_grad, "with nothing kept the result has no graph: backward() raises"
+        (gradient,) = torch.autograd.grad(got, loss)
+        assert not gradient.any(), "with nothing kept the gradient is not 0"
+
+    def garbage(f):
+        loss, keep = draw()
+        spoiled = torch.where(keep, loss, torch.nan)
+        got = _scalar(f(spoiled, keep))
+        assert torch.allclose(got, loss[keep].mean()), (
+            "a nan among the losses that are not kept spoils the mean: 0 * nan is nan"
+        )
+
+    def honest(f):
+        loss, keep = draw()
+        got = _scalar(f(torch.where(keep, torch.nan, loss), keep))
+        assert got.isnan(), "a nan among the losses kept is hidden: the reader must see it"
+
+    return verdict(answer, [value, nothing, garbage, honest])
