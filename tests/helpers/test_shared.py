@@ -14,7 +14,7 @@ from torch import nn
 
 from helpers import autograd, recorded, timing
 from helpers.exercises import verdict
-from helpers.figures import Explorer
+from helpers.explorers import Explorer
 
 # ---------------------------------------------------------------- verdicts
 

@@ -1,0 +1,55 @@
+"""Interactive figures: for each its numbers in Python, beside the element that shows them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+
+class Explorer:
+    """An interactive figure: `<name data="…">` with its script, shown as a cell's last value.
+
+    The script lives in `helpers/explorers/<name>.js` and defines the custom element `<name>`.
+    It speaks the language of the page around it, or of the browser where it stands alone.
+
+    Args:
+        name: the element's name, such as `"allocator-explorer"`.
+        data: anything `json` can write; the element reads it from its `data` attribute.
+        fallback: one sentence shown where scripts do not run; it describes the figure.
+        lang: `"en"` or `"zh"`, to choose the language of the labels.
+
+    Raises:
+        ValueError: no script of that name ships with `helpers`, or `lang` is another language.
+    """
+
+    def __init__(self, name: str, data: Any, fallback: str, lang: str | None = None) -> None:
+        if lang not in (None, "en", "zh"):
+            raise ValueError(f"lang must be 'en', 'zh' or None, got {lang!r}")
+        self.name, self.fallback, self.lang = name, fallback, lang
+        self.script = _script(name)
+        self.data = json.dumps(data, separators=(",", ":"))
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.fallback}>"
+
+    def _repr_html_(self) -> str:
+        lang = f' lang="{self.lang}"' if self.lang else ""
+        return (
+            f'<{self.name}{lang} data="{escape(self.data)}">{escape(self.fallback)}</{self.name}>\n'
+            f"<script>{self.script}</script>"
+        )
+
+
+@cache
+def _script(name: str) -> str:
+    folder = files("helpers") / "explorers"
+    path = folder / f"{name}.js"
+    if not path.is_file():
+        known = sorted(
+            p.name.removesuffix(".js") for p in folder.iterdir() if p.name.endswith(".js")
+        )
+        raise ValueError(f"no explorer named {name!r}; there are {', '.join(known) or 'none'}")
+    return path.read_text("utf8").strip()
