@@ -17,6 +17,8 @@ from torch import nn
 from torchmetrics.functional import classification as tm
 
 from helpers import evaluation
+from helpers.demos import evaluation as demos
+from helpers.exercises import evaluation as exercises
 
 FEW = settings(max_examples=40, deadline=None)
 
@@ -59,6 +61,16 @@ def test_evaluating_restores_each_mode_also_after_an_exception():
         ]
     )
     assert torch.is_grad_enabled()
+
+
+def test_preserve_modes_touches_nothing_but_modes_and_those_of_each_module():
+    model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval())
+    with pytest.raises(KeyError), evaluation.preserve_modes(model) as inside:
+        assert inside is model and model.training and torch.is_grad_enabled()
+        model.eval()
+        model[1].train()
+        raise KeyError
+    assert [m.training for m in model.modules()] == [True, True, False]
 
 
 def test_evaluating_leaves_a_graph_disabled_where_it_was():
@@ -388,7 +400,7 @@ def test_report_errors_are_clear(tmp_path):
 
 
 def test_confusion_figure_shows_every_count_at_its_place():
-    figure = evaluation.draw_confusion(MATRIX, "abcd")
+    figure = demos.draw_confusion(MATRIX, "abcd")
     axis = figure.axes[0]
     shown = {tuple(map(round, t.get_position())): t.get_text() for t in axis.texts}
     want = {(j, i): str(int(MATRIX[i, j])) for i in range(4) for j in range(4) if MATRIX[i, j]}
@@ -400,19 +412,19 @@ def test_confusion_figure_shows_every_count_at_its_place():
     assert shade[-0.5, -0.5] == pytest.approx(0.5)
     assert shade[0.5, -0.5] == 1.0  # five times 2/6, at most 1
     assert shade[2.5, -0.5] == 0
-    with pytest.raises(ValueError, match="expected 4 names, got 1"):
-        evaluation.draw_confusion(MATRIX, "a")
+    with pytest.raises(ValueError, match=r"shape \(1, 1\) for 1 names, got \(4, 4\)"):
+        demos.draw_confusion(MATRIX, "a")
 
 
 def test_reliability_figure_shows_accuracy_over_confidence():
     confidence = torch.tensor([0.25, 0.25, 0.95, 0.95])
     correct = torch.tensor([True, False, True, True])
-    figure = evaluation.draw_reliability({"a": (confidence, correct), "b": (confidence, correct)})
+    figure = demos.draw_reliability({"a": (confidence, correct), "b": (confidence, correct)})
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["a", "b"]
     dots = figure.axes[0].collections[0].get_offsets()
     assert np.allclose(dots, [[0.25, 0.5], [0.95, 1.0]])
     with pytest.raises(ValueError, match="at least one panel"):
-        evaluation.draw_reliability({})
+        demos.draw_reliability({})
 
 
 # ---------------------------------------------------------------- exercises
@@ -474,7 +486,7 @@ def accuracy(count=True, evaluate=True, quiet=True, restore=None, result=float):
 def test_check_accuracy(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
-        verdict = evaluation.check_accuracy(answer)
+        verdict = exercises.check_accuracy(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message, verdict
 
@@ -526,7 +538,7 @@ def mistaken(lines=lambda m, c: m[c], diagonal=False, zeros=False, inplace=False
 def test_check_mistaken_for(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
-        verdict = evaluation.check_mistaken_for(answer)
+        verdict = exercises.check_mistaken_for(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message, verdict
 
@@ -539,6 +551,12 @@ def right_macro(batches, c):
     matrix = matrix_of(batches, c)
     size = matrix.sum(0) + matrix.sum(1)
     return (2 * matrix.diag()[size > 0] / size[size > 0]).mean().item()
+
+
+def only_predicted(batches, c):
+    matrix = matrix_of(batches, c)
+    kept = matrix.sum(0) > 0
+    return (2 * matrix.diag() / (matrix.sum(0) + matrix.sum(1)))[kept].mean().item()
 
 
 def joined_macro(batches, c):
@@ -574,11 +592,12 @@ def with_nan(batches, c):
         (lambda b, c: evaluation.averages(matrix_of(b, c))["macro"][0], "the macro precision"),
         (f1_of_means, "the mean precision and the mean recall"),
         (lambda b, c: right_macro(b, c) / 2, "expected 0."),
+        (only_predicted, "expected 0."),
     ],
 )  # fmt: skip
 def test_check_macro_f1(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
-        verdict = evaluation.check_macro_f1(answer)
+        verdict = exercises.check_macro_f1(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message, verdict

@@ -1,0 +1,88 @@
+"""Figures and demonstrations of the chapter "Evaluate a model and count its mistakes"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from helpers.evaluation import reliability
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_confusion(matrix: Tensor, names: Sequence[str]) -> Figure:
+    """Draw a confusion matrix with its counts; the shade is the share of the row.
+
+    The diagonal is blue, mistakes are orange and five times as strong, zeros are left blank.
+
+    Args:
+        matrix: counts of shape (C, C), rows are the truth.
+        names: of the C classes.
+
+    Raises:
+        ValueError: `matrix` has another shape.
+    """
+    import matplotlib.pyplot as plt
+
+    size = len(names)
+    if matrix.shape != (size, size):
+        raise ValueError(
+            f"expected a matrix of shape {(size, size)} for {size} names, got {tuple(matrix.shape)}"
+        )
+    shares = matrix / matrix.sum(1, keepdim=True).clamp(min=1)
+    figure, axis = plt.subplots(figsize=(5, 4.4))
+    for i in range(size):
+        for j in range(size):
+            share, count = shares[i, j].item(), int(matrix[i, j])
+            strength = share if i == j else min(1.0, 5 * share)
+            color = "#0a6b7d" if i == j else "#c2410c"
+            place = (j - 0.5, i - 0.5)
+            axis.add_patch(plt.Rectangle(place, 1, 1, facecolor=color, alpha=strength, linewidth=0))
+            if count:
+                ink = "white" if strength > 0.6 else "black"
+                axis.text(j, i, str(count), ha="center", va="center", color=ink, fontsize=9)
+    axis.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5))
+    axis.set(xlabel="predicted class", ylabel="true class")
+    axis.set_xticks(range(size), names)
+    axis.set_yticks(range(size), names)
+    axis.set_xticks([i - 0.5 for i in range(1, size)], minor=True)
+    axis.set_yticks([i - 0.5 for i in range(1, size)], minor=True)
+    axis.grid(which="minor", color="#ccc", linewidth=0.5)
+    axis.tick_params(which="both", length=0)
+    axis.set_aspect("equal")
+    axis.spines[:].set_color("#555")
+    figure.tight_layout()
+    return figure
+
+
+def draw_reliability(panels: Mapping[str, tuple[Tensor, Tensor]], bins: int = 10) -> Figure:
+    """Draw accuracy against confidence, bin by bin; on the dashed line both are equal.
+
+    The larger the dot, the more samples in its bin.
+
+    Args:
+        panels: title to (confidence, correct), as for `reliability`.
+        bins: of equal width.
+
+    Raises:
+        ValueError: no panel, or one that `reliability` would refuse.
+    """
+    import matplotlib.pyplot as plt
+
+    if not panels:
+        raise ValueError("draw_reliability needs at least one panel, got none")
+    figure, axes = plt.subplots(1, len(panels), figsize=(8, 3), sharey=True, squeeze=False)
+    for axis, (title, (confidence, correct)) in zip(axes[0], panels.items(), strict=True):
+        shares, sure, right = zip(*reliability(confidence, correct, bins), strict=True)
+        axis.plot([0, 1], [0, 1], "--", color="#555", linewidth=1)
+        axis.plot(sure, right, color="#0a6b7d", linewidth=1)
+        axis.scatter(sure, right, [15 + 250 * s for s in shares], color="#0a6b7d", zorder=3)
+        axis.set(xlim=(0, 1.05), ylim=(0, 1.08), xlabel="confidence")
+        axis.set_title(title, loc="left", fontsize=10)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0, 0].set_ylabel("accuracy")
+    figure.tight_layout()
+    return figure

@@ -1,0 +1,202 @@
+"""Checkers of the exercises of the chapter "Evaluate a model and count its mistakes"."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.exercises import Verdict, verdict
+
+if TYPE_CHECKING:
+    pass
+from helpers.evaluation import averages, confusion_matrix
+
+
+class _Probe(nn.Module):
+    """Takes logits for inputs; notices how it is run, and answers wrongly in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.frozen = nn.Dropout()
+        self.active = nn.Dropout()
+        self.recorded = self.trained = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x * self.scale
+        self.recorded |= out.requires_grad
+        self.trained |= self.training
+        return out.roll(1, 1) if self.training else out
+
+
+def check_accuracy(
+    answer: Callable[[nn.Module, Iterable[tuple[Tensor, Tensor]]], float],
+) -> Verdict:
+    """Check `answer(model, loader)`: the accuracy over all samples, and an untouched model.
+
+    `loader` gives (inputs, labels), the last batch smaller than the others; the model maps inputs
+    to logits (n, 4). The result is a Python float in [0, 1].
+    """
+
+    def case() -> tuple[_Probe, list[tuple[Tensor, Tensor]], float, float]:
+        batches, shares, right, total = [], [], 0, 0
+        for size, hits in ((4, 2), (4, 2), (last := int(torch.randint(1, 4, ())), last)):
+            labels = torch.randint(4, (size,))
+            best = (labels + (torch.arange(size) >= hits) * 2) % 4  # two off: a roll mends nothing
+            x = torch.rand(size, 4)
+            x[torch.arange(size), best] += 2
+            batches.append((x, labels))
+            shares.append(hits / size)
+            right, total = right + hits, total + size
+        return _Probe(), batches, right / total, sum(shares) / 3
+
+    def value(f: Callable) -> None:
+        model, batches, want, mean = case()
+        got = f(model, batches)
+        assert isinstance(got, (float, int)) or hasattr(got, "item"), (
+            f"expected a float, got {type(got).__name__}"
+        )
+        assert not model.trained, "the model ran in training mode"
+        number = float(got)
+        assert math.isfinite(number), f"expected a share of the samples, got {number}"
+        assert abs(number - mean) > 1e-4, (
+            "this is the mean of the batches' accuracies; the last batch is smaller and must not "
+            "count as much"
+        )
+        assert abs(number - 100 * want) > 1e-3, "give a fraction, not a percentage"
+        assert abs(number - want) < 1e-6, f"expected {want:.3f}, got {number:.3f}"
+        assert type(got) is float, f"expected a Python float, got {type(got).__name__}"
+
+    def no_graph(f: Callable) -> None:
+        model, batches, *_ = case()
+        f(model, batches)
+        assert not model.recorded, "autograd recorded a graph for every batch"
+
+    def modes(f: Callable) -> None:
+        for training in (True, False):
+            model, batches, *_ = case()
+            model.train(training).frozen.eval()
+            model.active.train()
+            f(model, batches)
+            assert model.training == training, (
+                f"the model came in {_mode(training)} mode and was left in {_mode(not training)} "
+                f"mode"
+            )
+            assert not model.frozen.training and model.active.training, (
+                "a layer was left in another mode than the one it came in: train() and eval() "
+                "reach all of them"
+            )
+
+    return verdict(answer, [value, no_graph, modes])
+
+
+def _mode(training: bool) -> str:
+    return "training" if training else "evaluation"
+
+
+def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdict:
+    """Check `answer(matrix, c, k)`: the classes that c is mistaken for, most frequent first.
+
+    At most k of them, without c itself and without those that never happened; a list of ints.
+    """
+
+    def draw() -> tuple[Tensor, int]:
+        size, c = int(torch.randint(6, 9, ())), int(torch.randint(6, ()))
+        matrix = torch.randperm(size * size).reshape(size, size) + 1
+        matrix.fill_diagonal_(size * size + 5)
+        others = [j for j in range(size) if j != c]
+        matrix[c, others[-1]] = 0
+        first, second = (int(matrix[line].argsort()[-2]) for line in ((c,), (slice(None), c)))
+        return (matrix, c) if first != second else draw()
+
+    def compare(f: Callable, matrix: Tensor, c: int, k: int) -> None:
+        before = matrix.clone()
+        got = f(matrix, c, k)
+        assert isinstance(got, list), f"expected a list, got {type(got).__name__}"
+        assert all(type(j) is int for j in got), "expected a list of Python ints"
+        assert torch.equal(matrix, before), "your function changed the matrix it was given"
+        assert c not in got, "the class itself is in the list: the diagonal is no mistake"
+        row = [(n, j) for j, n in enumerate(matrix[c].tolist()) if n and j != c]
+        want = [j for _, j in sorted(row, reverse=True)][:k]
+        column = [(n, i) for i, n in enumerate(matrix[:, c].tolist()) if n and i != c]
+        assert got != [i for _, i in sorted(column, reverse=True)][:k], (
+            "this is the column: the classes that are mistaken for c, not those it is mistaken for"
+        )
+        assert all(matrix[c, j] for j in got), "a class is listed that it was never mistaken for"
+        assert len(got) == len(want), f"expected {len(want)} classes for k={k}, got {len(got)}"
+        assert got == want, "these are not the most frequent ones, most frequent first"
+
+    def value(f: Callable) -> None:
+        compare(f, *draw(), 3)
+
+    def first(f: Callable) -> None:
+        compare(f, *draw(), 1)
+
+    def few(f: Callable) -> None:
+        matrix, c = draw()
+        compare(f, matrix, c, len(matrix) + 3)
+
+    return verdict(answer, [value, first, few])
+
+
+def check_macro_f1(
+    answer: Callable[[Sequence[tuple[Tensor, Tensor]], int], float],
+) -> Verdict:
+    """Check `answer(batches, num_classes)`: the macro F1 of all samples.
+
+    `batches` holds (target, prediction), int64 of shape (n,). A class that occurs and is never
+    predicted has F1 0; one that is neither in the targets nor in the predictions does not count.
+    """
+
+    def others(batches: Sequence[tuple[Tensor, Tensor]], c: int) -> dict[str, float]:
+        whole = confusion_matrix(*map(torch.cat, zip(*batches, strict=True)), c)
+        parts = [averages(confusion_matrix(t, p, c))["macro"][2] for t, p in batches]
+        found, filled = averages(whole), averages(whole, 0.0)
+        precision, recall = filled["macro"][:2]
+        return {
+            "the mean of the batches' scores": sum(parts) / len(parts),
+            "the average over all classes, also those that appear nowhere": filled["macro"][2],
+            "the weighted average": found["weighted"][2],
+            "the accuracy": found["micro"][2],
+            "the F1 of the mean precision and the mean recall": (
+                2 * precision * recall / (precision + recall)
+            ),
+            "the macro recall": found["macro"][1],
+            "the macro precision": found["macro"][0],
+        }
+
+    def draw(c: int, missing: int) -> tuple[list[tuple[Tensor, Tensor]], int, float]:
+        while True:
+            target = torch.cat([torch.arange(c), torch.randint(c, (5 * c,)).clamp(min=1)])
+            prediction = torch.where(torch.rand(6 * c) < 0.5, target, torch.randint(c, (6 * c,)))
+            prediction[prediction == c - 1] = 0  # the last class is never predicted
+            prediction[0] = 0
+            batches = list(zip(target.split(c + 1), prediction.split(c + 1), strict=True))
+            want = averages(confusion_matrix(target, prediction, c))["macro"][2]
+            wrong = others(batches, c + missing)
+            if missing == 0:
+                wrong.pop("the average over all classes, also those that appear nowhere")
+            values = sorted([want, *wrong.values()])
+            if all(b - a > 0.002 for a, b in itertools.pairwise(values)):
+                return batches, c + missing, want
+
+    def compare(f: Callable, missing: int) -> None:
+        batches, c, want = draw(int(torch.randint(4, 7, ())), missing)
+        got: Any = f(batches, c)
+        assert isinstance(got, (float, int)) or getattr(got, "ndim", None) == 0, (
+            f"expected one number, got {type(got).__name__}"
+        )
+        got = float(got)
+        assert not math.isnan(got), "the result is nan: somewhere 0 was divided by 0"
+        if abs(got - want) < 1e-4:
+            return
+        for what, value in others(batches, c).items():
+            assert abs(got - value) > 1e-4, f"this is {what}"
+        raise AssertionError(f"expected {want:.3f}, got {got:.3f}")
+
+    return verdict(answer, [lambda f: compare(f, 0), lambda f: compare(f, 2)])
