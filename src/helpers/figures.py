@@ -42,8 +42,11 @@ def figure(
     """
     import matplotlib.pyplot as plt
 
-    with plt.rc_context({"axes.spines.top": False, "axes.spines.right": False}):
-        return plt.subplots(rows, columns, **{"figsize": size, "layout": "tight"} | options)
+    # not by rc_context: Jupyter's backend starts with the first figure, and its settings would go
+    drawing, axes = plt.subplots(rows, columns, **{"figsize": size, "layout": "tight"} | options)
+    for axis in drawing.axes:
+        axis.spines[["top", "right"]].set_visible(False)
+    return drawing, axes
 
 
 def draw_curves(

@@ -35,6 +35,19 @@ def test_a_figure_has_no_frame_and_a_tight_layout():
     assert plain.spines["top"].get_visible()  # the style of the reader's own figures stays
 
 
+def test_a_backend_that_starts_with_the_first_figure_keeps_its_settings(monkeypatch):
+    subplots = plt.subplots
+
+    def start(*args, **options):
+        plt.rcParams["interactive"] = True  # as Jupyter's backend does
+        return subplots(*args, **options)
+
+    monkeypatch.setattr(plt, "subplots", start)
+    monkeypatch.setitem(plt.rcParams, "interactive", False)
+    figures.figure()
+    assert plt.isinteractive()
+
+
 def test_options_reach_matplotlib():
     figure, axes = figures.figure(squeeze=False, layout="constrained")
     assert axes.shape == (1, 1)
