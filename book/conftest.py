@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild.notebooks import BookError, code_cells, tags, write_text
+from bookbuild.book import BookError, write_text
+from bookbuild.notebooks import code_cells, tags
 from bookbuild.run import prepare_kernels, use_cuda
 
 FOLDER = Path(__file__).parent

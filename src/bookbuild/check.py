@@ -1,7 +1,8 @@
-"""Everything that can be proved about the notebooks without running them."""
+"""Everything that can be proved about the book without running it."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
@@ -11,25 +12,20 @@ from itertools import zip_longest
 from nbformat import NotebookNode
 
 from bookbuild import claims as claims_file
-from bookbuild.notebooks import (
-    CHEAT_SHEET,
-    LANGUAGES,
-    Book,
-    BookError,
-    alt,
-    code_cells,
-    fingerprints,
-    problems_of_schema,
-    prose,
-    read,
-    tags,
-    tokens,
-)
-from bookbuild.sync import state
+from bookbuild import text as texts
+from bookbuild import translation
+from bookbuild.book import CHEAT_SHEET, LANGUAGES, Book, BookError, read_text
+from bookbuild.headings import headings
+from bookbuild.notebooks import alt, code_cells, problems_of_schema, read, tags, tokens, written
+from bookbuild.products import helpers_used, notebook
+from bookbuild.text import SETUP, Text
+from bookbuild.translation import Waiting
 from bookbuild.typography import lint
+from bookbuild.update import changed, edited, told, why_run
 
 MAX_BYTES = 500_000
 MAX_COLUMNS = 79
+RECAP = ("Recap", "小结")
 _PATHS = re.compile(r"(?:/(?:home|root|tmp|Users|work|mnt|var)|[A-Z]:\\\\)[/\\][\w./\\-]+")
 _FOREIGN = re.compile(r"""(?:src|href)=\\?["'](?:https?:)?//[^"'\\]+""")
 # What a translation must carry over unchanged: maths, link targets, directives, labels.
@@ -39,23 +35,39 @@ _FIXED = re.compile(
 )
 
 
-def check(book: Book, names: Iterable[str] = ()) -> list[str]:
-    """All problems of the chapters, each as one line `file::cell: what`."""
+def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[str]:
+    """All problems of the chapters, each as one line `file::cell: what`.
+
+    `release` counts a translation that waits as a problem, too.
+    """
     chosen = book.choose(list(names))
     problems = [] if names else list(_files(book))
     proved: dict[str, set[str]] = {}
+    try:
+        stamps = translation.load(book)
+    except BookError as error:
+        return [str(error)]
     for name in chosen:
-        notebooks = {}
+        try:
+            source = texts.load(book, name)
+        except BookError as error:
+            problems.append(str(error))
+            continue
+        made, waiting = translation.compare(source, stamps.get(name, {}))
+        if made != stamps.get(name):
+            problems.append(f"{translation.FILE}::{name}: {_UPDATE.format(name)}")
+        problems += _text(source, waiting)
+        problems += _helpers(book, source)
+        problems += map(str, waiting) if release else ()
         for lang in LANGUAGES:
             try:
-                notebooks[lang] = read(book.path(lang, name))
+                nb = read(book.notebook(lang, name))
             except BookError as error:
                 problems.append(str(error))
                 continue
-            problems += _notebook(book, lang, name, notebooks[lang])
-        if len(notebooks) == 2:
-            problems += _languages(name, notebooks["en"], notebooks["zh"])
-        proved[name] = _proved(notebooks["en"]) if "en" in notebooks else set()
+            problems += _notebook(book, lang, source, waiting, nb)
+            if lang == "en":
+                proved[name] = _proved(nb)
     problems += _claims(book, proved)
     if not names:
         from bookbuild import pages
@@ -64,54 +76,153 @@ def check(book: Book, names: Iterable[str] = ()) -> list[str]:
     return problems
 
 
+def waiting(book: Book, names: Iterable[str] = ()) -> list[Waiting]:
+    """The pieces of Chinese that wait for a translator."""
+    stamps = translation.load(book)
+    return [
+        late
+        for name in book.choose(list(names))
+        for late in translation.compare(texts.load(book, name), stamps.get(name, {}))[1]
+    ]
+
+
+_UPDATE = "not what the text makes of it; run `book update {}`"
+
+
 def _files(book: Book) -> Iterator[str]:
-    """The two languages hold the notebooks that `_toc.yml` names, and no others."""
-    for lang in LANGUAGES:
-        for path in sorted((book.root / "book" / lang).glob("*.ipynb")):
-            if path.stem not in (*book.chapters, CHEAT_SHEET):
-                yield f"{lang}/{path.name}: not in _toc.yml"
+    """There are the texts and notebooks that `_toc.yml` names, and no others."""
+    for folder, suffix, more in (
+        ("text", "md", ()),
+        *((x, "ipynb", (CHEAT_SHEET,)) for x in LANGUAGES),
+    ):
+        for path in sorted((book.root / "book" / folder).glob(f"*.{suffix}")):
+            if path.stem not in (*book.chapters, *more):
+                yield f"{folder}/{path.name}: not in _toc.yml"
 
 
-def _notebook(book: Book, lang: str, name: str, nb: NotebookNode) -> Iterator[str]:
-    """One notebook by itself."""
+def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
+    """A chapter's text by itself."""
+    where, late = f"book/text/{source.name}.md", {w.piece for w in waiting}
+    if not source.summary.en or source.summary.zh is None:
+        yield f"{where}:{source.summary.line}: no summary"
+    if next((c.id for c in source.cells if c.type == "code"), "") != SETUP:
+        yield f"{where}:{source.cells[0].line}: the first code cell is not `%%% code {SETUP}`"
+    for column, recap in enumerate(RECAP):
+        prose = [c.words for c in source.cells if c.type == "markdown"]
+        found = [h.plain for w in prose for h in headings((w.en, w.zh or w.en)[column])]
+        if found[-1:] != [recap]:
+            yield f"{where}:{source.cells[-1].line}: the last section is not “{recap}”"
+    for cell in source.cells:
+        for line in cell.source.splitlines():
+            if len(line) > MAX_COLUMNS:
+                yield (
+                    f"{where}:{cell.line}: {cell.id}: line of {len(line)} columns, "
+                    f"at most {MAX_COLUMNS}: {line[:40]}…"
+                )
+    for piece, words in source.pieces():
+        for problem in lint(words.zh or ""):
+            yield f"{where}:{words.zh_line}: {piece}: {problem}"
+        if words.zh is None or piece in late or "/" in piece:
+            continue
+        ours, theirs = (Counter(_FIXED.findall(t)) for t in (words.zh, words.en))
+        for fixed in (ours - theirs) + (theirs - ours):
+            yield (
+                f"{where}:{words.zh_line}: {piece}: not the same in both languages: "
+                f"{fixed.strip()!r}"
+            )
+
+
+def _helpers(book: Book, source: Text) -> Iterator[str]:
+    """A chapter's module has tests, and each checker of its exercises is tried there."""
+    test = f"tests/helpers/test_{source.name}.py"
+    if not (book.root / "src" / "helpers" / f"{source.name}.py").exists():
+        yield f"src/helpers/{source.name}.py: there is no such module"
+    try:
+        tree = ast.parse(read_text(book.root / test, test))
+    except (BookError, SyntaxError, ValueError) as error:
+        yield str(error) if isinstance(error, BookError) else f"{test}: {error}"
+        return
+    functions = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test")
+    ]
+    if not any(isinstance(n, ast.Assert) for f in functions for n in ast.walk(f)):
+        yield f"{test}: no test asserts anything"
+    exercises = [c for c in source.cells if "exercise" in c.metadata.get("tags", ())]
+    if not exercises:
+        yield f"book/text/{source.name}.md: no exercise"
+    named = {
+        n.attr if isinstance(n, ast.Attribute) else n.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute | ast.Name)
+    }
+    for cell in exercises:
+        for checker in sorted(set(re.findall(r"\bcheck_\w+", cell.source))):
+            if checker not in named:
+                yield f"{test}: {checker} of {cell.id} is given no wrong answer"
+
+
+def _notebook(
+    book: Book, lang: str, source: Text, waiting: list[Waiting], nb: NotebookNode
+) -> Iterator[str]:
+    """A notebook is what the text makes of it, and fit for every reader."""
+    name = source.name
     where = f"{lang}/{name}"
     if wrong := problems_of_schema(nb):
         yield f"{where}: not valid: {wrong}"
         return
-    if (size := book.path(lang, name).stat().st_size) > MAX_BYTES:
+    if (size := book.notebook(lang, name).stat().st_size) > MAX_BYTES:
         yield f"{where}: {size} bytes, at most {MAX_BYTES}"
-    if not nb.metadata.get("summary"):
-        yield f"{where}: no summary"
-    code = code_cells(nb)
-    if not code or code[0].id != "setup" or code[0].source != book.setup:
-        yield f"{where}::setup: the first code cell is not the setup cell; run `book run`"
-    ran = nb.metadata.get("ran", {})
-    for number, cell in enumerate(code, 1):
-        for problem in _code(cell, number, ran.get(cell.id)):
+    expected = notebook(source, lang, waiting, nb)
+    by_hand = edited(nb, expected)
+    for cell_id in by_hand:
+        yield told(lang, name, cell_id)
+    if not by_hand:
+        yield from _as_written(where, name, expected, nb)
+    if why := why_run(expected, nb, helpers_used(book, source)):
+        yield f"{where}: {why} since it ran; run `book update {name}`"
+    for number, cell in enumerate(code_cells(nb), 1):
+        for problem in _code(cell, number, changed(nb, cell)):
             yield f"{where}::{cell.id}: {problem}"
     if lang == "zh":
-        texts = [(c.id, prose(c)) for c in nb.cells] + [("summary", nb.metadata.get("summary", ""))]
-        for cell_id, text in texts:
-            for problem in lint(text):
-                yield f"{where}::{cell_id}: {problem}"
+        yield from _same_outputs(book, name, nb)
 
 
-def _code(cell: NotebookNode, number: int, ran: list[str] | None) -> Iterator[str]:
+def _as_written(where: str, name: str, expected: NotebookNode, nb: NotebookNode) -> Iterator[str]:
+    """Cells, their order and what an author wrote."""
+    for a, b in zip_longest(expected.cells, nb.cells):
+        if a is None or b is None or a.id != b.id:
+            yield f"{where}: cells or their order differ from the text; run `book update {name}`"
+            return
+        if written(a) != written(b):
+            yield f"{where}::{a.id}: {_UPDATE.format(name)}"
+    if expected.metadata.summary != nb.metadata.get("summary"):
+        yield f"{where}::summary: {_UPDATE.format(name)}"
+
+
+def _same_outputs(book: Book, name: str, zh: NotebookNode) -> Iterator[str]:
+    """The Chinese notebook shows what the English one stored."""
+    try:
+        stored = {c.id: c for c in code_cells(read(book.notebook("en", name)))}
+    except BookError:
+        return
+    for cell in code_cells(zh):
+        en = stored.get(cell.id)
+        if en and (en.outputs != cell.outputs or en.execution_count != cell.execution_count):
+            yield f"zh/{name}::{cell.id}: output differs from English; run `book update {name}`"
+
+
+def _code(cell: NotebookNode, number: int, change: str) -> Iterator[str]:
     """One code cell: run, as stored by that run, and fit for every reader."""
-    if cell.id != "setup":
-        for line in cell.source.splitlines():
-            if len(line) > MAX_COLUMNS:
-                yield f"line of {len(line)} columns, at most {MAX_COLUMNS}: {line[:40]}…"
     waits_for_gpu = "gpu" in tags(cell) and cell.execution_count is None and not cell.outputs
     if not waits_for_gpu:
-        if cell.execution_count is None or ran is None:
-            yield "never run, so nothing would be compared; run `book run`"
+        if cell.execution_count is None:
+            yield "never run, so nothing would be compared; run `book update`"
         elif cell.execution_count != number:
-            yield f"execution count {cell.execution_count}, expected {number}; run `book run`"
-        elif ran[0] != fingerprints(cell)[0]:
-            yield "code changed since it was run; run `book run`"
-        elif ran[1] != fingerprints(cell)[1]:
-            yield "output differs from what the run stored; run `book run`"
+            yield f"execution count {cell.execution_count}, expected {number}; run `book update`"
+        elif change == "output":
+            yield "output differs from what the run stored; run `book update`"
     stored = json.dumps(cell.outputs, ensure_ascii=False)
     for path in _PATHS.findall(stored):
         yield f"a path of one machine in the output: {path}"
@@ -127,37 +238,6 @@ def _code(cell: NotebookNode, number: int, ran: list[str] | None) -> Iterator[st
     for tag, mark in (("exercise", "✗"), ("solution", "✓")):
         if tag in tags(cell) and mark not in stored:
             yield f"tagged {tag}, but its output has no {mark}"
-
-
-def _languages(name: str, en: NotebookNode, zh: NotebookNode) -> Iterator[str]:
-    """The Chinese notebook against the English one."""
-    where = f"zh/{name}"
-    if [(c.id, c.cell_type) for c in en.cells] != [(c.id, c.cell_type) for c in zh.cells]:
-        pairs = zip_longest((c.id for c in en.cells), (c.id for c in zh.cells))
-        first = next((f"{b} where English has {a}" for a, b in pairs if a != b), "a cell's type")
-        yield f"{where}: cells or their order differ: {first}; run `book sync`"
-        return
-    if zh.metadata.get("summary") == en.metadata.get("summary"):
-        yield f"{where}::summary: not translated"
-    for a, b in zip(en.cells, zh.cells, strict=True):
-        status = state(a, b)
-        if status == "missing":
-            yield f"{where}::{b.id}: not translated"
-        elif status == "stale":
-            yield f"{where}::{b.id}: the English changed since it was translated"
-        elif status == "unstamped":
-            yield f"{where}::{b.id}: translation changed; run `book sync`"
-        if a.cell_type == "markdown":
-            mine, theirs = (Counter(_FIXED.findall(c.source)) for c in (b, a))
-            for piece in (mine - theirs) + (theirs - mine):
-                yield f"{where}::{b.id}: not the same in both languages: {piece.strip()!r}"
-            continue
-        if tokens(a.source) != tokens(b.source):
-            yield f"{where}::{b.id}: code differs from English; run `book sync`"
-        if tags(a) != tags(b) or a.metadata.get("claims") != b.metadata.get("claims"):
-            yield f"{where}::{b.id}: tags or claims differ from English; run `book sync`"
-        if a.outputs != b.outputs or a.execution_count != b.execution_count:
-            yield f"{where}::{b.id}: output differs from English; run `book sync`"
 
 
 def _proved(nb: NotebookNode) -> set[str]:

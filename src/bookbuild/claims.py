@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from bookbuild.notebooks import Book, BookError
+from bookbuild.book import Book, BookError, read_text
 
 VERDICTS = ("holds", "partial", "outdated", "wrong", "broken-code", "unsafe")
 
@@ -36,15 +36,19 @@ def load(book: Book) -> list[Claim]:
         BookError: the file is missing, a row lacks a field, or a verdict is unknown.
     """
     path = book.root / "book" / "claims.yml"
-    try:
-        chapters = yaml.load(path.read_text("utf8"), yaml.CSafeLoader) or {}
-    except FileNotFoundError:
+    if not path.exists():
         return []
+    try:
+        chapters = yaml.load(read_text(path, "claims.yml"), yaml.CSafeLoader) or {}
     except yaml.YAMLError as error:
-        raise BookError(f"claims.yml: {str(error).splitlines()[0]}") from None
+        raise BookError(f"claims.yml: {' '.join(str(error).split())}") from None
+    if not isinstance(chapters, dict):
+        raise BookError("claims.yml: expected chapters with their rows")
     claims = []
     for chapter, rows in chapters.items():
-        for row in rows:
+        for row in rows or ():
+            if not isinstance(row, dict):
+                raise BookError(f"claims.yml::{chapter}: expected rows of keys and values")
             try:
                 claim = Claim(
                     chapter=chapter,

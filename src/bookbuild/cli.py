@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 # jsonschema, which nbformat imports, would compile a grammar for addresses: seconds, for nothing.
 sys.modules.setdefault("rfc3987_syntax", None)
 
 import click  # noqa: E402
 
-from bookbuild.notebooks import Book, BookError  # noqa: E402
+from bookbuild.book import Book, BookError  # noqa: E402
 
 NAMES = click.argument("names", metavar="[CHAPTER]...", nargs=-1)
 
@@ -34,58 +33,62 @@ def main() -> None:
 
 @main.command()
 @NAMES
-def run(names: tuple[str, ...]) -> None:
-    """Execute the English notebooks and store their outputs."""
-    from bookbuild.run import run
+@click.option(
+    "--accept",
+    multiple=True,
+    metavar="CHAPTER[::CELL]",
+    help="Its Chinese holds for today's English.",
+)
+@click.option("--again", is_flag=True, help="Run the chapters even if nothing changed.")
+def update(names: tuple[str, ...], accept: tuple[str, ...], again: bool) -> None:
+    """Make notebooks, pages and stamps from the texts; run what changed; check it."""
+    from bookbuild.check import check, waiting
+    from bookbuild.update import update
 
-    run(Book.find(), names, echo=click.echo)
+    book = Book.find()
+    names = names or tuple(dict.fromkeys(a.partition("::")[0] for a in accept))
+    failed = update(book, names, accept, again, echo=click.echo)
+    late = waiting(book)
+    for piece in late:
+        click.echo(f"waits: {piece}")
+    if late:
+        click.echo(
+            f"{len(late)} translation{'s wait' if len(late) != 1 else ' waits'}; "
+            f"one that still holds: book update --accept {late[0].chapter}::{late[0].cell}"
+        )
+    _tell(failed + check(book, names))
+
+
+@main.command()
+@click.argument("name", metavar="CHAPTER")
+def adopt(name: str) -> None:
+    """Take what was edited in a chapter's notebooks into its text, and update."""
+    from bookbuild.adopt import adopt
+    from bookbuild.check import check
+    from bookbuild.update import update
+
+    book = Book.find()
+    for cell in adopt(book, name):
+        click.echo(f"book/text/{name}.md: took {cell}")
+    _tell(update(book, [name], over=True, echo=click.echo) + check(book, [name]))
 
 
 @main.command()
 @NAMES
-@click.option("--keep", multiple=True, metavar="CHAPTER::CELL", help="Its Chinese still holds.")
-def sync(names: tuple[str, ...], keep: tuple[str, ...]) -> None:
-    """Carry code and outputs to the Chinese notebooks; exit 1 if a cell needs translating."""
-    from bookbuild.sync import sync
-
-    sys.exit(1 if sync(Book.find(), names, keep, echo=click.echo) else 0)
-
-
-@main.command()
-@NAMES
-def check(names: tuple[str, ...]) -> None:
+@click.option("--release", is_flag=True, help="A translation that waits is a problem, too.")
+def check(names: tuple[str, ...], release: bool) -> None:
     """Prove what needs no kernel; a line for each problem, exit 1 if there is one."""
     from bookbuild.check import check
 
-    problems = check(Book.find(), names)
+    _tell(check(Book.find(), names, release))
+
+
+def _tell(problems: list[str]) -> None:
+    """Print problems, a line each, and exit 1 if there is one."""
     for problem in problems:
         click.echo(problem)
     click.echo(f"{len(problems)} problem{'s' * (len(problems) != 1)}", err=True)
     sys.exit(1 if problems else 0)
-
-
-@main.command()
-@NAMES
-def unpack(names: tuple[str, ...]) -> None:
-    """Write chapters, both languages side by side, as text files to edit."""
-    from bookbuild.notebooks import write_text
-    from bookbuild.text import text_file, unpack
-
-    book = Book.find()
-    for name in book.choose(names):
-        write_text(text_file(book, name), unpack(book, name))
-        click.echo(text_file(book, name).relative_to(book.root))
-
-
-@main.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-def pack(files: tuple[str, ...]) -> None:
-    """Write the notebooks of both languages from text files made by `book unpack`."""
-    from bookbuild.text import pack
-
-    for file in files:
-        name = pack(Book.find(), Path(file).read_text("utf8"))
-        click.echo(f"{name}: written; now `book run {name}` and `book sync {name}`")
 
 
 @main.command()
@@ -121,20 +124,6 @@ def record(names: tuple[str, ...]) -> None:
     from bookbuild.record import record
 
     record(Book.find(), names, echo=click.echo)
-
-
-@main.command()
-def pages() -> None:
-    """Make cheat sheet, errors, then and now and status from the chapters; exit 1 on a problem."""
-    from bookbuild import pages
-
-    book = Book.find()
-    for path in pages.generate(book):
-        click.echo(path.relative_to(book.root))
-    problems = pages.stale(book)
-    for problem in problems:
-        click.echo(problem)
-    sys.exit(1 if problems else 0)
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""Make the recordings that the chapters' helpers ask for, on a machine with a GPU."""
+"""Make the recordings that the chapters show, on a machine with a GPU."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bookbuild.notebooks import Book, BookError
+from bookbuild.book import Book, BookError
+from helpers import recorded
 
 
 def recordings(book: Book, names: Iterable[str] = ()) -> dict[str, Callable[[], Any]]:
-    """The measurements of the chapters' helpers: what each module's `recordings()` offers.
-
-    Raises:
-        BookError: two chapters give a recording the same name.
-    """
+    """The measurements of the chapters: name of each recording -> the function that measures it."""
     found: dict[str, Callable[[], Any]] = {}
     for chapter in book.choose(list(names)):
-        module = importlib.import_module(f"helpers.{chapter}")
-        for name, measure in getattr(module, "recordings", dict)().items():
-            if name in found:
-                raise BookError(f"two recordings are called {name}; the second is in {chapter}")
-            found[name] = measure
+        if chapter in recorded.RECORDINGS:
+            module = importlib.import_module(f"helpers.measure.{chapter}")
+            found |= {
+                name: getattr(module, f"record_{name}") for name in recorded.RECORDINGS[chapter]
+            }
     return found
 
 
@@ -33,8 +30,6 @@ def record(book: Book, names: Iterable[str] = (), echo=print) -> None:
         BookError: there is no CUDA device, or a measurement failed.
     """
     import torch
-
-    from helpers import recorded
 
     names = book.choose(list(names))
     if not torch.cuda.is_available():

@@ -1,17 +1,17 @@
-"""Execute the English notebooks and store their outputs."""
+"""Execute a notebook in a kernel of its own."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable
 from pathlib import Path
 
 from nbformat import NotebookNode
 
-from bookbuild.notebooks import Book, BookError, clean, code_cells, read, tags, write
+from bookbuild.book import BookError
+from bookbuild.notebooks import code_cells, tags
 
 TIMEOUT = 120  # seconds a cell may take
+MAX_OUTPUT = 200_000  # characters a cell may print; a page of more is no page
 KERNEL_ENV = {
     "PYTHONHASHSEED": "0",  # sets print in one order
     "OMP_NUM_THREADS": "1",  # one way to split a sum, and no two kernels fighting over cores
@@ -65,6 +65,17 @@ def prepare_kernels(cuda: bool) -> None:
         os.environ["PYTHONSTARTUP"] = str(Path(__file__).with_name("warnings_as_errors.py"))
 
 
+def kernels() -> bool:
+    """Prepare the environment of kernels; returns whether they see a GPU.
+
+    Raises:
+        BookError: see `use_cuda` and `prepare_kernels`.
+    """
+    cuda = use_cuda()
+    prepare_kernels(cuda)
+    return cuda
+
+
 def execute(nb: NotebookNode, folder: Path, where: str, cuda: bool) -> NotebookNode:
     """Run a notebook in `folder` with a kernel of its own.
 
@@ -95,30 +106,11 @@ def execute(nb: NotebookNode, folder: Path, where: str, cuda: bool) -> NotebookN
     except DeadKernelError:
         raise BookError(f"{where}::{current['cell'].id}: the kernel died") from None
     for cell in code_cells(nb):
+        if (size := len(str(cell.outputs))) > MAX_OUTPUT:
+            raise BookError(
+                f"{where}::{cell.id}: prints {size:,} characters, at most {MAX_OUTPUT:,}"
+            )
         raised = any(o.output_type == "error" for o in cell.outputs)
         if "raises-exception" in tags(cell) and not raised and cell.execution_count is not None:
             raise BookError(f"{where}::{cell.id}: tagged raises-exception, but nothing was raised")
     return nb
-
-
-def run(book: Book, names: Iterable[str] = (), echo=print) -> None:
-    """Execute chapters, stamp their setup cell and store the cleaned outputs.
-
-    Raises:
-        BookError: see `execute`; that chapter's file stays as it was.
-    """
-    cuda = use_cuda()
-    prepare_kernels(cuda)
-    chosen = book.choose(list(names))
-    for n, name in enumerate(chosen, 1):
-        path = book.path("en", name)
-        nb, begun = read(path), time.perf_counter()
-        for cell in code_cells(nb):
-            if cell.id == "setup":
-                cell.source = book.setup
-        execute(nb, path.parent, f"en/{name}", cuda)
-        changed = write(clean(nb), path)
-        seconds = time.perf_counter() - begun
-        echo(
-            f"[{n}/{len(chosen)}] {name}: {seconds:.1f} s, {'changed' if changed else 'unchanged'}"
-        )

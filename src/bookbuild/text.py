@@ -1,149 +1,244 @@
-"""A chapter in both languages as one text file, for writing and translating in an editor.
+"""The source of a chapter: `book/text/<chapter>.md`, English and Chinese side by side, code once.
+
+    %%% summary                     a line for search engines and lists of chapters
+    What the chapter shows.
+    %%% zh                          the Chinese of the block above
+    这一章讲什么。
 
     %%% md detach-why               a prose cell and its id
     English
-    %%% zh                          the same cell in Chinese
+    %%% zh
     中文
-    %%% code detach-cuts tags=cheat claims=S0-05
-    y = x.detach()
-    %%% zh                          optional: the same code with Chinese comments
-    %%% alt | alt-zh                optional: what the cell's figure shows
-    %%% cause | cause-zh            optional: why the cell raises, in a line
 
-The first block is `%%% chapter NAME` with `summary` and `summary-zh`, a line each; the setup
-cell has no body, it is stamped.
+    %%% code detach-cuts tags=cheat claims=S0-05
+    ```python
+    y = x.detach()  # shares storage
+    ```
+    %%% zh                          its comments in Chinese, one per line, in order
+    与 x 共享存储
+    %%% alt                         what the cell's figure shows
+    A line from x to y.
+    %%% zh
+    从 x 到 y 的一条线。
+    %%% cause                       why the cell raises, in a line
+    y has no graph.
+    %%% zh
+    y 没有计算图。
+
+    %%% code setup tags=setup,remove-cell
+
+The setup cell has no body: every chapter has the same.
+
+Jupytext's MyST format was tried: it drops the cells' ids and holds one language per file, so that
+a translator and a reviewer would look at two diffs instead of one.
 """
 
 from __future__ import annotations
 
+import io
 import re
-from pathlib import Path
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from bookbuild.book import Book, BookError, read_text
 
-from bookbuild.notebooks import Book, BookError, alt, read, set_alt, tags, tokens, write
-
-_MARK = re.compile(r"^%%% (.+)$", re.M)
-
-
-def unpack(book: Book, name: str) -> str:
-    """A chapter's two notebooks as one text."""
-    en, zh = (read(book.path(lang, name)) for lang in ("en", "zh"))
-    chinese = {c.id: c for c in zh.cells}
-    out = [
-        f"%%% chapter {name}",
-        f"summary: {en.metadata.get('summary', '')}",
-        f"summary-zh: {zh.metadata.get('summary', '')}",
-    ]
-    for cell in en.cells:
-        other = chinese.get(cell.id, cell)
-        if cell.cell_type == "markdown":
-            out += [f"%%% md {cell.id}", cell.source, "%%% zh", other.source]
-            continue
-        words = [f"%%% code {cell.id}"]
-        if tags(cell):
-            words.append("tags=" + ",".join(tags(cell)))
-        if cell.metadata.get("claims"):
-            words.append("claims=" + ",".join(cell.metadata["claims"]))
-        out += [" ".join(words), *([cell.source] if cell.id != "setup" else [])]
-        if other.source != cell.source:
-            out += ["%%% zh", other.source]
-        for key, get in (("alt", alt), ("cause", lambda c: c.metadata.get("cause", ""))):
-            if get(cell):
-                out += [f"%%% {key}", get(cell), f"%%% {key}-zh", get(other)]
-    return "\n".join(out) + "\n"
+_MARK = re.compile(r"^%%%(?: (.*))?$", re.M)
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_FENCE = re.compile(r"```python\n(.*\n)?```", re.S)
+SETUP = "setup"
 
 
-def pack(book: Book, text: str) -> str:
-    """Write a chapter's two notebooks from a text; returns the chapter's name.
+@dataclass
+class Words:
+    """A piece of text in both languages; `zh` is None while nobody has translated it."""
 
-    Outputs stay with the cells whose code did not change; `book run` makes the others.
+    en: str
+    line: int
+    zh: str | None = None
+    zh_line: int = 0
+
+
+@dataclass
+class Cell:
+    """A cell of a chapter: prose, or code with what belongs to it.
+
+    `words` are the prose of a prose cell and the comments of a code cell, one per line.
+    """
+
+    id: str
+    type: str  # markdown or code, as in a notebook
+    line: int
+    words: Words
+    source: str = ""  # of code, with English comments
+    metadata: dict[str, list[str]] = field(default_factory=dict)  # tags, claims
+    alt: Words | None = None
+    cause: Words | None = None
+
+
+@dataclass
+class Text:
+    """A chapter."""
+
+    name: str
+    summary: Words
+    cells: list[Cell]
+
+    def pieces(self) -> Iterator[tuple[str, Words]]:
+        """All that is translated, in order, each with its name such as `detach-cuts/cause`."""
+        yield "summary", self.summary
+        for cell in self.cells:
+            kind = "" if cell.type == "markdown" else "/comments"
+            yield f"{cell.id}{kind}", cell.words
+            for key, words in (("alt", cell.alt), ("cause", cell.cause)):
+                if words:
+                    yield f"{cell.id}/{key}", words
+
+
+def load(book: Book, name: str) -> Text:
+    """The text of a chapter.
 
     Raises:
-        BookError: the text has another form; the line is named and nothing is written.
+        BookError: the file is missing or has another form; the message names file and line.
     """
-    blocks = _blocks(text)
-    if not blocks or not blocks[0][1].startswith("chapter "):
-        raise BookError("the text must begin with `%%% chapter NAME`")
-    name = blocks[0][1].split()[1]
-    head = dict(line.split(": ", 1) for line in blocks[0][2].splitlines() if ": " in line)
-    notebooks = {}
-    for lang in ("en", "zh"):
-        path = book.path(lang, name)
-        notebooks[lang] = read(path) if path.exists() else new_notebook()
-    old = {lang: {c.id: c for c in nb.cells} for lang, nb in notebooks.items()}
-    cells: dict[str, list[NotebookNode]] = {"en": [], "zh": []}
-    for line, mark, body in blocks[1:]:
+    where = book.relative(book.text(name))
+    return parse(name, read_text(book.text(name), where), where)
+
+
+def parse(name: str, text: str, where: str = "text") -> Text:
+    """A chapter from its text; `where` is the file's name in messages.
+
+    Raises:
+        BookError: the text has another form; the message names the line.
+    """
+    summary: Words | None = None
+    cells: list[Cell] = []
+    last: Words | None = None  # what a %%% zh belongs to
+
+    def wrong(line: int, what: str) -> BookError:
+        return BookError(f"{where}:{line}: {what}")
+
+    for line, mark, body in _blocks(text, where):
         kind, _, rest = mark.partition(" ")
-        if kind in ("md", "code"):
-            for lang in ("en", "zh"):
-                source = book.setup if rest.split()[:1] == ["setup"] else body
-                cells[lang].append(_cell(kind, rest, source, old[lang], line))
-        elif not cells["en"]:
-            raise BookError(f"line {line}: `%%% {mark}` belongs to no cell")
+        words = Words(body, line)
+        if kind == "summary":
+            if summary:
+                raise wrong(line, "a second summary")
+            summary = last = words
+        elif kind in ("md", "code"):
+            cell = _code(rest, body, line, wrong) if kind == "code" else _prose(rest, words, wrong)
+            if cell.id in (c.id for c in cells) or cell.id == "summary":
+                raise wrong(line, f"the id {cell.id} is taken")
+            cells.append(cell)
+            last = cell.words
+        elif kind == "zh":
+            if last is None:
+                raise wrong(line, "`%%% zh` follows nothing that could be translated")
+            if last.zh is not None:
+                raise wrong(line, "a second `%%% zh` for the same block")
+            last.zh, last.zh_line = body, line
+        elif kind in ("alt", "cause"):
+            if not cells or cells[-1].type != "code":
+                raise wrong(line, f"`%%% {kind}` belongs to a code cell")
+            if getattr(cells[-1], kind):
+                raise wrong(line, f"a second `%%% {kind}` for {cells[-1].id}")
+            if not body:
+                raise wrong(line, f"`%%% {kind}` is empty")
+            setattr(cells[-1], kind, words)
+            last = words
         else:
-            _add(kind, body, cells["en"][-1], cells["zh"][-1], line)
-    ids = [c.id for c in cells["en"]]
-    if twice := {i for i in ids if ids.count(i) > 1}:
-        raise BookError(f"two cells are called {', '.join(sorted(twice))}")
-    for lang, key in (("en", "summary"), ("zh", "summary-zh")):
-        notebooks[lang].cells = cells[lang]
-        notebooks[lang].metadata["summary"] = head.get(key, "")
-        notebooks[lang].nbformat_minor = 5
-    for lang, nb in notebooks.items():
-        write(nb, book.path(lang, name))
-    return name
+            raise wrong(line, f"unknown block `%%% {mark}`")
+        if rest and kind not in ("md", "code"):
+            raise wrong(line, f"`%%% {kind}` takes no words, got {rest!r}")
+    if summary is None:
+        raise wrong(1, "no `%%% summary`")
+    if not cells:
+        raise wrong(1, "no cells")
+    return Text(name, summary, cells)
 
 
-def _blocks(text: str) -> list[tuple[int, str, str]]:
+def _blocks(text: str, where: str) -> Iterator[tuple[int, str, str]]:
+    """Line, mark and body of each block."""
     marks = list(_MARK.finditer(text))
-    ends = [m.start() for m in marks[1:]] + [len(text)] * bool(marks)
-    return [
-        (text.count("\n", 0, m.start()) + 1, m[1].strip(), text[m.end() : end].strip("\n"))
-        for m, end in zip(marks, ends, strict=True)
-    ]
+    if text[: marks[0].start() if marks else None].strip():
+        raise BookError(f"{where}:1: expected `%%% summary`, got text before the first block")
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        body = text[mark.end() : following.start() if following else None].strip("\n")
+        yield text.count("\n", 0, mark.start()) + 1, (mark[1] or "").strip(), body
 
 
-def _cell(kind: str, rest: str, body: str, old: dict, line: int) -> NotebookNode:
-    name, *words = rest.split() or [""]
-    if not re.fullmatch(r"[a-zA-Z0-9-_]{1,64}", name):
-        raise BookError(f"line {line}: a cell's id has 1-64 letters, digits, - or _, got {name!r}")
-    before = old.get(name)
-    if kind == "md":
-        cell = new_markdown_cell(body, id=name)
+def _prose(rest: str, words: Words, wrong) -> Cell:
+    if not _ID.fullmatch(rest):
+        raise wrong(words.line, f"an id has 1-64 letters, digits, - or _, got {rest!r}")
+    if not words.en:
+        raise wrong(words.line, f"{rest} is empty")
+    return Cell(rest, "markdown", words.line, words)
+
+
+def _code(rest: str, body: str, line: int, wrong) -> Cell:
+    name, *options = rest.split() or [""]
+    if not _ID.fullmatch(name):
+        raise wrong(line, f"an id has 1-64 letters, digits, - or _, got {name!r}")
+    metadata: dict[str, list[str]] = {}
+    for option in options:
+        key, _, value = option.partition("=")
+        if key not in ("tags", "claims") or key in metadata or not all(value.split(",")):
+            raise wrong(line, f"expected tags=a,b or claims=a,b, got {option!r}")
+        metadata[key] = value.split(",")
+    source = ""
+    if name == SETUP:
+        if body:
+            raise wrong(line, "the setup cell has no body, it is the same in every chapter")
     else:
-        cell = new_code_cell(body, id=name)
-        same_type = before is not None and before.cell_type == "code"
-        if same_type and tokens(before.source) == tokens(body):
-            cell.outputs, cell.execution_count = before.outputs, before.execution_count
-        for word in words:
-            key, _, value = word.partition("=")
-            if key not in ("tags", "claims") or not value:
-                raise BookError(f"line {line}: expected tags=… or claims=…, got {word!r}")
-            cell.metadata[key] = value.split(",")
-    if before is not None and "translation" in before.metadata:
-        cell.metadata["translation"] = before.metadata["translation"]
-    return cell
+        fenced = _FENCE.fullmatch(body)
+        source = (fenced[1] or "").strip("\n") if fenced else ""
+        if not source:
+            raise wrong(line, f"the code of {name} stands between ```python and ```")
+    try:
+        said = "\n".join(c.lstrip("# ") for *_, c in comments(source))
+    except BookError as error:
+        raise wrong(line, f"{name}: {error}") from None
+    return Cell(name, "code", line, Words(said, line), source, metadata)
 
 
-def _add(kind: str, body: str, en: NotebookNode, zh: NotebookNode, line: int) -> None:
-    if kind == "zh":
-        if zh.cell_type == "code" and tokens(body) != tokens(en.source):
-            raise BookError(
-                f"line {line}: the Chinese code of {en.id} differs in more than comments"
-            )
-        zh.source = body
-    elif kind in ("alt", "alt-zh"):
-        for cell in (en, zh) if kind == "alt" else (zh,):
-            set_alt(cell, body)
-    elif kind in ("cause", "cause-zh"):
-        for cell in (en, zh) if kind == "cause" else (zh,):
-            cell.metadata["cause"] = body
-    else:
-        raise BookError(f"line {line}: unknown block `%%% {kind}`")
+def comments(source: str) -> list[tuple[int, int, str]]:
+    """Row (from 0), column and text of each comment of a piece of code.
+
+    Raises:
+        BookError: Python cannot read it.
+    """
+    try:
+        return [
+            (token.start[0] - 1, token.start[1], token.string)
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type == tokenize.COMMENT
+        ]
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise BookError(f"Python cannot read the code: {error.args[0]}") from None
 
 
-def text_file(book: Book, name: str) -> Path:
-    """Where `book unpack` writes a chapter's text."""
-    return book.root / "_build" / "text" / f"{name}.md"
+def with_comments(source: str, said: list[str]) -> str:
+    """The code with its comments replaced, one by one; an unequal number leaves it as it is."""
+    old = comments(source)
+    if len(old) != len(said):
+        return source
+    lines = source.split("\n")
+    for (row, column, text), new in zip(old, said, strict=True):
+        lines[row] = lines[row][:column] + (f"# {new}" if new else text)
+    return "\n".join(lines)
+
+
+def replace_body(text: str, line: int, body: str) -> str:
+    """The text of a file with the body of the block that begins at `line` replaced."""
+    for mark in _MARK.finditer(text):
+        if text.count("\n", 0, mark.start()) + 1 == line:
+            following = _MARK.search(text, mark.end())
+            end = following.start() if following else len(text)
+            gap = re.search(r"\n*\Z", text[mark.end() : end])[0] or "\n"
+            return text[: mark.end()] + "\n" + body + gap + text[end:]
+    raise ValueError(f"no block begins at line {line}")
+
+
+def fenced(source: str) -> str:
+    """The body of a code block."""
+    return f"```python\n{source}\n```"

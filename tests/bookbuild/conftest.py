@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+import shutil
 
-from bookbuild.notebooks import Book, clean, read, write
-from bookbuild.sync import sync
+import pytest
+
+from bookbuild.book import Book
+from bookbuild.notebooks import read, write
+from bookbuild.update import update
 
 CONFIG = "title: Tiny\nrepository:\n  url: ''\n  branch: main\n"
 TOC = """\
@@ -17,6 +19,10 @@ parts:
     chapters:
       - file: adding
       - file: failing
+  - caption: Reference
+    chapters:
+      - file: cheat_sheet
+      - file: errors
 """
 CLAIMS = """\
 adding:
@@ -26,83 +32,146 @@ adding:
     says: {en: One and one make two., zh: 一加一等于二。}
     today: {en: They do., zh: 确实如此。}
 """
+EXERCISE = """\
+%%% code {0}-exercise tags=exercise
+```python
+check_{0} = "✗ not yet"
+print(check_{0})
+```
 
+%%% code {0}-solution tags=solution,hide-cell
+```python
+print("✓ correct")
+```
+"""
+TEXTS = {
+    "adding": """\
+%%% summary
+About adding.
+%%% zh
+关于加法。
 
-def code(cell_id, source, outputs=(), **metadata):
-    return new_code_cell(source, id=cell_id, outputs=list(outputs), metadata=metadata)
+%%% md adding-title
+# Add two numbers
 
+Addition needs $a + b$.
+%%% zh
+# 两数相加
 
-def prose(cell_id, source):
-    return new_markdown_cell(source, id=cell_id)
+加法需要 $a + b$。
 
+%%% code setup tags=setup,remove-cell
 
-def result(text):
-    return new_output("execute_result", {"text/plain": text}, execution_count=1)
+%%% code adding-numbers claims=A-1
+```python
+# add both numbers
+a = 1 + 1
+assert a == 2
+a
+```
+%%% zh
+把两个数相加
 
+"""
+    + EXERCISE.format("adding")
+    + """
+%%% md adding-recap
+## Recap
 
-def error(name, message):
-    return new_output("error", ename=name, evalue=message, traceback=[f"{name}: {message}"])
+The sum is printed.
+%%% zh
+## 小结
 
+和会打印出来。
+""",
+    "failing": """\
+%%% summary
+About failing.
+%%% zh
+关于失败。
 
-ENGLISH = {
-    "adding": lambda setup: [
-        prose("adding-title", "# Add two numbers\n\nAddition needs $a + b$."),
-        code("setup", setup, tags=["setup", "remove-cell"]),
-        code("adding-numbers", "# add\na = 1 + 1\nassert a == 2\na", [result("2")], claims=["A-1"]),
-        prose("adding-recap", "## Recap\n\nThe sum is printed."),
-    ],
-    "failing": lambda setup: [
-        prose("failing-title", "# Divide by zero\n\nThis always fails."),
-        code("setup", setup, tags=["setup", "remove-cell"]),
-        code(
-            "failing-error",
-            "1 / 0",
-            [error("ZeroDivisionError", "division by zero")],
-            tags=["raises-exception"],
-            cause="The divisor is zero.",
-        ),
-    ],
+%%% md failing-title
+# Divide by zero
+
+This always fails.
+%%% zh
+# 除以零
+
+这总会失败。
+
+%%% code setup tags=setup,remove-cell
+
+%%% code failing-error tags=raises-exception
+```python
+1 / 0
+```
+%%% cause
+The divisor is zero.
+%%% zh
+除数为零。
+
+"""
+    + EXERCISE.format("failing")
+    + """
+%%% md failing-recap
+## Recap
+%%% zh
+## 小结
+""",
 }
-CHINESE = {
-    "adding-title": "# 两数相加\n\n加法需要 $a + b$。",
-    "adding-recap": "## 小结\n\n和会打印出来。",
-    "failing-title": "# 除以零\n\n这总会失败。",
-}
+TESTS = "def test_it():\n    assert not check_{}\n"
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """The tiny book, updated once; each test gets a copy."""
+    root = tmp_path_factory.mktemp("template")
+    for folder in ("book/text", "src/helpers", "tests/helpers"):
+        (root / folder).mkdir(parents=True)
+    (root / "_config.yml").write_text(CONFIG)
+    (root / "_toc.yml").write_text(TOC)
+    (root / "book/claims.yml").write_text(CLAIMS, "utf8")
+    for name, text in TEXTS.items():
+        (root / f"book/text/{name}.md").write_text(text, "utf8")
+        (root / f"src/helpers/{name}.py").write_text('"""Nothing."""\n')
+        (root / f"tests/helpers/test_{name}.py").write_text(TESTS.format(name))
+    assert update(Book(root), echo=lambda line: None) == []
+    return root
 
 
 @pytest.fixture
-def book(tmp_path, monkeypatch):
+def book(template, tmp_path, monkeypatch):
     monkeypatch.delenv("BOOK_REPOSITORY_URL", raising=False)
-    (tmp_path / "book").mkdir()
-    (tmp_path / "_config.yml").write_text(CONFIG)
-    (tmp_path / "_toc.yml").write_text(TOC)
-    (tmp_path / "book/claims.yml").write_text(CLAIMS, "utf8")
-    book = Book(tmp_path)
-    for name, cells in ENGLISH.items():
-        nb = new_notebook(cells=cells(book.setup), metadata={"summary": f"About {name}."})
-        write(clean(nb), book.path("en", name))
-    sync(book, echo=lambda line: None)
-    for name in ENGLISH:
-        path = book.path("zh", name)
-        nb = read(path)
-        nb.metadata.summary = f"关于 {name}。"
-        for cell in nb.cells:
-            if cell.id in CHINESE:
-                cell.source = CHINESE[cell.id]
-            if "cause" in cell.metadata:
-                cell.metadata.cause = "除数为零。"
-        write(nb, path)
-    assert sync(book, echo=lambda line: None) == []
-    return book
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    return Book(tmp_path)
+
+
+@pytest.fixture
+def mend(book):
+    """Change a text: `mend("adding", "two", "three")`."""
+
+    def change(name, old, new):
+        path = book.text(name)
+        text = path.read_text("utf8")
+        assert text.count(old) == 1, f"{text.count(old)} times {old!r}"
+        path.write_text(text.replace(old, new), "utf8")
+
+    return change
 
 
 @pytest.fixture
 def edit(book):
-    """Change a stored notebook: `edit("en", "adding", lambda nb: ...)`."""
+    """Change a stored notebook as a hand would: `edit("en", "adding", lambda nb: ...)`."""
 
     def change(lang, name, action):
-        nb = read(book.path(lang, name))
+        nb = read(book.notebook(lang, name))
         action(nb)
-        write(nb, book.path(lang, name))
+        write(nb, book.notebook(lang, name))
 
     return change
+
+
+@pytest.fixture
+def cell():
+    """The cell of a notebook with an id."""
+    return lambda nb, name: next(c for c in nb.cells if c.id == name)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookbuild.notebooks import CHEAT_SHEET, LANGUAGES, Book, BookError, write_text
+from bookbuild.book import CHEAT_SHEET, LANGUAGES, Book, BookError, write_text
 
 if TYPE_CHECKING:
     from bookbuild.pages.chapters import Chapter
 
 
 def generate(book: Book) -> list[Path]:
-    """Write all of them, in both languages; returns the files that changed.
+    """Write those that are committed, in both languages; returns the files that changed.
 
     Raises:
         BookError: a chapter or `claims.yml` cannot be read; nothing is written.
@@ -21,7 +21,7 @@ def generate(book: Book) -> list[Path]:
     from bookbuild.pages.chapters import chapters
 
     pages = list(_pages(book, chapters(book)))
-    return [path for path, text in pages if write_text(path, text)] + write_status(book)
+    return [path for path, text in pages if write_text(path, text)]
 
 
 def stale(book: Book) -> list[str]:
@@ -37,7 +37,7 @@ def stale(book: Book) -> list[str]:
     try:
         found = chapters(book)
         problems = [
-            f"{path.parent.name}/{path.name}: stale; run `book pages`"
+            f"{path.parent.name}/{path.name}: stale; run `book update`"
             for path, text in _pages(book, found)
             if not path.exists() or path.read_text("utf8") != text
         ]
@@ -71,6 +71,6 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
 
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang
-        yield book.path(lang, CHEAT_SHEET), cheat_sheet.render(book, lang, mine)
+        yield book.notebook(lang, CHEAT_SHEET), cheat_sheet.render(book, lang, mine)
         yield folder / "errors.md", errors.render(book, lang, mine)
         yield folder / "then_and_now.md", then_and_now.render(book, lang, mine)

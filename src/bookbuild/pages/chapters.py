@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from functools import cache
 
-from docutils.nodes import make_id
-from markdown_it import MarkdownIt
-from mdit_py_plugins.colon_fence import colon_fence_plugin
 from nbformat import NotebookNode
 
-from bookbuild.notebooks import LANGUAGES, Book, BookError, code_cells, read
-
-_MAYBE = re.compile(r"^ {0,3}(?:#{1,6}(?:\s|$)|=+\s*$|-+\s*$)", re.M)
+from bookbuild.book import LANGUAGES, Book
+from bookbuild.headings import anchors, headings
+from bookbuild.notebooks import code_cells, read
 
 
 @dataclass(frozen=True)
@@ -47,52 +42,12 @@ def chapters(book: Book) -> dict[str, list[Chapter]]:
     """
     found: dict[str, list[Chapter]] = {lang: [] for lang in LANGUAGES}
     for name in book.chapters:
-        if all(book.path(lang, name).exists() for lang in LANGUAGES):
-            notebooks = {lang: _load(book, lang, name) for lang in LANGUAGES}
+        if all(book.notebook(lang, name).exists() for lang in LANGUAGES):
+            notebooks = {lang: read(book.notebook(lang, name)) for lang in LANGUAGES}
             for lang, nb in notebooks.items():
                 title, sections = _sections(name, notebooks["en"], nb)
                 found[lang].append(Chapter(name, title, nb, sections))
     return found
-
-
-def headings(text: str) -> list[tuple[str, str]]:
-    """The headings of a Markdown text in order, each as Markdown and without markup."""
-    if not re.search(r"^ {0,3}(?:#|--|==)", text, re.M):
-        return []
-    tokens = _markdown().parse(text)
-    return [
-        (
-            re.sub(r"\[(.*?)\]\([^)]*\)", r"\1", inline.content),
-            "".join(t.content for t in inline.children if t.type in ("text", "code_inline")),
-        )
-        for opening, inline in zip(tokens, tokens[1:], strict=False)
-        if opening.type == "heading_open" and opening.level == 0
-    ]
-
-
-def anchors(titles: list[str]) -> list[str]:
-    """The anchors that the site gives to the sections of a page with these English titles."""
-    made: list[str] = []
-    for title in titles:
-        base = anchor = make_id(title) or "section"
-        number = 1
-        while anchor in made:
-            number += 1
-            anchor = f"{base}-{number}"
-        made.append(anchor)
-    return made
-
-
-@cache
-def _markdown() -> MarkdownIt:
-    return MarkdownIt().use(colon_fence_plugin)
-
-
-def _load(book: Book, lang: str, name: str) -> NotebookNode:
-    nb = read(book.path(lang, name))
-    if not all({"id", "cell_type", "source"} <= cell.keys() for cell in nb.cells):
-        raise BookError(f"{lang}/{name}.ipynb: not a notebook: a cell lacks id, type or source")
-    return nb
 
 
 def _sections(
@@ -109,7 +64,7 @@ def _sections(
             theirs = headings(cell.source)
             titles = mine.get(cell.id, [])
             titles = titles if len(titles) == len(theirs) else theirs
-            pairs += [(cell.id, t[0], e[1]) for t, e in zip(titles, theirs, strict=True)]
+            pairs += [(cell.id, t.markdown, e.plain) for t, e in zip(titles, theirs, strict=True)]
     all_anchors = anchors([plain for _, _, plain in pairs])
     chapter = Section(pairs[0][1] if pairs else name, f"{name}.ipynb")
     begins = {}

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell
 
-from bookbuild.notebooks import Book, code_cells, dumps, fingerprints, tags
+from bookbuild import setup_cell
+from bookbuild.book import Book
+from bookbuild.notebooks import code_cells, dumps, stamp, tags
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import GENERATED
 from bookbuild.pages.words import words
+from bookbuild.products import KERNEL
 
 KEPT_TAGS = ("gpu", "raises-exception", "nbval-ignore-output")
 KNOWN = {*dir(builtins), "__name__", "display", "get_ipython"}
@@ -31,20 +34,22 @@ def assemble(book: Book, lang: str, chapters: list[Chapter]) -> NotebookNode:
     comment = GENERATED.format("the chapters' cells tagged cheat")
     cells = [
         _prose("title", f"<!-- {comment} -->\n\n# {w['cheat_sheet']}\n\n{w['cheat_sheet_lead']}"),
-        new_code_cell(book.setup, id="setup", metadata={"tags": ["setup", "remove-cell"]}),
+        new_code_cell(setup_cell.source(), id="setup", metadata={"tags": ["setup", "remove-cell"]}),
     ]
     for chapter in chapters:
         cells += _chapter(chapter)
     _number(cells)
-    code = [cell for cell in cells if cell.cell_type == "code"]
-    metadata = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-        "ran": {c.id: fingerprints(c) for c in code if c.execution_count is not None},
-        "summary": w["cheat_sheet_summary"],
-    }
     # not `new_notebook`, which gives cells with one id new ones at random
-    return from_dict({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
+    sheet = from_dict(
+        {
+            "cells": cells,
+            "metadata": KERNEL | {"summary": w["cheat_sheet_summary"]},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+    )
+    stamp(sheet)
+    return sheet
 
 
 def problems(nb: NotebookNode) -> Iterator[str]:

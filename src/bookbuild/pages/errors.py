@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from html import escape
 
-from bookbuild.notebooks import Book
+from bookbuild.book import Book
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import code, page
 from bookbuild.pages.status import tested_versions

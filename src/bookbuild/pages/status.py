@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from bookbuild import claims as claims_file
-from bookbuild.notebooks import LANGUAGES, Book, BookError, code_cells, prose
+from bookbuild import text as texts
+from bookbuild import translation
+from bookbuild.book import LANGUAGES, Book, BookError
+from bookbuild.notebooks import code_cells
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import code, page
 from bookbuild.pages.words import words
-from bookbuild.sync import needs_translation, state
+from helpers.recorded import RECORDINGS
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Status:
 
     name: str
     runs: dict[str, dict[str, dict]]  # language -> device -> date, torch, seconds
-    translation: Counter  # state -> texts
+    translation: Counter  # current, waiting -> pieces
     cells: int
     claims: tuple[int, int]  # proved by a cell, all
     recordings: dict[str, bool]  # name -> whether somebody measured it
@@ -36,8 +38,9 @@ def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
     """
     runs = _validated(book)
     rows = claims_file.load(book)
+    stamps = translation.load(book)
     found = []
-    for english, chinese in zip(chapters["en"], chapters["zh"], strict=True):
+    for english in chapters["en"]:
         name = english.name
         named = {i for cell in english.cells for i in cell.metadata.get("claims", [])}
         mine = [claim.id for claim in rows if claim.chapter == name]
@@ -45,7 +48,7 @@ def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
             Status(
                 name=name,
                 runs={lang: runs.get(f"{lang}/{name}", {}) for lang in LANGUAGES},
-                translation=_translation(english, chinese),
+                translation=_translation(book, name, stamps),
                 cells=len(code_cells(english.notebook)),
                 claims=(len(named.intersection(mine)), len(mine)),
                 recordings=recordings(book, name),
@@ -55,28 +58,9 @@ def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
 
 
 def recordings(book: Book, name: str) -> dict[str, bool]:
-    """The recordings that a chapter's module asks for, and which of them exist.
-
-    The names are read from the keys that `recordings()` returns; nothing is imported.
-    """
-    helpers = book.root / "src" / "helpers"
-    path = helpers / f"{name}.py"
-    if not path.exists():
-        return {}
-    functions = (
-        node
-        for node in ast.parse(path.read_text("utf8")).body
-        if isinstance(node, ast.FunctionDef) and node.name == "recordings"
-    )
-    names = [
-        key.value
-        for function in functions
-        for node in ast.walk(function)
-        if isinstance(node, ast.Dict)
-        for key in node.keys
-        if isinstance(key, ast.Constant)
-    ]
-    return {n: (helpers / "recorded" / f"{n}.json").exists() for n in names}
+    """The recordings that a chapter shows, and whether each has been made."""
+    folder = book.root / "src/helpers/recorded"
+    return {n: (folder / f"{n}.json").exists() for n in RECORDINGS.get(name, ())}
 
 
 def rows(
@@ -172,17 +156,15 @@ def _cell(text: str) -> str:
 def _health(translation: Counter, w: dict[str, str]) -> str:
     """How many texts of a chapter are in which state."""
     parts = [w["current"].format(translation["current"], translation.total())]
-    parts += [w[s].format(n) for s, n in sorted(translation.items()) if s != "current"]
+    if translation["waiting"]:
+        parts.append(w["waiting"].format(translation["waiting"]))
     return w["comma"].join(parts)
 
 
-def _translation(english: Chapter, chinese: Chapter) -> Counter:
-    own = {cell.id: cell for cell in chinese.notebook.cells}
-    states = Counter()
-    for cell in english.notebook.cells:
-        if needs_translation(prose(cell)):
-            states[state(cell, own[cell.id]) if cell.id in own else "missing"] += 1
-    return states
+def _translation(book: Book, name: str, stamps: dict[str, dict]) -> Counter:
+    made, waiting = translation.compare(texts.load(book, name), stamps.get(name, {}))
+    late = {w.piece for w in waiting}
+    return Counter(waiting=len(late), current=len(set(made) - late))
 
 
 def _validated(book: Book) -> dict:

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 
 from bookbuild import claims as claims_file
+from bookbuild.book import Book
 from bookbuild.claims import VERDICTS, Claim
-from bookbuild.notebooks import Book
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import page
 from bookbuild.pages.words import words

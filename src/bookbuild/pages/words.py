@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookbuild.notebooks import LANGUAGES
+from bookbuild.book import LANGUAGES
 
 _WORDS = {
     # cheat sheet
@@ -115,9 +115,7 @@ _WORDS = {
     "ran": ("PyTorch {torch}, {device}, {date}, {seconds} s",
             "PyTorch {torch}，{device}，{date}，{seconds} 秒"),
     "current": ("{0} of {1} current", "{1} 段中 {0} 段最新"),
-    "stale": ("{0} stale", "{0} 段过时"),
-    "missing": ("{0} missing", "{0} 段未译"),
-    "unstamped": ("{0} changed since the last sync", "{0} 段在上次同步后改过"),
+    "waiting": ("{0} waiting", "{0} 段待更新"),
     "comma": ("; ", "；"),
     "and": (", ", "、"),
     "recorded": ("recorded", "已测得"),

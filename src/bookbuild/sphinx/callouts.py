@@ -18,6 +18,8 @@ KINDS = {
     "今昔对照": "then-and-now",
     "On a GPU": "on-a-gpu",
     "在 GPU 上": "on-a-gpu",
+    "译文待更新": "waiting",
+    "尚未翻译": "waiting",
 }
 
 

@@ -1,0 +1,52 @@
+"""The headings of a page, and the anchors that the site gives them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+from docutils.nodes import make_id
+from markdown_it import MarkdownIt
+from mdit_py_plugins.colon_fence import colon_fence_plugin
+from mdit_py_plugins.front_matter import front_matter_plugin
+
+
+class Heading(NamedTuple):
+    """A heading as Markdown and without markup."""
+
+    markdown: str
+    plain: str
+
+
+def headings(text: str) -> list[Heading]:
+    """The headings of a Markdown text in order; those in directives and quotations are none."""
+    if not re.search(r"^ {0,3}(?:#|--|==)", text, re.M):
+        return []
+    tokens = _markdown().parse(text)
+    return [
+        Heading(
+            re.sub(r"\[(.*?)\]\([^)]*\)", r"\1", inline.content),
+            "".join(t.content for t in inline.children if t.type in ("text", "code_inline")),
+        )
+        for opening, inline in zip(tokens, tokens[1:], strict=False)
+        if opening.type == "heading_open" and opening.level == 0
+    ]
+
+
+def anchors(titles: list[str]) -> list[str]:
+    """The anchors of the sections of a page with these English titles, without markup."""
+    made: list[str] = []
+    for title in titles:
+        base = anchor = make_id(title) or "section"
+        number = 1
+        while anchor in made:
+            number += 1
+            anchor = f"{base}-{number}"
+        made.append(anchor)
+    return made
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    return MarkdownIt().use(front_matter_plugin).use(colon_fence_plugin)

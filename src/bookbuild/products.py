@@ -1,0 +1,164 @@
+"""What is made of a chapter's text: the notebook of each language."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from nbformat import NotebookNode, from_dict
+
+from bookbuild import setup_cell
+from bookbuild.book import Book
+from bookbuild.headings import headings
+from bookbuild.notebooks import tokens
+from bookbuild.text import SETUP, Cell, Text, Words, with_comments
+from bookbuild.translation import Waiting
+
+KERNEL = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+WAITING = "> **译文待更新**：英文原文已有改动，以上译自旧版。"
+MISSING = "> **尚未翻译**：以上暂用英文原文。"
+
+
+def notebook(
+    text: Text,
+    lang: str,
+    waiting: Iterable[Waiting] = (),
+    ran: NotebookNode | None = None,
+) -> NotebookNode:
+    """A chapter as a notebook in one language, not yet stamped.
+
+    Args:
+        text: the chapter.
+        lang: `"en"` or `"zh"`.
+        waiting: the pieces whose Chinese waits; the page says so.
+        ran: a notebook whose outputs are taken over, cell by cell, where the code is the same.
+    """
+    late = {w.piece for w in waiting}
+    old = {c.id: c for c in ran.cells if c.cell_type == "code"} if ran else {}
+    cells = []
+    for cell in text.cells:
+        made = _prose(cell, lang, late) if cell.type == "markdown" else _code(cell, lang, late)
+        before = old.get(cell.id)
+        if made["cell_type"] == "code" and before and same_code(before.source, made["source"]):
+            made["outputs"] = copy.deepcopy(before.outputs)
+            made["execution_count"] = before.execution_count
+        cells.append(made)
+    summary = _say(text.summary, lang)
+    return from_dict(
+        {
+            "cells": cells,
+            "metadata": KERNEL | {"summary": summary},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+    )
+
+
+def same_code(one: str, other: str) -> bool:
+    """Whether two cells do the same: comments may differ."""
+    return one == other or tokens(one) == tokens(other)
+
+
+def _say(words: Words, lang: str) -> str:
+    return words.zh or words.en if lang == "zh" else words.en
+
+
+def _prose(cell: Cell, lang: str, late: set[str]) -> dict:
+    source = _say(cell.words, lang)
+    if lang == "zh" and cell.id in late:
+        missing = cell.words.zh in (None, "", cell.words.en)
+        # The pages of both languages have the same sections.
+        if not missing and len(headings(source)) != len(headings(cell.words.en)):
+            source, missing = cell.words.en, True
+        source += f"\n\n{MISSING if missing else WAITING}"
+    return {"cell_type": "markdown", "id": cell.id, "metadata": {}, "source": source}
+
+
+def _code(cell: Cell, lang: str, late: set[str]) -> dict:
+    source = setup_cell.source() if cell.id == SETUP else cell.source
+    if lang == "zh" and cell.words.zh is not None:
+        source = with_comments(source, cell.words.zh.split("\n"))
+    metadata: dict = copy.deepcopy(cell.metadata)
+    if cell.alt:
+        metadata["mystnb"] = {"image": {"alt": _say(cell.alt, lang)}}
+    if cell.cause:
+        metadata["cause"] = _say(cell.cause, lang)
+    return {
+        "cell_type": "code",
+        "id": cell.id,
+        "metadata": metadata,
+        "source": source,
+        "execution_count": None,
+        "outputs": [],
+    }
+
+
+# ---------------------------------------------------------------- what a run depends on
+
+
+def helpers_used(book: Book, text: Text) -> str:
+    """Fingerprint of the modules of `helpers` that a chapter's cells use, with what they read."""
+    folder = book.root / "src" / "helpers"
+    todo = [m for cell in text.cells if cell.source for m in _imported(cell.source)]
+    seen: set[Path] = set()
+    while todo:
+        for path in _files(folder, todo.pop()):
+            if path not in seen:
+                seen.add(path)
+                if path.suffix == ".py":
+                    todo += _imported(path.read_text("utf8"))
+    total = hashlib.sha256()
+    for path in sorted(seen):
+        total.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()[:12]
+
+
+def _files(folder: Path, module: str) -> Iterator[Path]:
+    """The files of `helpers.<module>`, and of the packages that hold it with the data in them."""
+    path = folder
+    for name in module.split("."):
+        if (path / name).is_dir():
+            path /= name
+            yield from (
+                p for p in path.iterdir() if p.is_file() and p.suffix not in (".pyc", ".py")
+            )
+            if (path / "__init__.py").exists():
+                yield path / "__init__.py"
+        elif (path / f"{name}.py").exists():
+            yield path / f"{name}.py"
+            return
+        else:
+            return
+
+
+@cache
+def _imported(source: str) -> tuple[str, ...]:
+    """The modules of `helpers` that a piece of code imports, or names in a string."""
+    if "helpers" not in source:
+        return ()
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # a cell with a magic
+        return tuple(re.findall(r"\bhelpers\.([\w.]+)", source))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [
+                a.name.removeprefix("helpers.") for a in node.names if a.name.startswith("helpers.")
+            ]
+        elif (
+            isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "helpers"
+        ):
+            inside = node.module.removeprefix("helpers").removeprefix(".")
+            found += [".".join(filter(None, (inside, a.name))) for a in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found += re.findall(r"^helpers\.([\w.]+)$", node.value)
+    return tuple(found)

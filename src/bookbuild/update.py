@@ -1,0 +1,227 @@
+"""From the texts to everything made of them: notebooks of both languages, pages, stamps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+
+from nbformat import NotebookNode
+
+from bookbuild import text as texts
+from bookbuild import translation
+from bookbuild.book import LANGUAGES, Book, BookError
+from bookbuild.notebooks import clean, code_cells, printed, read, stamp, tags, write, written
+from bookbuild.products import helpers_used, notebook, same_code
+from bookbuild.text import Text
+from bookbuild.translation import Waiting
+
+
+def update(
+    book: Book,
+    names: Iterable[str] = (),
+    accept: Iterable[str] = (),
+    again: bool = False,
+    over: bool = False,
+    echo: Callable[[str], None] = print,
+) -> list[str]:
+    """Make what is not as its text says: run the chapters whose code or helpers changed, write all.
+
+    Each file is written whole or not at all. A chapter that fails leaves its files as they were.
+
+    Args:
+        book: the checkout.
+        names: chapters; all if empty.
+        accept: `chapter` or `chapter::cell` whose Chinese holds for today's English.
+        again: run these chapters even if nothing changed.
+        over: write over what was edited in a notebook.
+        echo: shows progress.
+
+    Returns:
+        What failed, a line each.
+
+    Raises:
+        BookError: a text has another form, a name is unknown, or a notebook was edited by hand;
+            nothing is written.
+    """
+    chosen = book.choose(list(names))
+    sources = {name: texts.load(book, name) for name in chosen}
+    stamps = translation.load(book)
+    accepted = _accepted(book, accept, sources, stamps)
+    found = {
+        name: translation.compare(source, stamps.get(name, {}), accepted.get(name, ()))
+        for name, source in sources.items()
+    }
+    for name, source in sources.items() if not over else ():
+        # as the notebooks were written: before anything was accepted
+        refuse_edited(book, source, translation.compare(source, stamps.get(name, {}))[1])
+    failed, done = [], 0
+    for number, (name, source) in enumerate(sources.items(), 1):
+        begun = time.perf_counter()
+        made, late = found[name]
+        try:
+            what = _chapter(
+                book, source, late, again, echo=lambda s, n=number: echo(f"[{n}/{len(chosen)}] {s}")
+            )
+        except BookError as error:
+            failed.append(str(error))
+            echo(f"[{number}/{len(chosen)}] {error}")
+            continue
+        stamps[name] = made
+        if translation.save(book, stamps) or what:
+            done += 1
+            seconds = time.perf_counter() - begun
+            echo(f"[{number}/{len(chosen)}] {name}: {what or 'stamped'} in {seconds:.1f} s")
+    if not failed:
+        from bookbuild import pages
+
+        for path in pages.generate(book):
+            echo(f"{book.relative(path)}: written")
+        if not done:
+            echo(f"{len(chosen)} chapter{'s' * (len(chosen) != 1)}: nothing to do")
+    return failed
+
+
+def _chapter(
+    book: Book, source: Text, late: list[Waiting], again: bool, echo: Callable[[str], None]
+) -> str:
+    """Make the notebooks of one chapter; returns what was done, empty if nothing."""
+    before = _existing(book, "en", source.name)
+    helpers = helpers_used(book, source)
+    english = notebook(source, "en", ran=before)
+    why = "asked for" if again else why_run(english, before, helpers)
+    if why:
+        if find_spec("torch") is None:
+            raise BookError(
+                f"{source.name} must run ({why}), and that needs PyTorch: "
+                "`make lab` or `make test` installs it"
+            )
+        from bookbuild.run import execute, kernels
+
+        echo(f"{source.name}: running {len(code_cells(english))} cells ({why})")
+        cuda = kernels()
+        for cell in code_cells(english):
+            if cuda or "gpu" not in tags(cell):
+                cell.outputs, cell.execution_count = [], None
+        folder = book.notebook("en", source.name).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        ran = clean(execute(english, folder, f"book/text/{source.name}.md", cuda))
+        english = notebook(source, "en", ran=ran)
+    stamp(english, helpers)
+    chinese = notebook(source, "zh", late, english)
+    stamp(chinese, helpers)
+    changed = [
+        lang
+        for lang, nb in zip(LANGUAGES, (english, chinese), strict=True)
+        if write(nb, book.notebook(lang, source.name))
+    ]
+    return ("ran, " if why else "") + ("written" if changed else "unchanged" if why else "")
+
+
+def why_run(now: NotebookNode, before: NotebookNode | None, helpers: str) -> str:
+    """Why a chapter must run: empty if its stored outputs are those of its code."""
+    if before is None:
+        return "new"
+    if dict(before.metadata.get("made") or {}).get("helpers") != helpers:
+        return "its helpers changed"
+    old, new = code_cells(before), code_cells(now)
+    if [c.id for c in old] != [c.id for c in new]:
+        return "cells were added, removed or moved"
+    for a, b in zip(old, new, strict=True):
+        if not same_code(a.source, b.source):
+            return f"the code of {b.id} changed"
+        if {*tags(a)}.symmetric_difference(tags(b)) & {"gpu", "raises-exception"}:
+            return f"the tags of {b.id} changed"
+        if changed(before, a) == "output":
+            return f"the output of {b.id} is not what its run stored"
+        if a.execution_count is None and "gpu" not in tags(a):
+            return f"{b.id} never ran"
+    return ""
+
+
+def changed(nb: NotebookNode, cell: NotebookNode) -> str:
+    """What a cell is since `book update` wrote it: `new`, `edited`, `output` (changed) or ``."""
+    made = stored(nb).get(cell.id)
+    if not made:
+        return "new"
+    if made[0] != written(cell):
+        return "edited"
+    return "output" if cell.cell_type == "code" and made[1] != printed(cell) else ""
+
+
+def edited(nb: NotebookNode, expected: NotebookNode) -> list[str]:
+    """The cells that somebody wrote, removed or moved in a notebook since `book update` wrote it.
+
+    What the text says by now, in `expected`, is no edit to keep.
+    """
+    made, ids = list(stored(nb)), [c.id for c in nb.cells]
+    wanted = {c.id: written(c) for c in expected.cells}
+    found = [
+        c.id
+        for c in nb.cells
+        if changed(nb, c) in ("new", "edited") and written(c) != wanted.get(c.id)
+    ]
+    found += [name for name in made if name not in ids and name in wanted]
+    kept = [name for name in ids if name in made]
+    if not found and kept != [name for name in made if name in ids] and ids != list(wanted):
+        found += [a for a, b in zip(kept, made, strict=False) if a != b][:1]
+    return found
+
+
+def stored(nb: NotebookNode) -> dict[str, list[str]]:
+    """The fingerprints of the cells as `book update` wrote them; empty if it never did."""
+    try:
+        cells = [line.split() for line in nb.metadata["made"]["cells"]]
+        return {name: [*prints, ""][:2] for name, *prints in cells if prints}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def refuse_edited(book: Book, source: Text, waiting: list[Waiting]) -> None:
+    """Refuse to write over what somebody wrote in a notebook.
+
+    Raises:
+        BookError: a notebook of the chapter was edited by hand, or is no notebook.
+    """
+    for lang in LANGUAGES:
+        nb = _existing(book, lang, source.name)
+        if nb and (cells := edited(nb, notebook(source, lang, waiting))):
+            raise BookError(told(lang, source.name, cells[0]))
+
+
+def told(lang: str, name: str, cell: str) -> str:
+    """What to do about a cell that was edited in a notebook."""
+    return (
+        f"{lang}/{name}::{cell}: edited by hand; `book adopt {name}` takes the edit into "
+        f"book/text/{name}.md, `git checkout book/{lang}/{name}.ipynb` drops it"
+    )
+
+
+def _existing(book: Book, lang: str, name: str) -> NotebookNode | None:
+    path = book.notebook(lang, name)
+    return read(path) if path.exists() else None
+
+
+def _accepted(
+    book: Book, accept: Iterable[str], sources: dict[str, Text], stamps: dict
+) -> dict[str, set[str]]:
+    """The accepted cells of each chapter.
+
+    Raises:
+        BookError: there is no such cell, or it has no Chinese that could hold.
+    """
+    found: dict[str, set[str]] = {}
+    for name in accept:
+        chapter, _, cell = name.partition("::")
+        if chapter not in sources:
+            raise BookError(f"--accept {name}: {book.choose([chapter])[0]} is not updated here")
+        source = sources[chapter]
+        cells = {piece.partition("/")[0] for piece, _ in source.pieces()}
+        if cell and cell not in cells:
+            raise BookError(f"--accept {name}: {chapter} has no cell {cell}")
+        wanted = {cell} if cell else cells
+        _, late = translation.compare(source, stamps.get(chapter, {}), wanted)
+        if cell and (missing := [w for w in late if w.cell == cell]):
+            raise BookError(f"--accept {name}: {missing[0]}")
+        found.setdefault(chapter, set()).update(wanted)
+    return found
