@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from bookbuild.notebooks import LANGUAGES, BookError
+from bookbuild.book import LANGUAGES, BookError
 
 ZIP_NAME = "executable-pytorch-notes"
 

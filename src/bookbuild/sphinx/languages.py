@@ -19,7 +19,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
-from bookbuild.pages.chapters import anchors
+from bookbuild.headings import anchors
 
 log = logging.getLogger(__name__)
 LANGUAGES = ("en", "zh")
