@@ -45,7 +45,9 @@ def notebook(
     old = {c.id: c for c in ran.cells if c.cell_type == "code"} if ran else {}
     cells = []
     for cell in text.cells:
-        made = _prose(cell, lang, late) if cell.type == "markdown" else _code(cell, lang, late)
+        made = _prose(cell, lang, late) if cell.type == "markdown" else _code(cell, lang)
+        if made["cell_type"] == "markdown":
+            made["source"] = made["source"].replace("{{ oldest_pytorch }}", text.oldest)
         before = old.get(cell.id)
         if made["cell_type"] == "code" and before and same_code(before.source, made["source"]):
             made["outputs"] = copy.deepcopy(before.outputs)
@@ -82,7 +84,7 @@ def _prose(cell: Cell, lang: str, late: set[str]) -> dict:
     return {"cell_type": "markdown", "id": cell.id, "metadata": {}, "source": source}
 
 
-def _code(cell: Cell, lang: str, late: set[str]) -> dict:
+def _code(cell: Cell, lang: str) -> dict:
     source = setup_cell.source() if cell.id == SETUP else cell.source
     if lang == "zh" and cell.words.zh is not None:
         source = with_comments(source, cell.words.zh.split("\n"))

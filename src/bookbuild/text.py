@@ -27,7 +27,8 @@
 
     %%% code setup tags=setup,remove-cell
 
-The setup cell has no body: every chapter has the same.
+The setup cell has no body: every chapter has the same. `{{ oldest_pytorch }}` in prose becomes the
+oldest version of PyTorch that the chapter ran under.
 
 Jupytext's MyST format was tried: it drops the cells' ids and holds one language per file, so that
 a translator and a reviewer would look at two diffs instead of one.
@@ -41,6 +42,7 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from bookbuild import versions
 from bookbuild.book import Book, BookError, read_text
 
 _MARK = re.compile(r"^%%%(?: (.*))?$", re.M)
@@ -83,6 +85,7 @@ class Text:
     name: str
     summary: Words
     cells: list[Cell]
+    oldest: str = ""  # the oldest PyTorch that it ran under, in place of {{ oldest_pytorch }}
 
     def pieces(self) -> Iterator[tuple[str, Words]]:
         """All that is translated, in order, each with its name such as `detach-cuts/cause`."""
@@ -102,7 +105,9 @@ def load(book: Book, name: str) -> Text:
         BookError: the file is missing or has another form; the message names file and line.
     """
     where = book.relative(book.text(name))
-    return parse(name, read_text(book.text(name), where), where)
+    text = parse(name, read_text(book.text(name), where), where)
+    text.oldest = versions.oldest(book, name)
+    return text
 
 
 def parse(name: str, text: str, where: str = "text") -> Text:

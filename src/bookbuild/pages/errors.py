@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, field
 from html import escape
 
+from bookbuild import versions
 from bookbuild.book import Book
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import code, page
-from bookbuild.pages.status import tested_versions
 from bookbuild.pages.words import words
 
 SHOWN = 300  # characters of a message; the search knows them all
@@ -34,7 +34,7 @@ def errors(book: Book, chapters: list[Chapter]) -> list[Error]:
         BookError: `versions.json` is damaged.
     """
     found: dict[str, Error] = {}
-    versions = tested_versions(book)
+    runs = versions.tested(book)
     for chapter in chapters:
         for cell in chapter.cells:
             section = chapter.sections[cell.id]
@@ -47,7 +47,7 @@ def errors(book: Book, chapters: list[Chapter]) -> list[Error]:
                 link = f"[{title}]({section.href})"
                 now = f"{output.ename}: {output.evalue}" if output.evalue else output.ename
                 wordings = {now: []}
-                for version, tested in versions.items():
+                for version, tested in runs.items():
                     if text := tested["differs"].get(chapter.name, {}).get(cell.id):
                         wordings.setdefault(text, []).append(version)
                 for text, said_by in wordings.items():

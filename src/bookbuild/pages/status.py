@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bookbuild import claims as claims_file
 from bookbuild import text as texts
-from bookbuild import translation
+from bookbuild import translation, versions
 from bookbuild.book import LANGUAGES, Book, BookError
 from bookbuild.notebooks import code_cells
 from bookbuild.pages.chapters import Chapter
@@ -105,13 +105,13 @@ def render(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> str:
     lines = [head, ["---"] * len(head)]
     lines += [[f"[{titles[name]}]({name}.ipynb)", *rest] for name, *rest in body]
     text = f"# {w['status']}\n\n{w['status_lead']}\n\n{_table(lines)}\n"
-    if tested := tested_versions(book):
-        rows_ = versions(tested, chapters[lang], w)
+    if tested := versions.tested(book):
+        rows_ = _versions(tested, chapters[lang], w)
         text += f"\n## {w['versions']}\n\n{w['versions_lead']}\n\n{_table(rows_)}\n"
     return page("the last test run, with each build", w["status_summary"], text)
 
 
-def versions(
+def _versions(
     tested: dict[str, dict], chapters: list[Chapter], w: dict[str, str]
 ) -> list[list[str]]:
     """A table of the chapters under other versions of PyTorch: a column each."""
@@ -169,20 +169,6 @@ def _translation(book: Book, name: str, stamps: dict[str, dict]) -> Counter:
 
 def _validated(book: Book) -> dict:
     return _read(book, "validated.json")
-
-
-def tested_versions(book: Book) -> dict[str, dict]:
-    """Other versions of PyTorch, oldest first: `date`, `chapters` and the cells that `differs`.
-
-    Raises:
-        BookError: `versions.json` is damaged.
-    """
-
-    def number(version: str) -> list[int]:
-        return [int(part) for part in version.partition("+")[0].split(".")]
-
-    tested = _read(book, "versions.json")
-    return {version: tested[version] for version in sorted(tested, key=number)}
 
 
 def _read(book: Book, name: str) -> dict:

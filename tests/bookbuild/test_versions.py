@@ -1,0 +1,46 @@
+"""The PyTorch that pages and package promise is one that was run."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bookbuild import versions
+from bookbuild.book import Book, BookError
+from bookbuild.notebooks import read
+from bookbuild.update import update
+
+REAL = Book.find(Path(__file__))
+
+
+def test_the_package_promises_the_oldest_version_that_ran_every_chapter():
+    project = tomllib.loads((REAL.root / "pyproject.toml").read_text("utf8"))["project"]
+    floor = next(d for d in project["dependencies"] if d.startswith("torch>="))
+    oldest = [tuple(map(int, versions.oldest(REAL, c).split("."))) for c in REAL.chapters]
+    assert floor == "torch>=" + ".".join(map(str, max(oldest)))
+
+
+def test_a_page_names_the_oldest_version_that_ran_its_chapter(book, mend):
+    mend("adding", "Addition needs", "It needs PyTorch {{ oldest_pytorch }}.\nAddition needs")
+    runs = {v: {"date": "", "chapters": ["adding"], "differs": {}} for v in ("2.15.0", "2.9.1")}
+    runs["2.8.0"] = {"date": "", "chapters": ["failing"], "differs": {}}
+    (book.root / "book/versions.json").write_text(json.dumps(runs))
+    assert update(book, ["adding"], echo=lambda line: None) == []
+    assert "PyTorch 2.9." in read(book.notebook("en", "adding")).cells[0].source
+
+
+def test_a_chapter_that_no_other_version_ran_promises_the_pinned_one(book):
+    (book.root / "requirements.txt").write_text("numpy==2.0\ntorch==2.14.1\n")
+    assert versions.oldest(book, "adding") == "2.14"
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"2.9": {}}', '{"x": {"chapters": [], "differs": {}}}']
+)
+def test_a_damaged_file_is_named(book, text):
+    (book.root / "book/versions.json").write_text(text)
+    with pytest.raises(BookError, match="versions.json: damaged"):
+        versions.tested(book)
