@@ -27,9 +27,6 @@ from torch import Tensor, nn
 
 from helpers import child
 from helpers.exercises import Verdict, verdict
-from helpers.figures import Explorer
-from helpers.recorded import error_line
-from helpers.timing import device_ratios
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -187,49 +184,6 @@ def alone() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- figures
-
-LARGEST_BATCH, MOST_REPLICAS = 16, 6
-
-
-def split_gradients(x: Tensor, y: Tensor, replicas: int) -> dict[str, Any]:
-    """Split a batch over replicas and differentiate the mean squared error of `w * x` at `w = 1`.
-
-    Args:
-        x: float tensor of shape (n,).
-        y: float tensor of shape (n,).
-        replicas: how many replicas to split the batch over.
-
-    Returns:
-        `sizes` (samples per shard), `exact` (gradient of the mean over the batch) and `averaged`
-        (gradient of the mean of the shards' means), the last two rounded to 3 decimals.
-    """
-    w = torch.ones((), requires_grad=True)
-    shards = scatter((x, y), replicas)
-    means = torch.stack([F.mse_loss(w * a, b) for a, b in shards])
-    (exact,) = torch.autograd.grad(F.mse_loss(w * x, y), w)
-    (averaged,) = torch.autograd.grad(means.mean(), w)
-    sizes = [len(a) for a, _ in shards]
-    return {"sizes": sizes, "exact": round(exact.item(), 3), "averaged": round(averaged.item(), 3)}
-
-
-def batch_explorer(lang: str | None = None) -> Explorer:
-    """Choose a batch size and a number of replicas: how scatter splits, what an average weighs.
-
-    The samples are the first of sixteen: `x` is 1, `y` runs from 0.5 upwards in steps of 0.5.
-    """
-    x, y = torch.ones(LARGEST_BATCH), torch.arange(1, LARGEST_BATCH + 1) / 2
-    rows = []
-    for n in range(1, LARGEST_BATCH + 1):
-        found = [split_gradients(x[:n], y[:n], r) for r in range(1, MOST_REPLICAS + 1)]
-        splits = [[split["sizes"], split["averaged"]] for split in found]
-        rows.append({"exact": found[0]["exact"], "splits": splits})
-    return Explorer(
-        "batch-explorer",
-        rows,
-        "How a batch is split over replicas, what each shard counts in an average of the shards' "
-        "means, and how far that moves the gradient.",
-        lang,
-    )
 
 
 def draw_processes() -> Figure:
@@ -414,60 +368,6 @@ def global_batches(epochs: int = 2) -> list[list[int]]:
 
 def _batches(order: list[int], size: int) -> list[list[int]]:
     return [order[start : start + size] for start in range(0, len(order), size)]
-
-
-# ---------------------------------------------------------------- measurements on a GPU
-
-
-def recordings() -> dict[str, Callable[[], Any]]:
-    """What a GPU can tell this chapter: names of recordings and the functions that measure them."""
-    return {"device_data_parallel": record_one_device}
-
-
-def record_one_device() -> dict[str, Any]:
-    """What `DataParallel` does on a machine with one GPU; see `_one_device`.
-
-    Raises:
-        RuntimeError: there is no CUDA device.
-    """
-    return child.on_gpu(_one_device)
-
-
-def _one_device(device: str, times: int = 5) -> dict[str, Any]:
-    """Wrap a model for one device and compare it with the bare model.
-
-    Args:
-        device: "cuda", or "cpu" to test this function.
-        times: how often the ratio of times is measured.
-
-    Returns:
-        Whether wrapping moved the model and calling it moved the input; whether outputs and
-        gradients are those of the model, bit for bit; the first name in the `state_dict`; what a
-        target left on the CPU raises; how many times longer a wrapped step takes.
-    """
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    wrapped = nn.DataParallel(model, device_ids=[0])
-    moved = model[0].weight.device.type == device
-    x, y = torch.randn(64, 256), torch.randn(64, 10)
-    there, target = x.to(device), y.to(device)
-
-    def gradients(called: nn.Module, inputs: Tensor) -> tuple[Tensor, ...]:
-        loss = F.mse_loss(called(inputs), target)
-        return torch.autograd.grad(loss, tuple(model.parameters()))
-
-    pairs = zip(gradients(wrapped, x), gradients(model, there), strict=True)
-    return {
-        "wrapping moved the model": moved,
-        "calling moved the input": wrapped(x).device.type == device,
-        "the same output": torch.equal(wrapped(x), model(there)),
-        "the same gradients": all(torch.equal(a, b) for a, b in pairs),
-        "first name in the state_dict": next(iter(wrapped.state_dict())),
-        "target on the CPU": error_line(lambda: F.mse_loss(wrapped(x), y)),
-        "time wrapped / bare": device_ratios(
-            lambda: gradients(wrapped, there), lambda: gradients(model, there), device, times
-        ),
-    }
 
 
 # ---------------------------------------------------------------- exercises

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from bookbuild.sync import sync
 from click.testing import CliRunner
 from docutils import nodes
 from hypothesis import given, settings
@@ -21,8 +22,8 @@ from bookbuild.cli import main
 from bookbuild.notebooks import Book, BookError, clean, code_cells, problems_of_schema, read, tags
 from bookbuild.pages import cheat_sheet, errors, status, words
 from bookbuild.pages.chapters import anchors, chapters, headings
-from bookbuild.sync import sync
 from bookbuild.typography import lint
+from helpers import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["cheat_sheet.ipynb", "errors.md", "then_and_now.md"]
@@ -554,10 +555,7 @@ def test_status_shows_the_health_of_the_translation(book, edit):
 def test_status_counts_cells_claims_and_recordings(book, monkeypatch):
     helpers = book.root / "src/helpers"
     (helpers / "recorded").mkdir(parents=True)
-    (helpers / "adding.py").write_text(
-        "import nothing_that_exists\n\n\ndef other():\n    return {'no': 1}\n\n\n"
-        "def recordings() -> dict:\n    return {'speed': print, 'memory': print}\n"
-    )
+    monkeypatch.setitem(recorded.RECORDINGS, "adding", ("speed", "memory"))
     (helpers / "recorded/speed.json").write_text("{}")
     found = chapters(book)
     adding, failing = status.collect(book, found)
@@ -569,17 +567,6 @@ def test_status_counts_cells_claims_and_recordings(book, monkeypatch):
     done = CliRunner().invoke(main, ["status"])
     assert done.exit_code == 0
     assert re.search(r"adding +中文 +not yet +4 of 4 current", done.output)
-
-
-def test_the_recordings_of_the_real_modules_are_found():
-    import importlib
-
-    book = Book(ROOT)
-    for name in book.chapters:
-        path = ROOT / "src/helpers" / f"{name}.py"
-        if path.exists() and "def recordings" in path.read_text("utf8"):
-            module = importlib.import_module(f"helpers.{name}")
-            assert set(status.recordings(book, name)) == set(module.recordings())
 
 
 # ---------------------------------------------------------------- words

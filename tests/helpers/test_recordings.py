@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pkgutil
 import re
 import statistics
+import subprocess
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -16,24 +19,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import (
-    child,
-    cuda_semantics,
-    data_parallel,
-    recorded,
-    reproducibility,
-    timing,
-    training_loop,
-)
-from helpers.recorded import MISSING, Recording
+from helpers import child, measure, recorded, timing
+from helpers.measure import cuda_semantics, data_parallel, reproducibility, training_loop
+from helpers.recorded import MISSING, RECORDINGS, Recording
+from helpers.reproducibility import to_tf32
 
-HELPERS = Path(recorded.__file__).parents[1]
-CHAPTERS = [
-    importlib.import_module(f"helpers.{path.stem}")
-    for path in sorted(HELPERS.glob("*.py"))
-    if "def recordings" in path.read_text("utf8")
-]
-MEASURES = {name: measure for chapter in CHAPTERS for name, measure in chapter.recordings().items()}
+TEXTS = Path(__file__).parents[2] / "book/text"
+MEASURES = {
+    name: getattr(importlib.import_module(f"helpers.measure.{chapter}"), f"record_{name}")
+    for chapter, names in RECORDINGS.items()
+    for name in names
+}
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
@@ -148,13 +144,22 @@ def test_device_ratios_take_turns_after_warming_up(monkeypatch):
 # ---------------------------------------------------------------- the chapters' measurements
 
 
-def test_every_measurement_has_one_name():
-    assert sum(len(chapter.recordings()) for chapter in CHAPTERS) == len(MEASURES)
-    assert set(MEASURES) == {
-        *("device_messages", "device_clock", "device_copies"),
-        *("allocator_trace", "device_memory", "device_data_parallel"),
-        *("device_streams", "device_repeats", "device_tf32", "device_mixed_precision"),
+def test_every_measurement_has_one_name_and_one_owner():
+    assert len(MEASURES) == sum(map(len, RECORDINGS.values()))
+    rooms = {module.name for module in pkgutil.iter_modules(measure.__path__)}
+    assert rooms == set(RECORDINGS)
+    offered = {
+        name.removeprefix("record_")
+        for chapter in rooms
+        for name in vars(importlib.import_module(f"helpers.measure.{chapter}"))
+        if name.startswith("record_")
     }
+    assert offered == set(MEASURES)
+
+
+def test_the_names_of_recordings_are_read_without_torch():
+    code = "import sys, helpers.recorded; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], env=child.environment(), check=True)
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -177,13 +182,13 @@ def test_each_measurement_asks_for_the_gpu(monkeypatch):
     monkeypatch.setattr(
         child, "call", lambda f, *a, env=None: asked.append((f.__name__, a, env)) or {"x": 1.0}
     )
-    assert cuda_semantics.record_clock() == {"x": [1.0] * 3}
-    assert cuda_semantics.record_copies() == {"x": 1}
-    assert training_loop.record_mixed_precision() == {"x": 1}
-    assert data_parallel.record_one_device() == {"x": 1}
-    reproducibility.record_streams()
-    reproducibility.record_repeats()
-    reproducibility.record_tf32()
+    assert cuda_semantics.record_device_clock() == {"x": [1.0] * 3}
+    assert cuda_semantics.record_device_copies() == {"x": 1}
+    assert training_loop.record_device_mixed_precision() == {"x": 1}
+    assert data_parallel.record_device_data_parallel() == {"x": 1}
+    reproducibility.record_device_streams()
+    reproducibility.record_device_repeats()
+    reproducibility.record_device_tf32()
     names = ["_clock"] * 3 + ["_copies", "_mixed_precision", "_one_device"]
     assert [name for name, _, _ in asked] == [*names, "_streams", "_repeats", "_tf32"]
     assert {arguments for _, arguments, _ in asked} == {("cuda",)}
@@ -266,7 +271,7 @@ def test_tf32_is_off_and_on(monkeypatch):
 
     def matmul(x, y):
         rounded = cuda.allow_tf32 and cudnn.allow_tf32 and x.dtype == torch.float32
-        return plain(*map(reproducibility.to_tf32, (x, y))) if rounded else plain(x, y)
+        return plain(*map(to_tf32, (x, y))) if rounded else plain(x, y)
 
     monkeypatch.setattr(torch, "matmul", matmul)
     try:
@@ -289,8 +294,6 @@ def test_mixed_precision_on_a_cpu():
 
 def test_mixed_precision_counts_memory_beyond_what_is_kept(monkeypatch):
     """With a pretended allocator: 100 bytes are kept, the peaks are 400 and 700."""
-    from helpers import training_loop as t
-
     peaks = iter([400, 700] * 2)
     asked = []
     fake = {
@@ -301,7 +304,7 @@ def test_mixed_precision_counts_memory_beyond_what_is_kept(monkeypatch):
     }
     for name, function in fake.items():
         monkeypatch.setattr(torch.cuda, name, function)
-    monkeypatch.setattr(t, "wait", lambda device: None)
+    monkeypatch.setattr(training_loop, "wait", lambda device: None)
     # the work stays on the CPU
     real = {"randn": torch.randn, "randint": torch.randint}
     for name, function in real.items():
@@ -312,7 +315,7 @@ def test_mixed_precision_counts_memory_beyond_what_is_kept(monkeypatch):
     scaler, autocast = torch.amp.GradScaler, torch.autocast
     monkeypatch.setattr(torch.amp, "GradScaler", lambda device, **k: scaler("cpu", **k))
     monkeypatch.setattr(torch, "autocast", lambda device, **k: autocast("cpu", **k))
-    found = t._mixed_precision("cuda", width=8, batch=8, layers=2, times=1)
+    found = training_loop._mixed_precision("cuda", width=8, batch=8, layers=2, times=1)
     for name in ("bfloat16", "float16"):
         assert found[f"{name}: peak memory / that of float32"] == 300 / 600
     assert asked == ["reset"] * 4
@@ -452,26 +455,27 @@ GPU = {
 
 def read(name, values, monkeypatch):
     """Run the cells that show a recording and check it, with these values in a file's place."""
-    cells = CELLS[name]
     monkeypatch.setattr(
         recorded,
         "gpu",
         lambda asked, measure: Recording(asked, "GPU", "2", "13", "3", "2030-01-01", values),
     )
-    names = {"recorded": recorded, **{module.__name__[8:]: module for module in CHAPTERS}}
-    for source in cells:
+    names = {"recorded": recorded}
+    for source in CELLS[name]:
         exec(source, names)
 
 
 def recording_cells():
-    """Name of a recording -> the cell that asks for it, and the next code cell that checks it."""
+    """Name of a recording -> its chapter's imports of helpers, the cell that asks for it, and the
+    next code cell that checks it."""
     found = {}
-    for path in sorted((HELPERS.parents[1] / "book" / "en").glob("*.ipynb")):
-        cells = [c for c in json.loads(path.read_text("utf8"))["cells"] if c["cell_type"] == "code"]
-        sources = ["".join(cell["source"]) for cell in cells]
+    for chapter in RECORDINGS:
+        text = (TEXTS / f"{chapter}.md").read_text("utf8")
+        sources = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        imports = "".join(re.findall(r"^from helpers.*\n", "".join(sources), re.MULTILINE))
         for asks, checks in pairwise(sources):
-            for name in re.findall(r'recorded\.gpu\("(\w+)"', asks):
-                found[name] = asks, checks
+            for name in re.findall(r'recorded\.gpu\(\s*"(\w+)"', asks):
+                found[name] = imports, asks, checks
     return found
 
 
@@ -479,9 +483,10 @@ CELLS = recording_cells()
 
 
 def test_every_measurement_is_shown_and_checked_in_its_chapter():
-    asked = {"allocator_trace", *CELLS}  # its cell passes the function by another name
-    assert asked == set(MEASURES)
-    assert all("is not None" in checks and "assert" in checks for _, checks in CELLS.values())
+    assert set(CELLS) == set(MEASURES)
+    for name, (_, asks, checks) in CELLS.items():
+        assert f"measure.record_{name}" in asks
+        assert "is not None" in checks and "assert" in checks
 
 
 @pytest.mark.parametrize("name", GPU)

@@ -16,6 +16,14 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
+# `record_<name>` in `helpers.measure.<chapter>` measures what `<name>.json` keeps.
+RECORDINGS: dict[str, tuple[str, ...]] = {
+    "cuda_semantics": ("device_messages", "device_clock", "device_copies"),
+    "memory_caching": ("allocator_trace", "device_memory"),
+    "training_loop": ("device_mixed_precision",),
+    "data_parallel": ("device_data_parallel",),
+    "reproducibility": ("device_streams", "device_repeats", "device_tf32"),
+}
 MISSING = "not measured on a GPU yet"
 
 
@@ -98,8 +106,8 @@ def repeated(measure: Callable[[], dict[str, Any]], times: int = 5) -> dict[str,
         times: how often to call it.
 
     Returns:
-        For each key a list of its values in order; a value that is no number, such as a message or
-        a bool, stands alone where all runs agree.
+        For each key a list of its values in order; a value that is not a number, such as a message
+        or a bool, stands alone where all runs agree.
 
     Raises:
         ValueError: `times` is less than 1.
