@@ -40,8 +40,6 @@ def test_a_chapter_that_no_other_version_ran_promises_the_pinned_one(book):
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"2.9": {}}', '{"x": {"chapters": [], "differs": {}}}']
 )
-    "text", ["{", "[]", '{"2.9": {}}', '{"x": {"chapters": [], "differs": {}}}']
-)
 def test_a_damaged_file_is_named(book, text):
     (book.root / "book/versions.json").write_text(text)
     with pytest.raises(BookError, match="versions.json: damaged"):
