@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.figures import Explorer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -386,32 +385,6 @@ def overlap(layer: nn.Module, size: int = 6) -> Tensor:
         for name, parameter in twin.named_parameters():
             parameter.fill_(0.0 if name.rpartition(".")[2] == "bias" else 1.0)
         return twin(torch.ones(1, 1, size, size))[0, 0]
-
-
-# ---------------------------------------------------------------- explorer
-
-_SHARED = {"n": [1, 10], "k": [1, 5], "s": [1, 3], "p": [0, 3], "d": [1, 3]}
-RANGES: dict[str, dict[str, list[int]]] = {
-    "conv": _SHARED,
-    "transposed": {**_SHARED, "n": [1, 6], "op": [0, 2]},
-    "max": {**_SHARED, "ceil": [0, 1]},
-    "adaptive": {"n": [1, 10], "o": [1, 10]},
-}
-
-
-def conv_explorer(lang: str | None = None) -> Explorer:
-    """Choose a layer and its settings; see its size, and what each output cell reads.
-
-    The element computes by itself; its tests compare every setting it can reach with torch.
-    """
-    start = {"n": 8, "k": 3, "s": 2, "p": 0, "d": 1, "op": 0, "ceil": 0, "o": 3}
-    return Explorer(
-        "conv-explorer",
-        {"ranges": RANGES, "start": start},
-        "A row of input cells, a row of output cells, and lines from the chosen output cell to "
-        "the input cells that it reads, for convolution, transposed convolution and pooling.",
-        lang,
-    )
 
 
 # ---------------------------------------------------------------- exercises

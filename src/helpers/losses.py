@@ -6,16 +6,9 @@ Source: "Loss functions" of `torch.nn`, https://pytorch.org/docs/stable/nn.html#
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-from helpers.figures import Explorer
-
-if TYPE_CHECKING:
-    pass
 
 
 def soft_iou_loss(
@@ -96,53 +89,3 @@ def target_distribution(loss: Callable[[Tensor], Tensor], classes: int) -> Tenso
     logits = torch.zeros(1, classes, requires_grad=True)
     (gradient,) = torch.autograd.grad(loss(logits), logits)
     return (logits.softmax(1) - gradient)[0].detach()
-
-
-# ---------------------------------------------------------------- explorer
-
-BATCH = torch.tensor([[2.0, 0.5, 0.0], [0.0, 1.0, 1.5], [1.0, 0.0, 0.5], [0.0, 0.5, 3.0]])
-LABELS = torch.tensor([0, 1, 2, 2])
-WEIGHTS = torch.tensor([1.0, 2.0, 5.0])
-
-
-def read_mean(weighted: bool, kept: list[bool]) -> dict[str, object]:
-    """What `F.cross_entropy` makes of the explorer's batch of four samples.
-
-    Args:
-        weighted: whether to pass the class weights 1, 2 and 5.
-        kept: for each sample whether it counts; the label of the others is the ignored -100.
-
-    Returns:
-        Numbers as text with three decimals (or `"nan"`): `each` (a list, reduction "none"),
-        `sum` and `mean` (those reductions), `plain` (the mean of the vector `each`), and
-        `divisor`, the sum of the class weights of the samples kept.
-    """
-    weight = WEIGHTS if weighted else torch.ones(3)
-    keep = torch.tensor(kept)
-    labels = LABELS.where(keep, -100)
-    each, total, mean = (
-        F.cross_entropy(BATCH, labels, weight=weight, reduction=r) for r in ("none", "sum", "mean")
-    )
-    return {
-        "each": [f"{loss:.3f}" for loss in each.abs().tolist()],
-        "sum": f"{total:.3f}",
-        "divisor": f"{weight[LABELS[keep]].sum():g}",
-        "mean": f"{mean:.3f}",
-        "plain": f"{each.mean():.3f}",
-    }
-
-
-def mean_explorer(lang: str | None = None) -> Explorer:
-    """Switch class weights on, ignore samples, and see what 'mean' divides by."""
-    subsets = [[bool(n >> i & 1) for i in range(4)] for n in range(16)]
-    data = {
-        "labels": LABELS.tolist(),
-        "weights": [int(w) for w in WEIGHTS],
-        "rows": [[read_mean(weighted, kept) for kept in subsets] for weighted in (False, True)],
-    }
-    return Explorer(
-        "mean-explorer",
-        data,
-        "Four samples whose losses cross-entropy adds up, and the number that 'mean' divides by.",
-        lang,
-    )

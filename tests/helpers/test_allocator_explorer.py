@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import helpers
+from helpers.explorers.allocator import allocator_explorer
 from helpers.memory_caching import (
     FRAGMENTATION_CAPACITY,
     MIB,
-    allocator_explorer,
     format_size,
     fragmentation_trace,
     notes_trace,
@@ -35,6 +36,29 @@ def test_the_script_defines_its_element_once_and_is_small() -> None:
     assert context.eval("defined.join()") == "allocator-explorer"
     assert len(SCRIPT.read_bytes()) < 12_000
     assert "http" not in SCRIPT.read_text("utf8").replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_explorer_carries_the_replay() -> None:
+    explorer = allocator_explorer(fragmentation_trace(), FRAGMENTATION_CAPACITY, lang="zh")
+    data = json.loads(explorer.data)
+    steps = replay(fragmentation_trace(), FRAGMENTATION_CAPACITY)
+    assert data["capacity"] == "40.00 MiB"
+    assert len(data["steps"]) == len(steps)
+    for shown, step in zip(data["steps"], steps, strict=True):
+        counters = step.counters
+        assert [value for value, _ in shown["now"]] == [
+            counters.allocated,
+            counters.reserved,
+            counters.max_allocated,
+            counters.max_reserved,
+        ]
+        assert sum(s["size"] for s in shown["segments"]) == counters.reserved
+        held = sum(b[0] for s in shown["segments"] for b in s["blocks"] if b[2])
+        assert held == counters.allocated
+        assert ("oom" in shown["did"]) == (step.error is not None)
+    assert "22.00 MiB are allocated and 40.00 MiB reserved" in explorer.fallback
+    with pytest.raises(ValueError, match="at least one operation"):
+        allocator_explorer([])
 
 
 def counters(page: Any) -> list[str]:

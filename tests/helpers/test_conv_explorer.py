@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import helpers
-from helpers.convolution import RANGES, conv_explorer
+from helpers.explorers.conv import RANGES, conv_explorer
 
 pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")
 

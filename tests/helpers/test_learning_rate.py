@@ -174,12 +174,6 @@ def test_draw_runs_draws_every_loss():
     ]
 
 
-def test_the_explorer_s_settings_need_a_known_schedule():
-    assert learning_rate.settings("ExponentialLR")[0] == "ExponentialLR(optimizer, gamma=0.8)"
-    with pytest.raises(ValueError, match="no schedule 'Step'; there are StepLR, MultiStepLR"):
-        learning_rate.settings("Step")
-
-
 # ---------------------------------------------------------------- exercises
 
 

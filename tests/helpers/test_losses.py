@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -148,31 +146,6 @@ def test_the_figure_shows_both_losses_and_gradients():
     assert left.lines[0].get_ydata()[-1] == 100 and right.lines[0].get_ydata()[-1] == 0
     assert right.lines[1].get_ydata()[-1] == 1
     matplotlib.pyplot.close(figure)
-
-
-# ---------------------------------------------------------------- explorer
-
-
-@pytest.fixture(scope="module")
-def data() -> dict:
-    return json.loads(losses.mean_explorer().data)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("number", range(16))
-def test_every_state_of_the_explorer_is_what_torch_computes(data, weighted, number):
-    kept = [bool(number >> i & 1) for i in range(4)]
-    shown = data["rows"][weighted][number]
-    weight = losses.WEIGHTS if weighted else torch.ones(3)
-    rows = -losses.BATCH.log_softmax(1)[torch.arange(4), losses.LABELS]
-    each = weight[losses.LABELS] * rows * torch.tensor(kept)
-    divisor = sum(weight[c].item() for c, k in zip(losses.LABELS, kept, strict=True) if k)
-    assert shown["each"] == [f"{v:.3f}" for v in each.tolist()]
-    assert shown["sum"] == f"{each.sum():.3f}" and float(shown["divisor"]) == divisor
-    assert shown["mean"] == (f"{each.sum() / divisor:.3f}" if divisor else "nan")
-    assert shown["plain"] == f"{each.mean():.3f}"
-    assert data["labels"] == losses.LABELS.tolist()
-    assert data["weights"] == losses.WEIGHTS.tolist()
 
 
 # ---------------------------------------------------------------- exercises

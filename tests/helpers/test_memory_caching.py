@@ -21,7 +21,6 @@ from helpers.memory_caching import (
     CachingAllocator,
     Footprint,
     allocations,
-    allocator_explorer,
     check_mean_loss,
     check_releasable,
     check_segment,
@@ -634,29 +633,6 @@ def test_wrong_means_fail(answer: object, message: str) -> None:
 
 
 # The rest
-
-
-def test_the_explorer_carries_the_replay() -> None:
-    explorer = allocator_explorer(fragmentation_trace(), FRAGMENTATION_CAPACITY, lang="zh")
-    data = json.loads(explorer.data)
-    steps = replay(fragmentation_trace(), FRAGMENTATION_CAPACITY)
-    assert data["capacity"] == "40.00 MiB"
-    assert len(data["steps"]) == len(steps)
-    for shown, step in zip(data["steps"], steps, strict=True):
-        counters = step.counters
-        assert [value for value, _ in shown["now"]] == [
-            counters.allocated,
-            counters.reserved,
-            counters.max_allocated,
-            counters.max_reserved,
-        ]
-        assert sum(s["size"] for s in shown["segments"]) == counters.reserved
-        held = sum(b[0] for s in shown["segments"] for b in s["blocks"] if b[2])
-        assert held == counters.allocated
-        assert ("oom" in shown["did"]) == (step.error is not None)
-    assert "22.00 MiB are allocated and 40.00 MiB reserved" in explorer.fallback
-    with pytest.raises(ValueError, match="at least one operation"):
-        allocator_explorer([])
 
 
 def test_the_import_brings_no_heavy_module() -> None:

@@ -12,7 +12,16 @@ from torch import nn
 from torch.optim import SGD, lr_scheduler
 
 import helpers
-from helpers.learning_rate import BASE, EPOCHS, GRID, LOSSES, explored, schedule_explorer, warmed
+from helpers.explorers.schedule import (
+    BASE,
+    EPOCHS,
+    GRID,
+    explored,
+    schedule_explorer,
+    settings,
+    warmed,
+)
+from helpers.learning_rate import LOSSES
 
 SCRIPT = Path(helpers.__file__).parent / "explorers" / "schedule-explorer.js"
 DATA = json.loads(schedule_explorer().data)
@@ -33,6 +42,12 @@ def trained(code: str) -> list[float]:
         plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
         scheduler.step(*[LOSSES[epoch]] * plateau)
     return used
+
+
+def test_settings_need_a_known_schedule():
+    assert settings("ExponentialLR")[0] == "ExponentialLR(optimizer, gamma=0.8)"
+    with pytest.raises(ValueError, match="no schedule 'Step'; there are StepLR, MultiStepLR"):
+        settings("Step")
 
 
 @pytest.mark.parametrize("name", GRID)

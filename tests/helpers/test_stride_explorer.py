@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import helpers
-from helpers.views_and_copies import WALKS, X, stride_explorer, walk
+from helpers.explorers.stride import WALKS, X, stride_explorer, walk
 
 SCRIPT = Path(helpers.__file__).parent / "explorers" / "stride-explorer.js"
 DATA = json.loads(stride_explorer().data)

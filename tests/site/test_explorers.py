@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from helpers import (
-    convolution,
-    cuda_semantics,
-    data_parallel,
-    detach,
-    learning_rate,
-    losses,
-    memory_caching,
-    views_and_copies,
-)
+from helpers.explorers.allocator import allocator_explorer
+from helpers.explorers.batch import batch_explorer
+from helpers.explorers.conv import conv_explorer
+from helpers.explorers.copy import copy_explorer
+from helpers.explorers.mean import mean_explorer
+from helpers.explorers.move import move_explorer
+from helpers.explorers.schedule import schedule_explorer
+from helpers.explorers.stride import stride_explorer
+from helpers.memory_caching import notes_trace
 
 EXPLORERS = [
-    views_and_copies.stride_explorer,
-    convolution.conv_explorer,
-    learning_rate.schedule_explorer,
-    detach.copy_explorer,
-    losses.mean_explorer,
-    cuda_semantics.move_explorer,
-    data_parallel.batch_explorer,
-    lambda lang: memory_caching.allocator_explorer(memory_caching.notes_trace(), lang=lang),
+    batch_explorer,
+    conv_explorer,
+    copy_explorer,
+    mean_explorer,
+    move_explorer,
+    schedule_explorer,
+    stride_explorer,
+    lambda lang: allocator_explorer(notes_trace(), lang=lang),
 ]
 
 

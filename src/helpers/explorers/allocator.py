@@ -1,0 +1,84 @@
+"""The caching allocator, step by step: a replayed trace as the explorer shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from helpers.allocator import Operation, Step, format_size, replay
+from helpers.explorers import Explorer
+
+
+def allocator_explorer(
+    trace: Iterable[Operation],
+    capacity: int | None = None,
+    *,
+    max_split_size_mb: int | None = None,
+    lang: str | None = None,
+) -> Explorer:
+    """Step through a replayed trace: segments, their blocks, and the counters.
+
+    Args:
+        trace: as for `replay`.
+        capacity: see `CachingAllocator`.
+        max_split_size_mb: see `CachingAllocator`.
+        lang: `"en"`, `"zh"`, or None for the language of the page.
+
+    Raises:
+        ValueError: the trace is malformed or empty.
+    """
+    steps = replay(trace, capacity, max_split_size_mb=max_split_size_mb)
+    if not steps:
+        raise ValueError("allocator_explorer needs a trace of at least one operation, got none")
+    data = {
+        "capacity": format_size(capacity) if capacity is not None else None,
+        "steps": [_step_data(step) for step in steps],
+    }
+    last = steps[-1].counters
+    fallback = (
+        f"A figure that steps through {len(steps)} operations of the caching allocator. "
+        f"At the end {format_size(last.allocated)} are allocated and {format_size(last.reserved)} "
+        f"reserved; the peaks were {format_size(max(s.counters.max_allocated for s in steps))} "
+        f"and {format_size(max(s.counters.max_reserved for s in steps))}."
+    )
+    return Explorer("allocator-explorer", data, fallback, lang)
+
+
+def _step_data(step: Step) -> dict[str, Any]:
+    """A step as the explorer shows it: sizes as numbers for lengths, and as text for reading."""
+    totals: dict[str, list[int]] = {}
+    for action, nbytes in step.events:
+        totals.setdefault(action, []).append(nbytes)
+    operation, counters = step.operation, step.counters
+    return {
+        "op": operation[0],
+        "name": operation[1] if len(operation) > 1 else None,
+        "asked": format_size(operation[2]) if len(operation) > 2 else None,
+        "did": {action: [len(sizes), format_size(sum(sizes))] for action, sizes in totals.items()},
+        "now": [
+            [value, format_size(value)]
+            for value in (
+                counters.allocated,
+                counters.reserved,
+                counters.max_allocated,
+                counters.max_reserved,
+            )
+        ],
+        "segments": [
+            {
+                "size": segment["total_size"],
+                "text": format_size(segment["total_size"]),
+                "small": segment["segment_type"] == "small",
+                "blocks": [
+                    [
+                        block["size"],
+                        format_size(block["size"]),
+                        block["state"] == "active_allocated",
+                        block["name"],
+                    ]
+                    for block in segment["blocks"]
+                ],
+            }
+            for segment in step.snapshot
+        ],
+    }

@@ -1,0 +1,55 @@
+"""How a batch is split over replicas, and what an average of the shares weighs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from helpers.data_parallel import scatter
+from helpers.explorers import Explorer
+
+LARGEST_BATCH, MOST_REPLICAS = 16, 6
+
+
+def split_gradients(x: Tensor, y: Tensor, replicas: int) -> dict[str, Any]:
+    """Split a batch over replicas and differentiate the mean squared error of `w * x` at `w = 1`.
+
+    Args:
+        x: float tensor of shape (n,).
+        y: float tensor of shape (n,).
+        replicas: how many replicas to split the batch over.
+
+    Returns:
+        `sizes` (samples per shard), `exact` (gradient of the mean over the batch) and `averaged`
+        (gradient of the mean of the shards' means), the last two rounded to 3 decimals.
+    """
+    w = torch.ones((), requires_grad=True)
+    shards = scatter((x, y), replicas)
+    means = torch.stack([F.mse_loss(w * a, b) for a, b in shards])
+    (exact,) = torch.autograd.grad(F.mse_loss(w * x, y), w)
+    (averaged,) = torch.autograd.grad(means.mean(), w)
+    sizes = [len(a) for a, _ in shards]
+    return {"sizes": sizes, "exact": round(exact.item(), 3), "averaged": round(averaged.item(), 3)}
+
+
+def batch_explorer(lang: str | None = None) -> Explorer:
+    """Choose a batch size and a number of replicas: how scatter splits, what an average weighs.
+
+    The samples are the first of sixteen: `x` is 1, `y` runs from 0.5 upwards in steps of 0.5.
+    """
+    x, y = torch.ones(LARGEST_BATCH), torch.arange(1, LARGEST_BATCH + 1) / 2
+    rows = []
+    for n in range(1, LARGEST_BATCH + 1):
+        found = [split_gradients(x[:n], y[:n], r) for r in range(1, MOST_REPLICAS + 1)]
+        splits = [[split["sizes"], split["averaged"]] for split in found]
+        rows.append({"exact": found[0]["exact"], "splits": splits})
+    return Explorer(
+        "batch-explorer",
+        rows,
+        "How a batch is split over replicas, what each shard counts in an average of the shards' "
+        "means, and how far that moves the gradient.",
+        lang,
+    )

@@ -1,0 +1,132 @@
+"""What `to`, `double` and `float` move in place: every row of the explorer was run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from helpers.cuda_semantics import where
+from helpers.explorers import Explorer
+
+CONVERSIONS = (".double()", '.to("meta")', ".float()")
+_ADAM = """\
+optimizer = torch.optim.Adam(m.parameters())
+m(torch.ones(1, 2){input}).sum().backward()
+optimizer.step()"""
+# What to make, what to convert, what to look at, and how to write it where the move misses it.
+OBJECTS: dict[str, dict[str, str]] = {
+    "tensor": {
+        "setup": "x = torch.ones(2)",
+        "name": "x",
+        "watch": "x",
+        "fix": "x = torch.ones(2)\nx = x{move}",
+    },
+    "parameter": {
+        "setup": "p = nn.Parameter(torch.ones(2))",
+        "name": "p",
+        "watch": "p",
+        "fix": "p = nn.Parameter(torch.ones(2){move})",
+    },
+    "module": {
+        "setup": "m = nn.Linear(2, 2)",
+        "name": "m",
+        "watch": "m.weight",
+        "fix": "m = nn.Linear(2, 2)\nm{move}\noptimizer = torch.optim.Adam(m.parameters())",
+    },
+    "buffer": {
+        "setup": 'm = nn.Module()\nm.register_buffer("mean", torch.ones(2))',
+        "name": "m",
+        "watch": "m.mean",
+    },
+    "attribute": {
+        "setup": "m = nn.Module()\nm.mean = torch.ones(2)",
+        "name": "m",
+        "watch": "m.mean",
+        "fix": 'm = nn.Module()\nm.register_buffer("mean", torch.ones(2))\nm{move}',
+    },
+    "list": {
+        "setup": "m = nn.Module()\nm.layers = [nn.Linear(2, 2)]",
+        "name": "m",
+        "watch": "m.layers[0].weight",
+        "fix": "m = nn.Module()\nm.layers = nn.ModuleList([nn.Linear(2, 2)])\nm{move}",
+    },
+    "optimizer": {
+        "setup": "m = nn.Linear(2, 2)\n" + _ADAM.format(input=""),
+        "name": "m",
+        "watch": 'next(iter(optimizer.state.values()))["exp_avg"]',
+        "fix": "m = nn.Linear(2, 2)\nm{move}\n" + _ADAM.replace("{input}", "{move}"),
+    },
+}
+
+
+def try_move(kind: str, move: str) -> dict[str, Any]:
+    """Run a conversion and look at what became of an object.
+
+    Args:
+        kind: a key of `OBJECTS`.
+        move: a member of `CONVERSIONS`.
+
+    Returns:
+        `code` (what was run), `returned` ("same" or "new": is the result the object that was
+        converted?), `watch` (the expression that was looked at), `before` and `after` (see
+        `where`), `kept` (bool: is it the same tensor object?), `fix` (code, or "") and `outcome`:
+
+        - "nothing": it was there already
+        - "assign": the result is another tensor, the name still means the old one
+        - "leaf": likewise, and the result is no `nn.Parameter` any more
+        - "in place": moved, the same tensor object
+        - "rebound": moved, the module holds another tensor under the name
+        - "replaced": moved, the module holds another parameter
+        - "missed": left behind
+
+    Raises:
+        ValueError: an unknown `kind` or `move`.
+    """
+    if kind not in OBJECTS:
+        raise ValueError(f"kind must be one of {', '.join(OBJECTS)}, got {kind!r}")
+    if move not in CONVERSIONS:
+        raise ValueError(f"move must be one of {', '.join(CONVERSIONS)}, got {move!r}")
+    plan = OBJECTS[kind]
+    action = plan["name"] + move
+    scope: dict[str, Any] = {"torch": torch, "nn": nn}
+    exec(plan["setup"], scope)
+    original, before = eval(plan["name"], scope), eval(plan["watch"], scope)
+    seen, target = where(before), where(eval("torch.ones(2)" + move, scope))
+    result, after = eval(action, scope), eval(plan["watch"], scope)
+    kept = after is before
+    if seen == target:
+        outcome = "nothing"
+    elif original is before:
+        outcome = "leaf" if isinstance(original, nn.Parameter) else "assign"
+    elif where(after) != target:
+        outcome = "missed"
+    elif kept:
+        outcome = "in place"
+    else:
+        outcome = "replaced" if isinstance(after, nn.Parameter) else "rebound"
+    needs_fix = outcome in ("assign", "leaf", "missed", "replaced")
+    return {
+        "kind": kind,
+        "move": move,
+        "code": f"{plan['setup']}\n{action}",
+        "returned": "same" if result is original else "new",
+        "watch": plan["watch"],
+        "before": seen,
+        "after": where(after),
+        "kept": kept,
+        "outcome": outcome,
+        "fix": plan["fix"].format(move=move) if needs_fix else "",
+    }
+
+
+def move_explorer(lang: str | None = None) -> Explorer:
+    """Choose an object and a conversion and see what moved; every row was run."""
+    return Explorer(
+        "move-explorer",
+        [try_move(kind, move) for kind in OBJECTS for move in CONVERSIONS],
+        "Seven kinds of object and three conversions: what moves in place, what returns a copy, "
+        "what is left behind.",
+        lang,
+    )
