@@ -14,6 +14,8 @@ from torch import nn
 
 from helpers import training_loop
 from helpers.autograd import saved_tensors
+from helpers.demos import training_loop as demos
+from helpers.exercises import training_loop as exercises
 
 seeds = st.integers(0, 10**6)
 
@@ -25,35 +27,6 @@ def data(seed: int, *sizes: int):
 
 def whole(batches):
     return [torch.cat(part) for part in zip(*batches, strict=True)]
-
-
-# ---------------------------------------------------------------- data
-
-
-def test_digits_are_all_there_once():
-    from sklearn.datasets import load_digits
-
-    train, valid = training_loop.digits()
-    x, y = (torch.cat(pair) for pair in zip(train.tensors, valid.tensors, strict=True))
-    assert len(train) == 1437 and len(valid) == 360 and x.shape == (1797, 1, 8, 8)
-    assert x.dtype == torch.float32 and x.min() == 0 and x.max() == 1 and y.dtype == torch.int64
-    ours = {
-        (*map(int, (image * 16).flatten()), int(label)) for image, label in zip(x, y, strict=True)
-    }
-    known = load_digits()
-    assert ours == {
-        (*map(int, image), int(label))
-        for image, label in zip(known.data, known.target, strict=True)
-    }
-    again = training_loop.digits()[0]
-    assert torch.equal(again.tensors[0], train.tensors[0])
-    assert len(training_loop.digits(5)[1]) == 5
-
-
-@pytest.mark.parametrize("validation", [0, -1, 1797])
-def test_a_set_may_not_be_empty(validation):
-    with pytest.raises(ValueError, match=f"between 1 and 1796, got {validation}"):
-        training_loop.digits(validation)
 
 
 # ---------------------------------------------------------------- evaluate
@@ -177,6 +150,19 @@ def test_fit_trains_in_training_mode_in_every_epoch():
     assert modes == [True, True, True]
 
 
+def test_fit_holds_still_what_it_is_told_to_in_every_epoch():
+    model, modes = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout()), []
+
+    def loss(scores, y):
+        modes.append([m.training for m in model])
+        return F.cross_entropy(scores, y)
+
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    still = (m for m in [model[1]])  # used up after one epoch
+    training_loop.fit(model, data(0, 4), loss, optimizer, epochs=2, still=still)
+    assert modes == [[True, False, True]] * 2 and model[1].running_mean.eq(0).all()
+
+
 def test_fit_stops_before_a_bad_step_is_taken():
     model = nn.Linear(3, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -229,13 +215,13 @@ def test_draw_lines_draws_each_line():
     import matplotlib.pyplot as plt
 
     x, y = torch.arange(3.0).unsqueeze(1), torch.arange(3.0)
-    figure = training_loop.draw_lines(x, y, {"up": y, "down": -y})
+    figure = demos.draw_lines(x, y, {"up": y, "down": -y})
     drawn = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].lines}
     assert drawn == {"data": [0, 1, 2], "up": [0, 1, 2], "down": [0, -1, -2]}
     plt.close(figure)
     for lines in ({}, dict.fromkeys("abcd", y)):
         with pytest.raises(ValueError, match=f"1 to 3 lines, got {len(lines)}"):
-            training_loop.draw_lines(x, y, lines)
+            demos.draw_lines(x, y, lines)
 
 
 # ---------------------------------------------------------------- exercise 1
@@ -281,7 +267,7 @@ def evaluator(modes=True, sums=True, grad=False, eval_=True, out=float):
     ],
 )
 def test_check_evaluate(answer, says):
-    judged(training_loop.check_evaluate, answer, says)
+    judged(exercises.check_evaluate, answer, says)
 
 
 def test_check_evaluate_sees_a_frozen_layer_woken():
@@ -291,7 +277,7 @@ def test_check_evaluate_sees_a_frozen_layer_woken():
         model.train(mode)
         return value
 
-    judged(training_loop.check_evaluate, answer, "was switched to training")
+    judged(exercises.check_evaluate, answer, "was switched to training")
 
 
 def judged(check, answer, says):
@@ -361,7 +347,7 @@ def wrong_key(model, decay):
     ],
 )
 def test_check_decay_groups(answer, says):
-    judged(training_loop.check_decay_groups, answer, says)
+    judged(exercises.check_decay_groups, answer, says)
 
 
 # ---------------------------------------------------------------- exercise 3
@@ -423,6 +409,6 @@ def without(call):
 def test_check_scaled_step(calls, says):
     for seed in range(8):
         torch.manual_seed(seed)
-        verdict = training_loop.check_scaled_step(stepper(*calls))
+        verdict = exercises.check_scaled_step(stepper(*calls))
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message, verdict

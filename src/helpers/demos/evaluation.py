@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from helpers.evaluation import reliability
+from helpers.figures import COLORS, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ def draw_confusion(matrix: Tensor, names: Sequence[str]) -> Figure:
     Raises:
         ValueError: `matrix` has another shape.
     """
-    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
 
     size = len(names)
     if matrix.shape != (size, size):
@@ -33,14 +34,14 @@ def draw_confusion(matrix: Tensor, names: Sequence[str]) -> Figure:
             f"expected a matrix of shape {(size, size)} for {size} names, got {tuple(matrix.shape)}"
         )
     shares = matrix / matrix.sum(1, keepdim=True).clamp(min=1)
-    figure, axis = plt.subplots(figsize=(5, 4.4))
+    drawing, axis = figure(size=(5, 4.4))
     for i in range(size):
         for j in range(size):
             share, count = shares[i, j].item(), int(matrix[i, j])
             strength = share if i == j else min(1.0, 5 * share)
-            color = "#0a6b7d" if i == j else "#c2410c"
+            color = COLORS["teal"] if i == j else COLORS["orange"]
             place = (j - 0.5, i - 0.5)
-            axis.add_patch(plt.Rectangle(place, 1, 1, facecolor=color, alpha=strength, linewidth=0))
+            axis.add_patch(Rectangle(place, 1, 1, facecolor=color, alpha=strength, linewidth=0))
             if count:
                 ink = "white" if strength > 0.6 else "black"
                 axis.text(j, i, str(count), ha="center", va="center", color=ink, fontsize=9)
@@ -50,12 +51,11 @@ def draw_confusion(matrix: Tensor, names: Sequence[str]) -> Figure:
     axis.set_yticks(range(size), names)
     axis.set_xticks([i - 0.5 for i in range(1, size)], minor=True)
     axis.set_yticks([i - 0.5 for i in range(1, size)], minor=True)
-    axis.grid(which="minor", color="#ccc", linewidth=0.5)
+    axis.grid(which="minor", color=COLORS["pale grey"])
     axis.tick_params(which="both", length=0)
     axis.set_aspect("equal")
-    axis.spines[:].set_color("#555")
-    figure.tight_layout()
-    return figure
+    axis.spines[:].set(visible=True, color=COLORS["grey"])
+    return drawing
 
 
 def draw_reliability(panels: Mapping[str, tuple[Tensor, Tensor]], bins: int = 10) -> Figure:
@@ -70,19 +70,15 @@ def draw_reliability(panels: Mapping[str, tuple[Tensor, Tensor]], bins: int = 10
     Raises:
         ValueError: no panel, or one that `reliability` would refuse.
     """
-    import matplotlib.pyplot as plt
-
     if not panels:
         raise ValueError("draw_reliability needs at least one panel, got none")
-    figure, axes = plt.subplots(1, len(panels), figsize=(8, 3), sharey=True, squeeze=False)
+    drawing, axes = figure(1, len(panels), size=(8, 3), sharey=True, squeeze=False)
     for axis, (title, (confidence, correct)) in zip(axes[0], panels.items(), strict=True):
         shares, sure, right = zip(*reliability(confidence, correct, bins), strict=True)
-        axis.plot([0, 1], [0, 1], "--", color="#555", linewidth=1)
-        axis.plot(sure, right, color="#0a6b7d", linewidth=1)
-        axis.scatter(sure, right, [15 + 250 * s for s in shares], color="#0a6b7d", zorder=3)
+        axis.plot([0, 1], [0, 1], "--", color=COLORS["grey"], linewidth=1)
+        axis.plot(sure, right, color=COLORS["teal"], linewidth=1)
+        axis.scatter(sure, right, [15 + 250 * s for s in shares], color=COLORS["teal"], zorder=3)
         axis.set(xlim=(0, 1.05), ylim=(0, 1.08), xlabel="confidence")
         axis.set_title(title, loc="left", fontsize=10)
-        axis.spines[["top", "right"]].set_visible(False)
     axes[0, 0].set_ylabel("accuracy")
-    figure.tight_layout()
-    return figure
+    return drawing

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from helpers.figures import COLORS, figure
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -39,18 +41,16 @@ def saturation(logits: Tensor) -> dict[str, dict[str, Tensor]]:
 
 def draw_saturation(last: float = 30.0) -> Figure:
     """Draw `saturation` for logits from 0 to `last`: the losses left, the gradients right."""
-    import matplotlib.pyplot as plt
-
     logits = torch.linspace(0, last, 301)
-    figure, axes = plt.subplots(1, 2, figsize=(8, 2.8))
-    styles = {"sigmoid, BCELoss": ("#c2410c", "-"), "BCEWithLogitsLoss": ("#0a6b7d", "--")}
+    drawing, axes = figure(1, 2, size=(8, 2.8))
+    styles = {
+        "sigmoid, BCELoss": (COLORS["orange"], "-"),
+        "BCEWithLogitsLoss": (COLORS["teal"], "--"),
+    }
     for name, curve in saturation(logits).items():
         color, line = styles[name]
         for axis, what in zip(axes, ("loss", "gradient"), strict=True):
             axis.plot(logits, curve[what], line, color=color, label=name, linewidth=2)
             axis.set(title=what, xlabel="logit of a sample with label 0")
     axes[0].legend(frameon=False)
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    return figure
+    return drawing

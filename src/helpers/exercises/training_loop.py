@@ -1,0 +1,219 @@
+"""Checkers of the exercises of the chapter "Write a training loop that is right"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers.autograd import saved_tensors
+from helpers.evaluation import evaluating
+from helpers.exercises import Verdict, verdict
+from helpers.training_loop import Batches, untrained
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
+    """Check `answer(model, loader)`: the mean cross-entropy per sample of a model at rest.
+
+    `loader` is a list of batches (x, y), float32 of shape (n, 3) and int64 of shape (n,), whose
+    last one may be smaller. The model keeps its modes, and autograd records nothing.
+    """
+
+    def net(drop: float = 0.0) -> nn.Sequential:
+        return nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Dropout(drop), nn.Linear(32, 4))
+
+    def batches(*sizes: int) -> list[tuple[Tensor, Tensor]]:
+        return [(torch.randn(n, 3) * 3, torch.randint(0, 4, (n,))) for n in sizes]
+
+    def right(model: nn.Module, loader: list) -> float:
+        x, y = (torch.cat(part) for part in zip(*loader, strict=True))
+        with evaluating(model):
+            return F.cross_entropy(model(x), y).item()
+
+    def number(got: object) -> float:
+        assert isinstance(got, float | Tensor), f"expected a float, got {type(got).__name__}"
+        if isinstance(got, Tensor):
+            assert got.shape == (), "expected one number, got a tensor with axes"
+            return got.item()
+        return got
+
+    def close(a: float, b: float) -> bool:
+        return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5)
+
+    def even(f):
+        model, loader = net().eval(), batches(4, 4)
+        assert close(number(f(model, loader)), right(model, loader)), (
+            "on batches of equal size it is not the mean cross-entropy per sample"
+        )
+
+    def uneven(f):
+        model, naive, want = net().eval(), 0.0, 0.0
+        while abs(naive - want) < 0.05:
+            loader = batches(8, 8, 1)
+            want = right(model, loader)
+            naive = sum(right(model, [batch]) for batch in loader) / 3
+        got = number(f(model, loader))
+        assert not close(got, naive), (
+            "the last batch holds one sample and counts as much as the others with eight"
+        )
+        assert close(got, want), "with a smaller last batch the mean is wrong"
+
+    def dropout(f):
+        model, loader = net(drop=0.9).train(), batches(64, 32)
+        assert close(number(f(model, loader)), right(model, loader)), (
+            "dropout was active: the model was not in eval mode"
+        )
+
+    def modes(f):
+        for mode in (True, False):
+            model = net(drop=0.5).train(mode)
+            f(model, batches(4, 3))
+            assert model.training == mode and model[2].training == mode, (
+                f"the model came in with training={mode} and was left with training={not mode}"
+            )
+        model = net(drop=0.5).train()
+        model[2].eval()
+        f(model, batches(4, 3))
+        assert model.training and not model[2].training, (
+            "a layer that was in eval mode inside a training model was switched to training"
+        )
+
+    def graph(f):
+        model, loader, got = net(), batches(4, 3), []
+        saved = saved_tensors(lambda: got.append(f(model, loader)))
+        assert not saved, "autograd recorded the forward passes: nobody will go backward"
+        assert all(p.grad is None for p in model.parameters()), "parameters have gradients now"
+
+    return verdict(answer, [even, uneven, dropout, modes, graph])
+
+
+def check_decay_groups(answer: Callable[[nn.Module, float], list[dict]]) -> Verdict:
+    """Check `answer(model, weight_decay)`: parameter groups that decay matrices only.
+
+    Weights of linear and convolutional layers get `weight_decay`; biases, the scales of
+    normalization layers and embeddings get 0. A weight that two layers share comes once.
+    """
+
+    class Net(nn.Module):
+        def __init__(self, tied: bool) -> None:
+            super().__init__()
+            self.words = nn.Embedding(7, 4)
+            self.conv = nn.Conv1d(4, 4, 3)
+            self.batch_norm = nn.BatchNorm1d(4)
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.layer_norm = nn.LayerNorm(4)
+            if tied:
+                self.second.weight = self.first.weight
+
+    def groups(f, model: nn.Module, weight_decay: float) -> dict[int, float]:
+        given = f(model, weight_decay)
+        assert isinstance(given, list | tuple), f"expected a list, got {type(given).__name__}"
+        given = [{**g, "params": list(g["params"])} for g in given]
+        ids = [id(p) for g in given for p in g["params"]]
+        names = {id(p): n for n, p in model.named_parameters()}
+        for one in ids:
+            assert one in names, "a group holds something that is no parameter of the model"
+            assert ids.count(one) == 1, f"{names[one]} comes more than once"
+        optimizer = torch.optim.SGD([g for g in given if g["params"]], lr=0.1)
+        missing = untrained(model, optimizer)
+        assert not missing, f"{missing[0]} is in no group and would never learn"
+        return {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
+
+    def compare(f, tied: bool) -> None:
+        weight_decay = round(0.01 + torch.rand(()).item(), 3)
+        model = Net(tied)
+        found = groups(f, model, weight_decay)
+        matrices = {"conv.weight", "first.weight", "second.weight"}
+        for name, p in model.named_parameters():
+            decay = found[id(p)]
+            if name in matrices:
+                assert decay == weight_decay, f"{name} has decay {decay}, not the one asked for"
+            else:
+                assert decay == 0, f"{name} is decayed, and should not be"
+
+    def plain(f):
+        compare(f, False)
+
+    def shared(f):
+        compare(f, True)
+
+    return verdict(answer, [plain, shared])
+
+
+def check_scaled_step(answer: Callable[..., None]) -> Verdict:
+    """Check `answer(model, x, y, optimizer, scaler, max_norm)`: one scaled, clipped step.
+
+    The loss is `F.mse_loss(model(x), y)`, `x` and `y` are float32 of shapes (8, 3) and (8, 2),
+    `scaler` is a `torch.amp.GradScaler("cpu")`. The step must equal that without a scaler, and a
+    batch with infinite gradients must be skipped.
+    """
+    scale, lr = 1024.0, 0.1
+
+    def flat_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        grads = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
+        return torch.cat([g.flatten() for g in grads])
+
+    def flat(model: nn.Module) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    def tools(model: nn.Module) -> tuple[Optimizer, torch.amp.GradScaler]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+        return optimizer, torch.amp.GradScaler("cpu", init_scale=scale)
+
+    def draw() -> tuple[nn.Module, Tensor, Tensor]:
+        return nn.Linear(3, 2), torch.randn(8, 3), torch.randn(8, 2) * 5
+
+    def run(f, share: float, stale: bool = False) -> None:
+        """One step with `max_norm` at `share` of the norm, so `min(1, share)` of it is taken."""
+        model, x, y = draw()
+        gradient, before = flat_gradient(model, x, y), flat(model)
+        if stale:
+            for p in model.parameters():
+                p.grad = torch.full_like(p, scale * gradient.norm().item())
+        f(model, x, y, *tools(model), gradient.norm().item() * share)
+        moved = (before - flat(model)) / lr
+        taken = (moved @ gradient / gradient.square().sum()).item()  # 1: the whole gradient
+        straight = (moved - taken * gradient).norm() <= 0.02 * moved.norm()
+
+        def close(factor: float) -> bool:
+            return math.isclose(taken, factor, rel_tol=0.02) and bool(straight)
+
+        if close(min(1.0, share)):
+            return
+        assert moved.any(), "the weights did not move"
+        assert not close(share / scale), (
+            "the scaled gradients were clipped: unscale_ comes before the clipping"
+        )
+        assert not close(1.0), "the gradients were not clipped"
+        assert not stale, "gradients of an earlier step were still there"
+        raise AssertionError("the step is not that of SGD on clipped gradients")
+
+    def clipped(f):
+        run(f, 0.3)
+
+    def untouched(f):
+        run(f, 3.0)
+
+    def zeroed(f):
+        run(f, 0.5, stale=True)
+
+    def skipped(f):
+        model, x, y = draw()
+        before = flat(model)
+        optimizer, scaler = tools(model)
+        f(model, x, y * math.inf, optimizer, scaler, 1.0)
+        assert torch.equal(flat(model), before), (
+            "infinite gradients reached the weights: let the scaler take the step"
+        )
+        assert scaler.get_scale() == scale / 2, (
+            "after infinite gradients the scale must be halved: call scaler.update()"
+        )
+
+    return verdict(answer, [clipped, untouched, zeroed, skipped])
