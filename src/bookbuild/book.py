@@ -14,6 +14,7 @@ import yaml
 LANGUAGES = ("en", "zh")
 REFERENCE = "Reference"  # the part of _toc.yml whose pages are no chapters
 CHEAT_SHEET = "cheat_sheet"
+OLD_NOTES = "old_notes"  # runs what the old notes got wrong, out of the chapters' way
 
 
 class BookError(Exception):
@@ -69,6 +70,12 @@ class Book:
         """Names of the chapters in reading order; reference pages are not chapters."""
         return [name for part, names in self.parts if part != REFERENCE for name in names]
 
+    @cached_property
+    def texts(self) -> list[str]:
+        """Names of all that has a text: the chapters, and the reference pages that run."""
+        reference = (name for part, names in self.parts if part == REFERENCE for name in names)
+        return [*self.chapters, *(name for name in reference if self.text(name).exists())]
+
     def _yaml(self, name: str) -> dict:
         try:
             loaded = yaml.load(read_text(self.root / name, name), yaml.CSafeLoader) or {}
@@ -91,17 +98,17 @@ class Book:
         return path.relative_to(self.root).as_posix()
 
     def choose(self, names: tuple[str, ...] | list[str]) -> list[str]:
-        """The chapters called `names`, in reading order; all if `names` is empty.
+        """The chapters called `names`, in reading order; all texts if `names` is empty.
 
         Raises:
             BookError: a name is no chapter; the message suggests the nearest.
         """
         for name in names:
-            if name not in self.chapters:
-                near = difflib.get_close_matches(name, self.chapters, 1, 0.4)
-                hint = f"did you mean {near[0]}?" if near else f"have {', '.join(self.chapters)}"
+            if name not in self.texts:
+                near = difflib.get_close_matches(name, self.texts, 1, 0.4)
+                hint = f"did you mean {near[0]}?" if near else f"have {', '.join(self.texts)}"
                 raise BookError(f"no chapter {name!r}: {hint}")
-        return [c for c in self.chapters if not names or c in names]
+        return [c for c in self.texts if not names or c in names]
 
 
 def read_text(path: Path, where: str) -> str:

@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 from bookbuild import claims as claims_file
 from bookbuild import text as texts
 from bookbuild import translation
-from bookbuild.book import CHEAT_SHEET, LANGUAGES, Book, BookError, read_text
+from bookbuild.book import CHEAT_SHEET, LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.headings import headings
 from bookbuild.notebooks import alt, code_cells, problems_of_schema, read, tags, tokens, written
 from bookbuild.products import helpers_used, notebook
@@ -57,7 +57,8 @@ def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[
         if made != stamps.get(name):
             problems.append(f"{translation.FILE}::{name}: {_UPDATE.format(name)}")
         problems += _text(source, waiting)
-        problems += _helpers(book, source)
+        if name in book.chapters:
+            problems += _chapter(book, source)
         problems += map(str, waiting) if release else ()
         for lang in LANGUAGES:
             try:
@@ -65,9 +66,15 @@ def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[
             except BookError as error:
                 problems.append(str(error))
                 continue
-            problems += _notebook(book, lang, source, waiting, nb)
+            try:
+                problems += list(_notebook(book, lang, source, waiting, nb))
+            except BookError as error:
+                problems.append(str(error))
             if lang == "en":
                 proved[name] = _proved(nb)
+    if OLD_NOTES in book.texts and OLD_NOTES not in proved:
+        notebook_ = book.notebook("en", OLD_NOTES)
+        proved[OLD_NOTES] = _proved(read(notebook_)) if notebook_.exists() else set()
     problems += _claims(book, proved)
     if not names:
         from bookbuild import pages
@@ -96,7 +103,7 @@ def _files(book: Book) -> Iterator[str]:
         *((x, "ipynb", (CHEAT_SHEET,)) for x in LANGUAGES),
     ):
         for path in sorted((book.root / "book" / folder).glob(f"*.{suffix}")):
-            if path.stem not in (*book.chapters, *more):
+            if path.stem not in (*book.texts, *more):
                 yield f"{folder}/{path.name}: not in _toc.yml"
 
 
@@ -107,11 +114,6 @@ def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
         yield f"{where}:{source.summary.line}: no summary"
     if next((c.id for c in source.cells if c.type == "code"), "") != SETUP:
         yield f"{where}:{source.cells[0].line}: the first code cell is not `%%% code {SETUP}`"
-    for column, recap in enumerate(RECAP):
-        prose = [c.words for c in source.cells if c.type == "markdown"]
-        found = [h.plain for w in prose for h in headings((w.en, w.zh or w.en)[column])]
-        if found[-1:] != [recap]:
-            yield f"{where}:{source.cells[-1].line}: the last section is not “{recap}”"
     for cell in source.cells:
         for line in cell.source.splitlines():
             if len(line) > MAX_COLUMNS:
@@ -132,8 +134,14 @@ def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
             )
 
 
-def _helpers(book: Book, source: Text) -> Iterator[str]:
-    """A chapter's module has tests, and each checker of its exercises is tried there."""
+def _chapter(book: Book, source: Text) -> Iterator[str]:
+    """A chapter ends with a recap, its module has tests, and they try the checkers of exercises."""
+    for column, recap in enumerate(RECAP):
+        prose = [c.words for c in source.cells if c.type == "markdown"]
+        found = [h.plain for w in prose for h in headings((w.en, w.zh or w.en)[column])]
+        if found[-1:] != [recap]:
+            where = f"book/text/{source.name}.md:{source.cells[-1].line}"
+            yield f"{where}: the last section is not “{recap}”"
     test = f"tests/helpers/test_{source.name}.py"
     if not (book.root / "src" / "helpers" / f"{source.name}.py").exists():
         yield f"src/helpers/{source.name}.py: there is no such module"
@@ -265,7 +273,11 @@ def _claims(book: Book, proved: dict[str, set[str]]) -> Iterator[str]:
     for claim in rows:
         if claim.chapter not in book.chapters:
             yield f"claims.yml::{claim.id}: no chapter {claim.chapter}"
-        elif claim.chapter in proved and not claim.proof and claim.id not in proved[claim.chapter]:
+        elif (
+            claim.chapter in proved
+            and not claim.proof
+            and not any(claim.id in proved.get(name, ()) for name in (claim.chapter, OLD_NOTES))
+        ):
             yield f"claims.yml::{claim.id}: no cell of {claim.chapter} proves it"
         for text in (claim.says["zh"], claim.today["zh"]):
             for problem in lint(text):

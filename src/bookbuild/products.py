@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nbformat import NotebookNode, from_dict
 
-from bookbuild import setup_cell
-from bookbuild.book import Book
+from bookbuild import links, setup_cell, versions
+from bookbuild.book import Book, BookError
 from bookbuild.headings import headings
 from bookbuild.notebooks import tokens
 from bookbuild.text import SETUP, Cell, Text, Words, with_comments
@@ -46,8 +46,8 @@ def notebook(
     cells = []
     for cell in text.cells:
         made = _prose(cell, lang, late) if cell.type == "markdown" else _code(cell, lang)
-        if made["cell_type"] == "markdown":
-            made["source"] = made["source"].replace("{{ oldest_pytorch }}", text.oldest)
+        if made["cell_type"] == "markdown" and text.book:
+            made["source"] = _filled(text.book, text.name, cell, made["source"], lang)
         before = old.get(cell.id)
         if made["cell_type"] == "code" and before and same_code(before.source, made["source"]):
             made["outputs"] = copy.deepcopy(before.outputs)
@@ -67,6 +67,16 @@ def notebook(
 def same_code(one: str, other: str) -> bool:
     """Whether two cells do the same: comments may differ."""
     return one == other or tokens(one) == tokens(other)
+
+
+def _filled(book: Book, name: str, cell: Cell, source: str, lang: str) -> str:
+    """Prose with the facts of the book in its place-holders and empty links."""
+    if "{{ oldest_pytorch }}" in source:
+        source = source.replace("{{ oldest_pytorch }}", versions.oldest(book, name))
+    try:
+        return links.fill(book, source, lang)
+    except BookError as error:
+        raise BookError(f"book/text/{name}.md:{cell.line}: {cell.id}: {error}") from None
 
 
 def _say(words: Words, lang: str) -> str:

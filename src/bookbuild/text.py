@@ -27,8 +27,9 @@
 
     %%% code setup tags=setup,remove-cell
 
-The setup cell has no body: every chapter has the same. `{{ oldest_pytorch }}` in prose becomes the
-oldest version of PyTorch that the chapter ran under.
+The setup cell has no body: every chapter has the same. In prose, `{{ oldest_pytorch }}` becomes the
+oldest version of PyTorch that the chapter ran under, and an empty link such as
+`[](detach.ipynb#anchor)` gets the title of the section it leads to.
 
 Jupytext's MyST format was tried: it drops the cells' ids and holds one language per file, so that
 a translator and a reviewer would look at two diffs instead of one.
@@ -42,7 +43,6 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bookbuild import versions
 from bookbuild.book import Book, BookError, read_text
 
 _MARK = re.compile(r"^%%%(?: (.*))?$", re.M)
@@ -85,7 +85,7 @@ class Text:
     name: str
     summary: Words
     cells: list[Cell]
-    oldest: str = ""  # the oldest PyTorch that it ran under, in place of {{ oldest_pytorch }}
+    book: Book | None = None  # whose facts stand in its place-holders and empty links
 
     def pieces(self) -> Iterator[tuple[str, Words]]:
         """All that is translated, in order, each with its name such as `detach-cuts/cause`."""
@@ -106,7 +106,7 @@ def load(book: Book, name: str) -> Text:
     """
     where = book.relative(book.text(name))
     text = parse(name, read_text(book.text(name), where), where)
-    text.oldest = versions.oldest(book, name)
+    text.book = book
     return text
 
 

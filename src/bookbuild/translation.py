@@ -56,7 +56,7 @@ def load(book: Book) -> dict[str, Stamps]:
 
 def save(book: Book, stamps: dict[str, Stamps]) -> bool:
     """Write the stamps, chapters in reading order; returns whether anything changed."""
-    ordered = {name: stamps[name] for name in book.chapters if name in stamps}
+    ordered = {name: stamps[name] for name in book.texts if name in stamps}
     return write_text(
         book.root / FILE, json.dumps(ordered, indent=0, separators=(",", ": ")) + "\n"
     )

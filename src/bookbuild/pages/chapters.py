@@ -34,14 +34,16 @@ class Chapter:
         return code_cells(self.notebook)
 
 
-def chapters(book: Book) -> dict[str, list[Chapter]]:
+def chapters(book: Book, names: list[str] | None = None) -> dict[str, list[Chapter]]:
     """The chapters that exist in all languages, in reading order, for each language.
+
+    `names` asks for others.
 
     Raises:
         BookError: a file is no notebook.
     """
     found: dict[str, list[Chapter]] = {lang: [] for lang in LANGUAGES}
-    for name in book.chapters:
+    for name in book.chapters if names is None else names:
         if all(book.notebook(lang, name).exists() for lang in LANGUAGES):
             notebooks = {lang: read(book.notebook(lang, name)) for lang in LANGUAGES}
             for lang, nb in notebooks.items():

@@ -6,9 +6,10 @@ import re
 from collections import Counter
 
 from bookbuild import claims as claims_file
-from bookbuild.book import Book
+from bookbuild.book import OLD_NOTES, Book
 from bookbuild.claims import VERDICTS, Claim
 from bookbuild.pages.chapters import Chapter
+from bookbuild.pages.chapters import chapters as chapters_of
 from bookbuild.pages.markdown import page
 from bookbuild.pages.words import words
 
@@ -17,6 +18,7 @@ def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
     """The page as Markdown."""
     w = words(lang)
     names = [chapter.name for chapter in chapters]
+    slips = chapters_of(book, [OLD_NOTES])[lang] if OLD_NOTES in book.texts else []
     claims = [c for c in claims_file.load(book) if c.chapter in names]
     known = {claim.id for claim in claims}
     parts = [f"# {w['then_and_now']}", w["then_and_now_lead"], _filter(claims, w)]
@@ -24,16 +26,17 @@ def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
         rows = [claim for claim in claims if claim.chapter == chapter.name]
         if rows:
             parts.append(f"## [{chapter.title}]({chapter.name}.ipynb)")
-            parts += [_card(claim, lang, chapter, known) for claim in rows]
+            parts += [_card(claim, lang, [chapter, *slips], known) for claim in rows]
     return page(
         "book/claims.yml and the chapters", w["then_and_now_summary"], "\n\n".join(parts) + "\n"
     )
 
 
-def proofs(claim: Claim, chapter: Chapter) -> list[str]:
+def proofs(claim: Claim, chapters: list[Chapter]) -> list[str]:
     """Links to the sections whose cells name a claim, each once."""
     sections = [
         chapter.sections[cell.id]
+        for chapter in chapters
         for cell in chapter.cells
         if claim.id in cell.metadata.get("claims", [])
     ]
@@ -54,7 +57,7 @@ def _filter(claims: list[Claim], w: dict[str, str]) -> str:
     return "\n".join([*lines, "</fieldset>"])
 
 
-def _card(claim: Claim, lang: str, chapter: Chapter, known: set[str]) -> str:
+def _card(claim: Claim, lang: str, chapters: list[Chapter], known: set[str]) -> str:
     """One claim."""
     w = words(lang)
 
@@ -68,7 +71,7 @@ def _card(claim: Claim, lang: str, chapter: Chapter, known: set[str]) -> str:
 
     where = re.fullmatch(r"(\S+), (lines?) (.+)", claim.note)
     last = [w["note"].format(*where.groups()) if where else claim.note]
-    if links := proofs(claim, chapter):
+    if links := proofs(claim, chapters):
         last.append(f"{w['proof']}{w['colon']}{w['and'].join(links)}")
     if claim.proof:
         last.append(f"{w['no_cell']}{w['colon']}{' '.join(claim.proof[lang].split())}")
