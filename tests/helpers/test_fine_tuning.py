@@ -11,70 +11,45 @@ from hypothesis import strategies as st
 from torch import nn
 from torchvision import models
 
-from helpers import fine_tuning
+from helpers import digits, fine_tuning
+from helpers.demos import fine_tuning as demos
+from helpers.exercises import fine_tuning as exercises
+from helpers.training_loop import accuracy, evaluate
 
 # ---------------------------------------------------------------- the small network
 
 
-def test_digits_are_scikit_learns():
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    x, y = fine_tuning.digits(range(10))
-    assert x.shape == (1797, 1, 8, 8) and x.dtype == torch.float32
-    assert y.dtype == torch.int64 and y.tolist() == data.target.tolist()
-    assert torch.equal(x[:, 0] * 16, torch.tensor(data.images, dtype=torch.float32))
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=10, unique=True))
-def test_digits_are_numbered_in_the_order_asked_for(classes):
-    x, y = fine_tuning.digits(classes)
-    everything, label = fine_tuning.digits(range(10))
-    chosen = torch.isin(label, torch.tensor(classes))
-    assert torch.equal(x, everything[chosen])
-    assert [classes[i] for i in y.tolist()] == label[chosen].tolist()
-
-
-@pytest.mark.parametrize("classes", [[], [3, 3], [10], [-1], range(4, 11)])
-def test_digits_refuses_other_classes(classes):
-    with pytest.raises(ValueError, match="different digits from 0 to 9"):
-        fine_tuning.digits(classes)
-
-
-def test_changing_the_pictures_does_not_change_the_next_call():
-    x, _ = fine_tuning.digits(range(10))
-    x.zero_()
-    assert fine_tuning.digits(range(10))[0].any()
+def right(model, x, y):
+    return evaluate(model, [(x, y)], accuracy=accuracy)["accuracy"]
 
 
 def test_pretrained_knows_the_old_digits_and_each_copy_is_its_own():
     state = torch.get_rng_state()
-    model, other = fine_tuning.pretrained(), fine_tuning.pretrained()
+    model, other = demos.pretrained(), demos.pretrained()
     assert torch.equal(torch.get_rng_state(), state)
-    x, y = fine_tuning.unseen()
-    assert fine_tuning.accuracy(model, x, y) > 0.9
+    x, y = demos.unseen()
+    assert right(model, x, y) > 0.9
     assert model.training
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()
     model.stem[1].running_mean.fill_(7)
-    for again in (other, fine_tuning.pretrained()):
+    for again in (other, demos.pretrained()):
         assert again.stem[0].weight.any() and again.stem[1].running_mean.ne(7).any()
 
 
 def test_unseen_is_what_pretraining_left():
-    x, y = fine_tuning.digits(range(5))
-    x_unseen, y_unseen = fine_tuning.unseen()
-    assert torch.equal(x_unseen, x[fine_tuning.KNOWN :]) and len(y_unseen) == len(y) - 700
+    x, y = digits.load(range(5))
+    x_unseen, y_unseen = demos.unseen()
+    assert torch.equal(x_unseen, x[demos.KNOWN :]) and len(y_unseen) == len(y) - 700
 
 
 @pytest.mark.parametrize("per_class", [1, 5, 80])
 def test_few_are_balanced_and_apart_from_the_test(per_class):
-    (x, y), (x_test, y_test) = fine_tuning.few(per_class)
+    (x, y), (x_test, y_test) = demos.few(per_class)
     assert y.bincount().tolist() == [per_class] * 5 and len(x_test) == len(y_test) == 400
-    new, _ = fine_tuning.digits(range(5, 10))
+    new, _ = digits.load(range(5, 10))
     first_test = new.flatten(1)[len(new) - 400]
     assert torch.equal(first_test, x_test[0].flatten())
     seen = {tuple(row) for row in new[: len(new) - 400].flatten(1).tolist()}
@@ -84,38 +59,19 @@ def test_few_are_balanced_and_apart_from_the_test(per_class):
 @pytest.mark.parametrize("per_class", [0, 81])
 def test_few_refuses(per_class):
     with pytest.raises(ValueError, match="from 1 to 80"):
-        fine_tuning.few(per_class)
+        demos.few(per_class)
 
 
-def test_fit_learns_holds_still_and_repeats():
-    x, y = torch.randn(41, 3), torch.randint(0, 2, (41,))  # a last minibatch of one
-    results = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-        optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
-        kept = fine_tuning.keep(model)
-        fine_tuning.fit(model, optimizer, x, y, epochs=2, batch_size=8, still=[model[1]])
-        assert fine_tuning.changed(kept, model) == ["2"]
-        assert model.training and not model[1].training
-        results.append(model[2].weight.detach())
-    assert torch.equal(*results)
-
-
-def test_fit_leaves_out_a_last_minibatch_of_one():
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))  # refuses a batch of one
-    fine_tuning.fit(model, sgd(model.parameters()), torch.randn(9, 3), torch.arange(9) % 4, 1, 8)
-    assert model[1].num_batches_tracked == 1
-
-
-def test_accuracy_counts_in_evaluation_mode_and_gives_the_modes_back():
-    model = nn.Sequential(nn.Dropout(0.9), nn.Identity().eval())
-    x = torch.eye(4)
-    assert fine_tuning.accuracy(model, x, torch.arange(4)) == 1
-    assert fine_tuning.accuracy(model, x, torch.tensor([0, 1, 2, 0])) == 0.75
-    assert model.training and model[0].training and not model[1].training
-    with pytest.raises(ValueError, match="at least one sample"):
-        fine_tuning.accuracy(model, x[:0], torch.arange(0))
+def test_batches_are_the_same_in_every_call_and_hold_every_sample():
+    x, y = torch.arange(41.0).unsqueeze(1), torch.arange(41)
+    first, second = (list(demos.batches(x, y, 8)) for _ in range(2))
+    assert [len(labels) for _, labels in first] == [8] * 5 + [1]
+    assert str(first) == str(second)
+    assert all(torch.equal(images.flatten(), labels.float()) for images, labels in first)
+    order = torch.cat([labels for _, labels in first])
+    assert not torch.equal(order, y) and torch.equal(order.sort().values, y)
+    batches = demos.batches(x, y, 8)
+    assert [list(b[1]) for b in batches] != [list(b[1]) for b in batches]  # each epoch anew
 
 
 # ---------------------------------------------------------------- looking at a fine-tuning
@@ -126,7 +82,7 @@ def sgd(parameters, lr=0.1):
 
 
 def test_audit_tells_every_state():
-    model = fine_tuning.pretrained()
+    model = demos.pretrained()
     model.scale = nn.Parameter(torch.ones(1))
     model.stem.requires_grad_(False)
     model.layer1.eval().requires_grad_(False)
@@ -142,7 +98,7 @@ def test_audit_tells_every_state():
 
 
 def test_audit_sees_a_left_gradient_a_lost_head_and_two_rates():
-    model = fine_tuning.pretrained()
+    model = demos.pretrained()
     optimizer = sgd(model.parameters())
     model(torch.randn(4, 1, 8, 8)).sum().backward()
     model.eval().stem.requires_grad_(False)
@@ -164,7 +120,7 @@ def test_audit_leaves_out_what_has_no_parameters():
 @settings(max_examples=30, deadline=None)
 @given(st.sets(st.sampled_from(["stem", "layer1", "layer2", "head"])), st.booleans())
 def test_audit_says_frozen_exactly_where_a_step_changes_nothing(frozen, training):
-    model = fine_tuning.pretrained().train(training)
+    model = demos.pretrained().train(training)
     for name in frozen:
         model.get_submodule(name).requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
@@ -224,10 +180,10 @@ def test_children_extractor_keeps_what_is_named():
     model.add_module("a", nn.Linear(3, 4))
     model.add_module("b", nn.Tanh())
     x = torch.randn(2, 3)
-    first, second = fine_tuning.ChildrenExtractor(model, ["b", "a"])(x)
+    first, second = demos.ChildrenExtractor(model, ["b", "a"])(x)
     assert torch.equal(first, model.a(x)) and torch.equal(second, first.tanh())
     assert not first.requires_grad and not model.training
-    (only,) = fine_tuning.ChildrenExtractor(model, ["b"])(x)
+    (only,) = demos.ChildrenExtractor(model, ["b"])(x)
     assert torch.equal(only, second)
 
 
@@ -235,31 +191,36 @@ def test_children_extractor_keeps_what_is_named():
 
 
 def test_body_rate_zero_keeps_the_old_digits():
-    x, y = fine_tuning.unseen()
-    before = fine_tuning.accuracy(fine_tuning.pretrained(), x, y)
-    found = fine_tuning.body_rate(0.0, seeds=1)
+    x, y = demos.unseen()
+    before = right(demos.pretrained(), x, y)
+    found = demos.body_rate(0.0, seeds=1)
     assert found["old"] == before and found["new"] > 0.5
-    assert found == fine_tuning.body_rate(0.0, seeds=1)
+    assert found == demos.body_rate(0.0, seeds=1)
+
+
+def test_a_body_rate_that_diverges_is_measured_too():
+    found = demos.body_rate(10.0, seeds=1)
+    assert 0 <= found["new"] < 0.5 and 0 <= found["old"] < 0.5
 
 
 @pytest.mark.parametrize(("rate", "seeds"), [(-0.1, 1), (0.1, 0)])
 def test_body_rate_refuses(rate, seeds):
     with pytest.raises(ValueError, match="a rate of 0 or more and a seed"):
-        fine_tuning.body_rate(rate, seeds)
+        demos.body_rate(rate, seeds)
 
 
 def test_figure_shows_the_numbers_in_order():
     import matplotlib.pyplot as plt
 
     found = {0.1: {"new": 0.2, "old": 0.3}, 0.01: {"new": 0.8, "old": 0.9}}
-    figure = fine_tuning.draw_body_rates(found)
+    figure = demos.draw_body_rates(found)
     new, old = figure.axes[0].lines[:2]
     assert list(new.get_xdata()) == [0.01, 0.1]
     assert list(new.get_ydata()) == [0.8, 0.2] and list(old.get_ydata()) == [0.9, 0.3]
     plt.close(figure)
     for bad in ({}, {0.1: found[0.1]}, {0.0: found[0.1], 0.1: found[0.1]}):
         with pytest.raises(ValueError, match="two rates above 0"):
-            fine_tuning.draw_body_rates(bad)
+            demos.draw_body_rates(bad)
 
 
 # ---------------------------------------------------------------- exercises
@@ -346,7 +307,7 @@ def overlapping(model, head, lr):
 def test_groups(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
-        verdict = fine_tuning.check_groups(answer)
+        verdict = exercises.check_groups(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
 
@@ -435,7 +396,7 @@ def refreeze(model):
 def test_train_mode(answer, says):
     for seed in range(10):
         torch.manual_seed(seed)
-        verdict = fine_tuning.check_train_mode(answer)
+        verdict = exercises.check_train_mode(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
 
@@ -513,6 +474,6 @@ def starter_capture(model, names, x):
 def test_capture(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
-        verdict = fine_tuning.check_capture(answer)
+        verdict = exercises.check_capture(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message

@@ -1,0 +1,181 @@
+"""Figures and demonstrations of the chapter "Fine-tune a pretrained network"."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from helpers import digits
+from helpers.figures import COLORS, figure
+from helpers.training_loop import accuracy, evaluate, fit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+KNOWN = 700  # of the 901 pictures of 0 to 4, those that the pretrained network was trained on
+
+
+class DigitNet(nn.Module):
+    """A convolutional network for pictures of shape (N, 1, 8, 8); gives logits (N, classes)."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.stem = _block(1, 16)
+        self.layer1 = _block(16, 32)
+        self.layer2 = _block(32, 32)
+        self.head = nn.Linear(128, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of `x`; two of the poolings and the flattening are no modules."""
+        x = F.max_pool2d(self.layer1(self.stem(x)), 2)
+        return self.head(F.max_pool2d(self.layer2(x), 2).flatten(1))
+
+
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
+
+
+def pretrained() -> DigitNet:
+    """A `DigitNet` that knows the digits 0 to 4: trained once per process, in about a second.
+
+    It has seen the first `KNOWN` pictures of `digits.load(range(5))`. Each call returns a copy of
+    its own, in training mode, with gradients on. No global random number is drawn.
+    """
+    return copy.deepcopy(_trained())
+
+
+@cache
+def _trained() -> DigitNet:
+    x, y = digits.load(range(5))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = DigitNet(5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+    fit(model, batches(x[:KNOWN], y[:KNOWN], 32), F.cross_entropy, optimizer, epochs=6)
+    return model
+
+
+def unseen() -> tuple[Tensor, Tensor]:
+    """The pictures and labels of 0 to 4 that the pretrained network was not trained on."""
+    x, y = digits.load(range(5))
+    return x[KNOWN:], y[KNOWN:]
+
+
+def batches(x: Tensor, y: Tensor, size: int = 25) -> DataLoader:
+    """Shuffled minibatches of `size` samples of (x, y), the same in every call."""
+    generator = torch.Generator().manual_seed(0)
+    return DataLoader(TensorDataset(x, y), size, shuffle=True, generator=generator)
+
+
+def few(per_class: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """The digits 5 to 9 with few labels: the first `per_class` of each to train on, 400 to test.
+
+    Raises:
+        ValueError: `per_class` is not from 1 to 80.
+    """
+    if not 1 <= per_class <= 80:
+        raise ValueError(f"per_class must be from 1 to 80, got {per_class}")
+    x, y = digits.load(range(5, 10))
+    chosen = torch.cat([(y == label).nonzero()[:per_class, 0] for label in range(5)])
+    return (x[chosen], y[chosen]), (x[-400:], y[-400:])
+
+
+class ChildrenExtractor(nn.Module):
+    """The old way to features: run the named children one after the other and keep some outputs.
+
+    It is here to be looked at. Prefer
+    `torchvision.models.feature_extraction.create_feature_extractor`.
+    """
+
+    def __init__(self, model: nn.Module, layers: Iterable[str]) -> None:
+        super().__init__()
+        self.model = model.eval()
+        self.layers = set(layers)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """The outputs of the children asked for, in the order of the model, without a graph."""
+        found = []
+        with torch.no_grad():
+            for name, child in self.model.named_children():
+                x = child(x)
+                if name in self.layers:
+                    found.append(x)
+        return found
+
+
+def body_rate(rate: float, seeds: int = 3) -> dict[str, float]:
+    """Fine-tune on five pictures each of 5 to 9, the head at 0.05, the body at `rate`.
+
+    BatchNorm stays in evaluation mode. 30 epochs of one step, momentum 0.9; a run whose loss
+    becomes inf or nan ends there.
+
+    Returns:
+        Accuracy on unseen pictures, averaged over `seeds` new heads: `new` for the digits 5 to 9,
+        `old` for 0 to 4, with the old head put back.
+
+    Raises:
+        ValueError: `rate` is negative or `seeds` below 1.
+    """
+    if rate < 0 or seeds < 1:
+        raise ValueError(f"expected a rate of 0 or more and a seed, got {rate} and {seeds}")
+    (x, y), test = few(5)
+    found = {"new": 0.0, "old": 0.0}
+    for seed in range(seeds):
+        model = pretrained()
+        old_head = model.head
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model.head = nn.Linear(128, 5)
+        body = [p for name, p in model.named_parameters() if not name.startswith("head.")]
+        groups = [{"params": body, "lr": rate}, {"params": model.head.parameters()}]
+        optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9)
+        still = model.stem, model.layer1, model.layer2
+        with suppress(FloatingPointError):
+            fit(model, batches(x, y), F.cross_entropy, optimizer, epochs=30, still=still)
+        found["new"] += evaluate(model, [test], accuracy=accuracy)["accuracy"] / seeds
+        model.head = old_head
+        found["old"] += evaluate(model, [unseen()], accuracy=accuracy)["accuracy"] / seeds
+    return found
+
+
+def draw_body_rates(found: dict[float, dict[str, float]]) -> Figure:
+    """Accuracy on the new and on the old digits over the body's learning rate.
+
+    Args:
+        found: what `body_rate` returned, by rate; at least two rates above 0.
+
+    Raises:
+        ValueError: there are fewer than two rates, or one is not above 0.
+    """
+    if len(found) < 2 or min(found) <= 0:
+        raise ValueError(f"expected at least two rates above 0, got {list(found)}")
+    rates = sorted(found)
+    drawing, axis = figure(size=(7, 3))
+    for key, style, color, label in (
+        ("new", "o-", COLORS["teal"], "new digits, 5 to 9"),
+        ("old", "s--", COLORS["orange"], "old digits, 0 to 4"),
+    ):
+        axis.plot(rates, [found[rate][key] for rate in rates], style, color=color, label=label)
+    axis.axhline(0.2, color=COLORS["grey"], linewidth=1, linestyle=":")
+    axis.text(rates[0], 0.22, "guessing", color=COLORS["grey"], fontsize=9)
+    axis.axvline(0.05, color=COLORS["grey"], linewidth=1, linestyle=":")
+    axis.annotate(
+        "head", (0.05, 1.07), ha="center", fontsize=9, color=COLORS["grey"], annotation_clip=False
+    )
+    axis.set(xscale="log", ylim=(0, 1.05), ylabel="accuracy")
+    axis.set_xlabel("learning rate of the body (the head's is 0.05)")
+    axis.legend(frameon=False, loc="center left", fontsize=9)
+    return drawing

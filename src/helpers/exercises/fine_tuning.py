@@ -1,0 +1,154 @@
+"""Checkers of the exercises of the chapter "Fine-tune a pretrained network"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.exercises import Verdict, verdict
+
+
+def check_groups(answer: Callable[[nn.Module, str, float], Any]) -> Verdict:
+    """Check `answer(model, head, lr)`: two groups, the head at `lr`, the rest at `lr / 10`.
+
+    `head` names a child of `model`. Frozen parameters are in no group.
+    """
+
+    def case() -> tuple[nn.Module, float]:
+        model = nn.Module()
+        model.stem = nn.Linear(3, 4).requires_grad_(False)
+        model.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        model.head_norm = nn.LayerNorm(4)  # its name begins like the head's
+        model.head = nn.Linear(4, int(torch.randint(2, 6, ())))
+        return model, 10 ** -(1 + 2 * torch.rand(()).item())
+
+    def form(f: Callable) -> None:
+        model, lr = case()
+        groups = f(model, "head", lr)
+        assert isinstance(groups, list) and len(groups) == 2, "expected a list of two groups"
+        for group in groups:
+            assert isinstance(group, dict) and {"params", "lr"} <= group.keys(), (
+                "each group is a dict with the keys 'params' and 'lr'"
+            )
+
+    def reusable(f: Callable) -> None:
+        model, lr = case()
+        groups = f(model, "head", lr)
+        first, second = ([len(list(g["params"])) for g in groups] for _ in range(2))
+        assert first == second, "a group is empty the second time it is read: it is an iterator"
+
+    def members(f: Callable) -> None:
+        model, lr = case()
+        optimizer = torch.optim.SGD(f(model, "head", lr), lr=1.0)
+        rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
+        for name, p in model.named_parameters():
+            if not p.requires_grad:
+                assert id(p) not in rates, f"{name} is frozen, leave it out"
+                continue
+            assert id(p) in rates, f"{name} is in no group"
+            right = lr if name.startswith("head.") else lr / 10
+            assert abs(rates[id(p)] - right) < 1e-3 * right, (
+                f"{name} has the wrong learning rate: expected lr{'' if right == lr else ' / 10'}"
+            )
+
+    return verdict(answer, [form, reusable, members])
+
+
+def check_train_mode(answer: Callable[[nn.Module], Any]) -> Verdict:
+    """Check `answer(model)`: training mode, but evaluation mode wherever everything is frozen.
+
+    A module with parameters that are all frozen is in evaluation mode, with all it contains;
+    every other module is in training mode, also one without parameters.
+    """
+
+    def case() -> nn.Module:
+        block = nn.Sequential(_norm(frozen=True), _norm(frozen=False))
+        stem = nn.Sequential(_norm(frozen=True), nn.Dropout(0.5))
+        model = nn.Sequential(stem, block, nn.Dropout(0.5), nn.Linear(3, 2))
+        return model.train(bool(torch.rand(()) < 0.5))
+
+    def statistics(f: Callable) -> None:
+        model = case()
+        f(model)
+        model(torch.randn(8, 3) + 1)
+        for name in ("0.0", "1.0"):
+            norm = model.get_submodule(name)[1]
+            assert norm.running_mean.eq(0).all(), "a frozen BatchNorm layer still moves"
+        assert model[1][1][1].running_mean.ne(0).any(), "a BatchNorm layer that learns stands still"
+
+    def modes(f: Callable) -> None:
+        model = case()
+        f(model)
+        assert not model[0][1].training, "the dropout inside a frozen part is still on"
+        assert model[2].training, "the dropout outside of the frozen parts is off"
+        assert model.training and model[3].training, "what learns must be in training mode"
+
+    def again(f: Callable) -> None:
+        model = case()
+        f(model)
+        model[0].requires_grad_(True)
+        f(model)
+        assert model[0][0][1].training, "a part that was unfrozen must come back to training mode"
+        assert not model[1][0][1].training, "the second call lost the frozen part"
+        flags = [p.requires_grad for p in model[1].parameters()]
+        assert flags == [False] * 4 + [True] * 4, "leave requires_grad as it is"
+
+    return verdict(answer, [statistics, modes, again])
+
+
+def _norm(frozen: bool) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).requires_grad_(not frozen)
+
+
+def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> Verdict:
+    """Check `answer(model, names, x)`: the outputs of the modules named, by name.
+
+    As they were when the module returned, without a graph; no hook stays on the model, also when a
+    name does not exist, which is an error.
+    """
+
+    def case() -> tuple[nn.Module, Tensor]:
+        block = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(inplace=True))
+        model = nn.Sequential(block, nn.Linear(5, 2)).eval()
+        return model, torch.randn(int(torch.randint(8, 16, ())), 3)
+
+    def values(f: Callable) -> None:
+        model, x = case()
+        got = f(model, ["0.0", "0.1", "1"], x)
+        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
+        assert sorted(got) == ["0.0", "0.1", "1"], f"expected a key for each name, got {list(got)}"
+        with torch.no_grad():
+            linear = model[0][0](x)
+            norm = model[0][1](linear)
+            right = {"0.0": linear, "0.1": norm, "1": model[1](norm.relu())}
+        for name, value in right.items():
+            assert isinstance(got[name], Tensor), f"{name!r} is not a tensor"
+            if name == "0.1" and torch.allclose(got[name], value.relu(), atol=1e-6):
+                raise AssertionError("the output of '0.1' was overwritten by the in-place ReLU")
+            same = got[name].shape == value.shape and torch.allclose(got[name], value, atol=1e-6)
+            assert same, f"{name!r} does not hold the output of that module"
+            assert not got[name].requires_grad, f"{name!r} still has a graph"
+
+    def clean(f: Callable) -> None:
+        model, x = case()
+        f(model, ["0.1"], x)
+        assert not _hooks(model), "a hook is left on the model"
+
+    def missing(f: Callable) -> None:
+        model, x = case()
+        try:
+            f(model, ["0.0", "relu"], x)
+        except Exception:  # whatever the answer raises is an error, as asked
+            assert not _hooks(model), "after the error for a missing name a hook is left"
+        else:
+            raise AssertionError("a name that does not exist must be an error")
+
+    return verdict(answer, [values, clean, missing])
+
+
+def _hooks(model: nn.Module) -> int:
+    """How many forward hooks are registered in `model`."""
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
