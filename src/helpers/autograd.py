@@ -12,8 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from helpers.figures import COLORS, figure
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """A number that tells the storages of living tensors apart, also on the meta device.
+
+    There every `data_ptr` is 0. PyTorch's own name for it, `UntypedStorage._cdata`, is private:
+    the address of the storage's C++ object.
+    """
+    return tensor.untyped_storage()._cdata
 
 
 def saved_tensors(function: Callable[[], Any]) -> list[torch.Size]:
@@ -111,17 +122,14 @@ def draw_graphs(outputs: Mapping[str, torch.Tensor], names: Mapping[str, torch.T
     Raises:
         ValueError: `outputs` is empty.
     """
-    import matplotlib.pyplot as plt
-
     if not outputs:
         raise ValueError("draw_graphs needs at least one output, got none")
-    figure, axes = plt.subplots(len(outputs), 1, figsize=(8, 2.1 * len(outputs)), squeeze=False)
+    drawing, axes = figure(len(outputs), size=(8, 2.1 * len(outputs)), squeeze=False)
     for axis, (title, output) in zip(axes[:, 0], outputs.items(), strict=True):
         axis.set_title(title, loc="left", family="monospace", fontsize=10)
         axis.axis("off")
         _draw(axis, _shorten(graph(output)), names)
-    figure.tight_layout()
-    return figure
+    return drawing
 
 
 def _shorten(nodes: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
@@ -160,7 +168,7 @@ def _draw(axis: Any, nodes: dict[Any, list[Any]], names: Mapping[str, torch.Tens
         text = node.name().removesuffix("0").removesuffix("Backward")
         _box(axis, x, y, text if leaf is None else label.get(id(leaf), "?"), leaf is not None)
         for after in nodes[node]:
-            arrow = {"arrowstyle": "<-", "color": "#555", "shrinkA": 24, "shrinkB": 24}
+            arrow = {"arrowstyle": "<-", "color": COLORS["grey"], "shrinkA": 24, "shrinkB": 24}
             axis.annotate("", xy=(x, y), xytext=place[after], arrowprops=arrow)
     left = min((x for x, _ in place.values()), default=0) - 1.9
     cut = [name for name, tensor in names.items() if id(tensor) not in reached]
@@ -171,11 +179,11 @@ def _draw(axis: Any, nodes: dict[Any, list[Any]], names: Mapping[str, torch.Tens
 
 
 def _box(axis: Any, x: float, y: float, text: str, leaf: bool, cut: bool = False) -> None:
-    face = "white" if cut else "#cfe8ff" if leaf else "#eeeeee"
+    face = "white" if cut else COLORS["pale blue"] if leaf else COLORS["pale grey"]
     style = {
         "boxstyle": "round,pad=0.4",
         "facecolor": face,
-        "edgecolor": "#777",
+        "edgecolor": COLORS["grey"],
         "linestyle": "--" if cut else "-",
     }
-    axis.text(x, y, text, ha="center", va="center", fontsize=9, color="#222", bbox=style)
+    axis.text(x, y, text, ha="center", va="center", fontsize=9, color=COLORS["black"], bbox=style)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from helpers import detach
+from helpers.exercises import detach as exercises
 
 
 def test_gradients_tells_which_parameters_have_one():
@@ -43,7 +44,7 @@ def no_graph_at_all(a, b, x):
     ],
 )
 def test_train_only_b(answer, says):
-    verdict = detach.check_train_only_b(answer)
+    verdict = exercises.check_train_only_b(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -61,7 +62,7 @@ def test_train_only_b(answer, says):
     ],
 )
 def test_straight_through(answer, says):
-    verdict = detach.check_straight_through(answer)
+    verdict = exercises.check_straight_through(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -80,6 +81,6 @@ def test_straight_through(answer, says):
     ],
 )
 def test_snapshot(answer, says):
-    verdict = detach.check_snapshot(answer)
+    verdict = exercises.check_snapshot(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message

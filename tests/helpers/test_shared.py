@@ -148,6 +148,15 @@ def test_saved_tensors_counts_what_backward_needs(depth, frozen):
     assert len(saved) == (0 if frozen else 2 * depth - 1)
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_storage_id_tells_storages_apart_without_an_address(device):
+    x, other = torch.ones(4, device=device), torch.ones(4, device=device)
+    assert autograd.storage_id(x) == autograd.storage_id(x[1:]) == autograd.storage_id(x.detach())
+    assert autograd.storage_id(x) != autograd.storage_id(other), (
+        "UntypedStorage._cdata, which is private, no longer tells storages apart"
+    )
+
+
 def test_leaves_are_what_backward_reaches():
     a, b = nn.Linear(2, 2), nn.Linear(2, 1)
     x = torch.ones(1, 2)

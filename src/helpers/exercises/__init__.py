@@ -1,4 +1,4 @@
-"""Check a reader's answer to an exercise, and say what is wrong with it."""
+"""Checkers of the exercises, a module per chapter: they say what is wrong with an answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 Test = Callable[[Any], None]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Verdict:
     """What a checker found; its repr is the sentence shown to the reader."""
 
