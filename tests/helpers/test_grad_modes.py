@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import grad_modes
+from helpers.demos import grad_modes as demos
+from helpers.exercises import grad_modes as exercises
 
 # ---------------------------------------------------------------- what a forward pass does
 
@@ -63,18 +65,18 @@ def test_uses_allows_all_but_an_inference_tensor(dtype, shape):
         quiet = torch.ones(shape, dtype=dtype)
     with torch.inference_mode():
         inference = torch.ones(shape, dtype=dtype)
-        inside = grad_modes.uses(inference)  # asked from within: the answer is about outside
-    assert all(grad_modes.uses(quiet).values())
-    found = grad_modes.uses(inference)
+        inside = demos.uses(inference)  # asked from within: the answer is about outside
+    assert all(demos.uses(quiet).values())
+    found = demos.uses(inference)
     assert [use for use, works in found.items() if works] == ["add it to a parameter"]
     assert inside == found
-    assert all(grad_modes.uses(inference.clone()).values())
+    assert all(demos.uses(inference.clone()).values())
     assert torch.equal(quiet, torch.ones(shape, dtype=dtype))
 
 
 def test_uses_leaves_the_flag_alone():
     tensor = torch.ones(2)
-    grad_modes.uses(tensor)
+    demos.uses(tensor)
     assert not tensor.requires_grad
 
 
@@ -85,7 +87,7 @@ def test_uses_leaves_the_flag_alone():
 @given(depth=st.integers(1, 6), batch=st.integers(1, 20), width=st.integers(1, 20))
 def test_memory_by_mode_is_one_or_three_activations_per_block(depth, batch, width):
     one = batch * width * 4
-    assert grad_modes.memory_by_mode(depth, batch, width) == {
+    assert demos.memory_by_mode(depth, batch, width) == {
         "train()": (3 * depth - 1) * one,
         "eval()": depth * one,
         "no_grad()": 0,
@@ -128,25 +130,25 @@ def test_saved_bytes_leaves_buffers_out_and_needs_no_data():
 
 
 def test_tower_and_memory_by_mode_refuse_what_is_not_positive():
-    assert len(grad_modes.tower(2, 3)) == 6
-    assert grad_modes.tower(2, 3)(torch.ones(4, 3)).shape == (4, 3)
+    assert len(demos.tower(2, 3)) == 6
+    assert demos.tower(2, 3)(torch.ones(4, 3)).shape == (4, 3)
     for depth, width in ((0, 1), (1, 0), (-1, 3)):
         with pytest.raises(ValueError, match=f"positive depth and width, got {depth} and {width}"):
-            grad_modes.tower(depth, width)
+            demos.tower(depth, width)
     with pytest.raises(ValueError, match="positive batch size, got 0"):
-        grad_modes.memory_by_mode(1, 0)
+        demos.memory_by_mode(1, 0)
 
 
 def test_memory_figure_draws_the_counts():
     import matplotlib.pyplot as plt
 
-    figure = grad_modes.memory_figure(depths=(1, 3), batches=(2, 4))
+    figure = demos.memory_figure(depths=(1, 3), batches=(2, 4))
     left, right = figure.axes
     for axis, cases in ((left, [(1, 64), (3, 64)]), (right, [(8, 2), (8, 4)])):
         lines = {line.get_label(): line for line in axis.lines}
-        assert list(lines) == list(grad_modes.MODES)
+        assert list(lines) == list(demos.MODES)
         for mode, line in lines.items():
-            expected = [grad_modes.memory_by_mode(d, b)[mode] / 2**20 for d, b in cases]
+            expected = [demos.memory_by_mode(d, b)[mode] / 2**20 for d, b in cases]
             assert list(line.get_ydata()) == expected
     assert list(left.lines[0].get_xdata()) == [1, 3]
     assert list(right.lines[0].get_xdata()) == [2, 4]
@@ -252,7 +254,7 @@ PREDICT = [
 
 @pytest.mark.parametrize(("answer", "says"), PREDICT)
 def test_predict(answer, says):
-    judge(grad_modes.check_predict, answer, says)
+    judge(exercises.check_predict, answer, says)
 
 
 def train_when_done(net, x):
@@ -264,7 +266,7 @@ def train_when_done(net, x):
 
 
 def test_predict_leaves_a_net_in_eval_mode_there():
-    judge(grad_modes.check_predict, train_when_done, "a net in eval mode was set to train")
+    judge(exercises.check_predict, train_when_done, "a net in eval mode was set to train")
 
 
 def shares(values, dtype):
@@ -296,7 +298,7 @@ TRAINABLE = [
 
 @pytest.mark.parametrize(("answer", "says"), TRAINABLE)
 def test_trainable(answer, says):
-    judge(grad_modes.check_trainable, answer, says)
+    judge(exercises.check_trainable, answer, says)
 
 
 def inside(net, batches):
@@ -371,7 +373,7 @@ STREAM = [
 
 @pytest.mark.parametrize(("answer", "says"), STREAM)
 def test_stream(answer, says):
-    judge(grad_modes.check_stream, answer, says)
+    judge(exercises.check_stream, answer, says)
 
 
 def judge(check, answer, says):
@@ -386,7 +388,7 @@ def judge(check, answer, says):
 
 def test_the_checkers_agree_in_another_thread():
     verdicts = []
-    thread = threading.Thread(target=lambda: verdicts.append(grad_modes.check_stream(inside)))
+    thread = threading.Thread(target=lambda: verdicts.append(exercises.check_stream(inside)))
     thread.start()
     thread.join()
     assert [v.passed for v in verdicts] == [True]

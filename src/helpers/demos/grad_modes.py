@@ -1,0 +1,119 @@
+"""Figures and demonstrations of the chapter "Switch gradients on and off"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.figures import COLORS, figure
+from helpers.grad_modes import saved_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# The mode of the modules, and the mode of autograd, under each name.
+MODES: dict[str, tuple[bool, Callable[[], AbstractContextManager[Any]]]] = {
+    "train()": (True, torch.enable_grad),
+    "eval()": (False, torch.enable_grad),
+    "no_grad()": (False, torch.no_grad),
+    "inference_mode()": (False, torch.inference_mode),
+}
+
+
+def uses(tensor: Tensor) -> dict[str, bool]:
+    """What may be done with `tensor` in code that records gradients; each use is tried.
+
+    Args:
+        tensor: of a floating-point dtype. The in-place edit adds zero; where the edit is not
+            allowed, nothing happens to it.
+
+    Returns:
+        For each use, whether it went through without a `RuntimeError`.
+    """
+    with torch.inference_mode(False):
+        weight = torch.ones((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
+
+    def edit() -> None:
+        with torch.no_grad():
+            tensor.add_(0)
+
+    tries: dict[str, Callable[[], Any]] = {
+        "add it to a parameter": lambda: tensor + weight,
+        "multiply a parameter by it": lambda: tensor * weight,
+        "edit it in place": edit,
+        "let it require a gradient": lambda: tensor.detach().requires_grad_(),
+        "read its version": lambda: tensor._version,
+    }
+    return {name: _works(attempt) for name, attempt in tries.items()}
+
+
+def _works(attempt: Callable[[], Any]) -> bool:
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            attempt()
+    except RuntimeError:
+        return False
+    return True
+
+
+def tower(depth: int, width: int = 256) -> nn.Sequential:
+    """`depth` times Linear, ReLU and Dropout; takes and returns float32 of shape (n, `width`).
+
+    Raises:
+        ValueError: `depth` or `width` is not positive.
+    """
+    if depth < 1 or width < 1:
+        raise ValueError(f"expected a positive depth and width, got {depth} and {width}")
+    layers = [(nn.Linear(width, width), nn.ReLU(), nn.Dropout()) for _ in range(depth)]
+    return nn.Sequential(*(layer for group in layers for layer in group))
+
+
+def memory_by_mode(depth: int, batch: int, width: int = 256) -> dict[str, int]:
+    """Bytes saved for the backward pass of a `tower` under each of `MODES`, for a batch of `batch`.
+
+    Raises:
+        ValueError: `depth`, `batch` or `width` is not positive.
+    """
+    if batch < 1:
+        raise ValueError(f"expected a positive batch size, got {batch}")
+    net, x = tower(depth, width), torch.ones(batch, width)
+    found = {}
+    for name, (training, mode) in MODES.items():
+        net.train(training)
+        with mode():
+            found[name] = saved_bytes(net, x)
+    return found
+
+
+def memory_figure(
+    depths: Sequence[int] = (1, 2, 4, 8, 16), batches: Sequence[int] = (16, 64, 128, 256)
+) -> Figure:
+    """Saved bytes of a `tower` against its depth (64 samples) and the batch size (8 blocks)."""
+    looks = {
+        "train()": {"color": COLORS["orange"], "marker": "o"},
+        "eval()": {"color": COLORS["teal"], "marker": "s"},
+        "no_grad()": {
+            "color": COLORS["grey"],
+            "marker": "D",
+            "markersize": 9,
+            "markerfacecolor": "white",
+        },
+        "inference_mode()": {"color": COLORS["black"], "marker": "x", "linestyle": "--"},
+    }
+    panels = {
+        "depth, in blocks (64 samples)": {d: memory_by_mode(d, 64) for d in depths},
+        "batch size (8 blocks)": {b: memory_by_mode(8, b) for b in batches},
+    }
+    drawing, axes = figure(1, 2)
+    for axis, (label, found) in zip(axes, panels.items(), strict=True):
+        for name, look in looks.items():
+            axis.plot(list(found), [f[name] / 2**20 for f in found.values()], label=name, **look)
+        axis.set(xlabel=label, xticks=list(found))
+    axes[0].set_ylabel("saved for backward (MiB)")
+    axes[0].legend(frameon=False, fontsize=9)
+    return drawing

@@ -1,0 +1,189 @@
+"""Checkers of the exercises of the chapter "Switch gradients on and off"."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.autograd import saved_tensors
+from helpers.exercises import Verdict, verdict
+
+
+def _network() -> nn.Sequential:
+    """A small network with dropout and statistics, some of its modules in either mode."""
+    net = nn.Sequential(
+        nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Sequential(nn.ReLU(), nn.Dropout()), nn.Linear(8, 2)
+    )
+    net[1].running_mean.normal_()
+    return net
+
+
+def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
+    """Check `answer(net, x)`: the output in eval mode, without a graph, `net` as it was before.
+
+    `x` is float32 of shape (n, 3), the output of shape (n, 2).
+    """
+
+    def case():
+        return _network(), torch.randn(random.randint(4, 9), 3)
+
+    def value(f):
+        net, x = case()
+        expected = copy.deepcopy(net).eval()(x)
+        out = f(net, x)
+        assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+        assert out.shape == expected.shape, f"expected shape (n, 2), got {tuple(out.shape)}"
+        assert torch.allclose(out, expected, atol=1e-6), "this is not the output in eval mode"
+
+    def graph(f):
+        net, x = case()
+        out = []
+        saved = saved_tensors(lambda: out.append(f(net, x)))
+        assert not out[0].requires_grad, "the output still has a graph"
+        assert not saved, "the graph is still built and thrown away: run the net without one"
+
+    def modes(f):
+        for mixed in (False, True):
+            net, x = case()
+            net.train()
+            if mixed:
+                net[1].eval()  # people freeze BatchNorm like this
+            before = [m.training for m in net.modules()]
+            f(net, x)
+            after = [m.training for m in net.modules()]
+            assert any(after), "the net stays in eval mode: what trains it next has no dropout"
+            assert after == before, "a module that was in eval mode before is in train mode now"
+        net, x = case()
+        f(net.eval(), x)
+        assert not any(m.training for m in net.modules()), "a net in eval mode was set to train"
+
+    def broken(f):
+        net, _ = case()
+        with suppress(RuntimeError):  # nn.Linear's, about the shape
+            f(net, torch.randn(2, 5))
+        assert torch.is_grad_enabled(), "after an error in the net, gradients stay off"
+        assert all(m.training for m in net.modules()), "after an error, the net stays in eval mode"
+
+    return _with_gradients(answer, [value, graph, modes, broken])
+
+
+def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
+    """Check `answer(values, dtype)`: a leaf of `dtype` with these values, in memory of its own."""
+
+    def sources() -> Iterator[tuple[str, Tensor, torch.dtype]]:
+        shape = (random.randint(1, 4), random.randint(1, 4))
+        yield "integers", torch.randint(-9, 9, shape), torch.float32
+        yield "a plain tensor", torch.randn(shape), torch.float64
+        yield "a plain tensor of that dtype", torch.randn(shape), torch.float32
+        yield "a parameter", nn.Parameter(torch.randn(shape)), torch.float64
+        yield "a parameter of that dtype", nn.Parameter(torch.randn(shape)), torch.float32
+        yield "a result with a graph", nn.Parameter(torch.randn(shape)) * 2, torch.float32
+
+    def content(f):
+        for name, values, dtype in sources():
+            out = f(values, dtype)
+            assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+            assert out.dtype == dtype, f"{name}: expected {dtype}, got {out.dtype}"
+            assert torch.equal(out, values.to(dtype)), f"{name}: the values are not the same"
+
+    def leaf(f):
+        for name, values, dtype in sources():
+            out = f(values, dtype)
+            assert out.requires_grad, f"{name}: the result does not require a gradient"
+            assert out.is_leaf, f"{name}: the result is not a leaf, its .grad will stay None"
+
+    def memory(f):
+        for name, values, dtype in sources():
+            before, flag = values.detach().clone(), values.requires_grad
+            out = f(values, dtype)
+            with torch.no_grad():
+                out.add_(1)
+            assert torch.equal(values, before), f"{name}: training the result changes the source"
+            assert values.requires_grad == flag, f"{name}: the source's requires_grad changed"
+
+    return _with_gradients(answer, [content, leaf, memory])
+
+
+def check_stream(answer: Callable[[nn.Module, Iterable[Tensor]], Iterable[Tensor]]) -> Verdict:
+    """Check `answer(net, batches)`: yields `net(x)` for each `x`, without a graph.
+
+    The caller's code, which runs between two outputs, keeps its own mode.
+    """
+
+    def case():
+        return nn.Linear(3, 2), [torch.randn(4, 3) for _ in range(random.randint(2, 5))]
+
+    def walk(f, net, batches):
+        """The outputs, and after each of them whether gradients are on here."""
+        outputs, flags, stream = [], [], iter(f(net, batches))
+        try:
+            for out in stream:
+                outputs.append(out)
+                flags.append(torch.is_grad_enabled())
+        finally:
+            if hasattr(stream, "close"):
+                stream.close()
+        return outputs, flags
+
+    def values(f):
+        net, batches = case()
+        outputs, _ = walk(f, net, batches)
+        assert len(outputs) == len(batches), (
+            f"expected {len(batches)} outputs for as many batches, got {len(outputs)}"
+        )
+        for out, x in zip(outputs, batches, strict=True):
+            assert isinstance(out, Tensor), f"expected tensors, got {type(out).__name__}"
+            right = out.shape == (4, 2) and torch.allclose(out, net(x), atol=1e-6)
+            assert right, "an output is not net(x)"
+
+    def graph(f):
+        net, batches = case()
+        saved = saved_tensors(lambda: walk(f, net, batches))
+        assert not any(out.requires_grad for out in walk(f, net, batches)[0]), (
+            "the outputs still have a graph"
+        )
+        assert not saved, "the graph is still built and thrown away: run the net without one"
+
+    def caller(f):
+        net, batches = case()
+        _, flags = walk(f, net, batches)
+        assert all(flags), "between two outputs, gradients are off in the caller's code"
+        assert torch.is_grad_enabled(), "after the loop, gradients are off in the caller's code"
+        with torch.no_grad():
+            _, flags = walk(f, net, batches)
+        assert not any(flags), "the caller had switched gradients off, and they were on"
+
+    def lazy(f):
+        net, batches = case()
+        taken = []
+        stream = iter(f(net, (taken.append(x) or x for x in batches)))
+        next(stream)
+        first = len(taken)
+        if hasattr(stream, "close"):
+            stream.close()
+        assert first < len(batches), "all batches are read before the first output is given out"
+
+    return _with_gradients(answer, [values, graph, caller, lazy])
+
+
+def _with_gradients(answer: Any, tests: Sequence[Callable[[Any], None]]) -> Verdict:
+    """The verdict with gradients on at the start of each test, and the caller's mode after it."""
+
+    def careful(test: Callable[[Any], None]) -> Callable[[Any], None]:
+        def run(f: Any) -> None:
+            mode = torch.is_grad_enabled()
+            try:
+                torch.set_grad_enabled(True)
+                test(f)
+            finally:
+                torch.set_grad_enabled(mode)
+
+        return run
+
+    return verdict(answer, [careful(test) for test in tests])
