@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import autograd, backward
+from helpers.exercises import backward as exercises
 from helpers.figures import draw_curves
 
 # ---------------------------------------------------------------- what stays alive
@@ -175,7 +176,7 @@ def expect(verdict, says):
     ],
 )
 def test_linear_backward(answer, says):
-    expect(backward.check_linear_backward(answer), says)
+    expect(exercises.check_linear_backward(answer), says)
 
 
 def test_linear_backward_a_transpose_that_hides_in_square_shapes():
@@ -183,7 +184,7 @@ def test_linear_backward_a_transpose_that_hides_in_square_shapes():
         dw = g.T @ x
         return g @ w, dw.T if dw.shape[0] == dw.shape[1] else dw, g.sum(0)
 
-    expect(backward.check_linear_backward(answer), "weight has the right shape and wrong values")
+    expect(exercises.check_linear_backward(answer), "weight has the right shape and wrong values")
 
 
 def by_count(model, chunks, clear=True):
@@ -260,7 +261,7 @@ def own_mean(model, chunks):
     ],
 )
 def test_accumulate(answer, says):
-    expect(backward.check_accumulate(answer), says)
+    expect(exercises.check_accumulate(answer), says)
 
 
 def norms_by_grad(losses, parameters):
@@ -323,4 +324,4 @@ def sum_of_norms(losses, parameters):
     ],
 )
 def test_loss_gradients(answer, says):
-    expect(backward.check_loss_gradients(answer), says)
+    expect(exercises.check_loss_gradients(answer), says)

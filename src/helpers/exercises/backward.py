@@ -1,0 +1,172 @@
+"""Checkers of the exercises of the chapter "Run backward and check the gradient"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers.autograd import watch_saved
+from helpers.exercises import Verdict, verdict
+
+
+def check_linear_backward(
+    answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]],
+) -> Verdict:
+    """Check `answer(x, weight, upstream)`: the three gradients of `F.linear(x, weight, bias)`.
+
+    `x` has shape (n, i), `weight` (o, i) and `upstream`, the gradient of the output, (n, o).
+    Expected are the gradients of `x`, `weight` and `bias`, in this order.
+    """
+
+    def compare(f: Callable, n: int, i: int, o: int) -> None:
+        x, weight, bias = torch.randn(n, i), torch.randn(o, i), torch.randn(o)
+        upstream = torch.randn(n, o)
+        inputs = [t.requires_grad_() for t in (x, weight, bias)]
+        right = torch.autograd.grad(F.linear(*inputs), inputs, upstream)
+        got = f(x.detach(), weight.detach(), upstream)
+        assert isinstance(got, tuple | list) and len(got) == 3, (
+            "return three gradients: of x, of weight and of bias"
+        )
+        for name, mine, theirs in zip(("x", "weight", "bias"), got, right, strict=True):
+            assert isinstance(mine, Tensor), (
+                f"the gradient of {name} is not a tensor but {type(mine).__name__}"
+            )
+            assert mine.shape == theirs.shape, (
+                f"the gradient of {name} has shape {tuple(mine.shape)}, "
+                f"but {name} has shape {tuple(theirs.shape)}"
+            )
+            assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4), (
+                f"the gradient of {name} has the right shape and wrong values"
+            )
+
+    def oblong(f: Callable) -> None:
+        n, i, o = (torch.randperm(6)[:3] + 2).tolist()
+        compare(f, n, i, o)
+
+    def square(f: Callable) -> None:
+        compare(f, 4, 4, 4)  # every wrong transpose fits here
+
+    return verdict(answer, [oblong, square])
+
+
+def check_accumulate(
+    answer: Callable[[nn.Module, list[tuple[Tensor, Tensor]]], Any],
+) -> Verdict:
+    """Check `answer(model, chunks)`: leaves the gradient of the whole batch in `.grad`.
+
+    `chunks` is a list of `(x, labels)` with x of shape (n, 5), float64, and labels of shape (n,)
+    of which some are -100, ignored. The loss is the mean cross-entropy over all labels that are
+    not ignored, in all chunks together. Gradients from before do not count. Only one chunk's
+    graph may be alive at a time.
+    """
+
+    def model_and_chunks(counts: list[int]) -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
+        model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+        chunks = []
+        for valid in counts:
+            size = valid + int(torch.randint(1, 4, ()))
+            labels = torch.randint(0, 3, (size,))
+            labels[torch.randperm(size)[valid:]] = -100
+            chunks.append((torch.randn(size, 5, dtype=torch.float64), labels))
+        return model, chunks
+
+    def whole(model: nn.Module, chunks: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        x, labels = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+        return list(torch.autograd.grad(F.cross_entropy(model(x), labels), model.parameters()))
+
+    def compare(f: Callable, counts: list[int], dirty: bool, complaint: str) -> None:
+        model, chunks = model_and_chunks(counts)
+        right = whole(model, chunks)
+        if dirty:
+            for p in model.parameters():
+                p.grad = torch.randn_like(p)
+        f(model, chunks)
+        for p, expected in zip(model.parameters(), right, strict=True):
+            assert p.grad is not None, "a parameter has no gradient: call backward"
+            assert not p.grad.isnan().any(), "nan: a chunk without a single label gave 0 / 0"
+            assert torch.allclose(p.grad, expected), complaint
+
+    def equal(f: Callable) -> None:
+        complaint = "even with equally many labels in each chunk the gradient is not the batch's"
+        compare(f, [3, 3, 3], False, complaint)
+
+    def unequal(f: Callable) -> None:
+        complaint = "chunks with few labels weigh too much: divide sums by the count of all labels"
+        compare(f, [1, 4, 7], False, complaint)
+
+    def empty(f: Callable) -> None:
+        compare(f, [0, 5], False, "wrong when a chunk has no label at all")
+
+    def clean(f: Callable) -> None:
+        compare(f, [2, 5], True, "the gradients from before are still in it: clear them first")
+
+    def memory(f: Callable) -> None:
+        model, chunks = model_and_chunks([2, 3, 4])
+        left: list[int] = []
+        with watch_saved() as alive:
+            handle = model.register_forward_pre_hook(lambda *_: left.append(alive.count()))
+            f(model, chunks)
+            handle.remove()
+        assert not any(left), "the graphs of several chunks live at once: backward after each one"
+
+    return verdict(answer, [equal, unequal, empty, clean, memory])
+
+
+def check_loss_gradients(
+    answer: Callable[[list[Tensor], list[nn.Parameter]], Sequence[float]],
+) -> Verdict:
+    """Check `answer(losses, parameters)`: for each loss the norm of its gradient, as a float.
+
+    The norm is that of all parameters' gradients together. Afterwards `.grad` is as it was, and
+    the sum of the losses can still be sent backward.
+    """
+
+    def case() -> tuple[list[Tensor], list[nn.Parameter]]:
+        trunk = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
+        parameters = list(trunk.parameters())
+        for p in parameters:
+            p.grad = torch.randn_like(p)
+        out = trunk(torch.randn(6, 3)).tanh().square()  # one graph shared by all
+        scale = torch.rand(3) * 9 + 1
+        return [s * column.sum() for s, column in zip(scale, out.T, strict=True)], parameters
+
+    def norms(f: Callable) -> None:
+        losses, parameters = case()
+        right = []
+        for loss in losses:
+            pieces = torch.autograd.grad(loss, parameters, retain_graph=True)
+            right.append(torch.cat([g.flatten() for g in pieces]).norm().item())
+        got = f(losses, parameters)
+        assert got is not None and len(got) == 3, "return one number for each loss"
+        for mine, theirs in zip(got, right, strict=True):
+            assert math.isclose(mine, theirs, rel_tol=1e-3), (
+                "a norm is wrong: take the root of the sum of squares over all parameters, "
+                "of one loss at a time, without what was in .grad before"
+            )
+
+    def untouched(f: Callable) -> None:
+        losses, parameters = case()
+        before = [p.grad.clone() for p in parameters]
+        f(losses, parameters)
+        same = all(
+            p.grad is not None and torch.equal(p.grad, b)
+            for p, b in zip(parameters, before, strict=True)
+        )
+        assert same, ".grad was changed: measure without writing into it"
+
+    def usable(f: Callable) -> None:
+        losses, parameters = case()
+        f(losses, parameters)
+        try:
+            sum(losses).backward()
+        except RuntimeError:
+            raise AssertionError(
+                "the graph is gone, so the step itself can no longer run backward"
+            ) from None
+
+    return verdict(answer, [norms, untouched, usable])
