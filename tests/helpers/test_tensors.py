@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import tensors
+from helpers.demos import tensors as demos
+from helpers.exercises import tensors as exercises
 
 FLOATS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 
@@ -123,7 +125,7 @@ def test_gap_refuses_what_has_none():
 def test_the_figure_shows_the_gaps_and_where_counting_stops():
     import matplotlib.pyplot as plt
 
-    figure = tensors.draw_gaps()
+    figure = demos.draw_gaps()
     (axis,) = figure.axes
     curves = {line.get_label(): line for line in axis.lines}
     for name in ("bfloat16", "float16", "float32"):
@@ -138,14 +140,14 @@ def test_images_are_drawn_as_they_are():
     import matplotlib.pyplot as plt
 
     image = PIL.Image.new("L", (4, 3), 100)
-    figure = tensors.draw_images({"grey": image, "again": image})
+    figure = demos.draw_images({"grey": image, "again": image})
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["grey", "again"]
     shown = figure.axes[0].images[0]
     assert shown.get_array().tolist() == np.array(image).tolist()
     assert shown.get_clim() == (0, 255)
     plt.close(figure)
     with pytest.raises(ValueError, match="at least one image"):
-        tensors.draw_images({})
+        demos.draw_images({})
 
 
 # ---------------------------------------------------------------- exercises
@@ -183,7 +185,7 @@ def by_numpy(x):
     ],
 )
 def test_to_uint8(answer, says):
-    verdict = tensors.check_to_uint8(answer)
+    verdict = exercises.check_to_uint8(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -205,7 +207,7 @@ def test_to_uint8(answer, says):
 )
 def test_own_tensor(answer, says):
     torch.manual_seed(0)
-    verdict = tensors.check_own_tensor(answer)
+    verdict = exercises.check_own_tensor(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -215,7 +217,7 @@ def test_own_tensor_must_not_undo_the_reversal():
         a = a[::-1] if a.strides[0] < 0 else a
         return torch.tensor(a.copy(), dtype=torch.float32)
 
-    assert "a reversed array came out wrong" in tensors.check_own_tensor(undone).message
+    assert "a reversed array came out wrong" in exercises.check_own_tensor(undone).message
 
 
 def running_half(batches):
@@ -240,6 +242,6 @@ def running_half(batches):
     ],
 )
 def test_mean_of(answer, says):
-    verdict = tensors.check_mean_of(answer)
+    verdict = exercises.check_mean_of(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message

@@ -1,0 +1,140 @@
+"""Checkers of the exercises of the chapter "Know what your tensor holds"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from helpers.exercises import Verdict, verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def check_to_uint8(answer: Callable[[Tensor], np.ndarray]) -> Verdict:
+    """Check `answer(x)`: an image of floats (C, H, W) as a uint8 array (H, W, C).
+
+    Values are scaled by 255 and rounded to the nearest level; those outside [0, 1] become 0 and
+    255; `x` stays as it was.
+    """
+    import numpy as np
+
+    def draw() -> tuple[int, int, int]:
+        height = int(torch.randint(4, 8, ()))
+        return 3, height, height + int(torch.randint(1, 4, ()))
+
+    def layout(f):
+        shape = draw()
+        out = f(torch.rand(shape))
+        assert isinstance(out, np.ndarray), f"expected a NumPy array, got {type(out).__name__}"
+        assert out.dtype == np.uint8, f"expected uint8, got {out.dtype}"
+        assert out.shape != shape, "the shape is still (C, H, W), and PIL wants (H, W, C)"
+        assert out.shape == (*shape[1:], 3), "the shape is not (H, W, C)"
+
+    def rounding(f):
+        level = torch.randint(1, 255, draw())
+        level[0, 0, :2] = torch.tensor([7, 200])
+        offset = 0.1 + 0.3 * torch.rand(level.shape)
+        offset[:, ::2] *= -1
+        out = torch.tensor(np.array(f((level + offset) / 255)))
+        wanted = level.permute(1, 2, 0)
+        far = (out - wanted).abs() > 1
+        assert not (out <= 1).all(), "nearly everything is 0 or 1: scale by 255 before the cast"
+        assert not far.any(), "some values inside [0, 1] are wrong by more than one level"
+        assert torch.equal(out.long(), wanted), (
+            "a value is one level off: the cast cuts off, it does not round"
+        )
+
+    def outside(f):
+        x = torch.rand(draw())
+        x[:, 0] = 1.1 + 0.8 * x[:, 0]
+        x[:, 1] = -0.1 - 0.8 * x[:, 1]
+        out = f(x)
+        assert (out[0] == 255).all(), "a value above 1 did not become 255: it wrapped around"
+        assert (out[1] == 0).all(), "a value below 0 did not become 0: it wrapped around"
+
+    def untouched(f):
+        x = 3 * torch.rand(draw()) - 1
+        before = x.clone()
+        f(x)
+        assert torch.equal(x, before), "x itself was changed"
+
+    return verdict(answer, [layout, rounding, outside, untouched])
+
+
+def check_own_tensor(answer: Callable[[np.ndarray], Tensor]) -> Verdict:
+    """Check `answer(array)`: a float32 tensor with the array's values and memory of its own.
+
+    The arrays are float64, float32 and int64, some of them with a negative stride.
+    """
+
+    def arrays() -> list[np.ndarray]:
+        values = [torch.randint(-9, 10, (int(torch.randint(3, 7, ())),)).numpy() for _ in range(3)]
+        for v in values:  # never sorted, never a palindrome, never without a negative number
+            v[[0, 1, -1]] = 5, -5, 0
+        return [v.astype(d) for v, d in zip(values, ("float64", "int64", "float32"), strict=True)]
+
+    def content(f):
+        for array in arrays():
+            out = f(array)
+            assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+            assert out.dtype == torch.float32, f"expected float32, got {out.dtype}"
+            assert out.tolist() == array.tolist(), "the values are not those of the array"
+
+    def own(f):
+        for array in arrays():
+            out = f(array)
+            before = out.clone()
+            array += 1
+            assert torch.equal(out, before), (
+                f"writing into the {array.dtype} array changed the tensor: they share memory"
+            )
+
+    def reversed_(f):
+        for array in arrays():
+            try:
+                out = f(array[::-1])
+            except ValueError as error:
+                assert "negative" not in str(error), "it fails on a negative stride: copy first"
+                raise
+            assert out.tolist() == array[::-1].tolist(), "a reversed array came out wrong"
+
+    return verdict(answer, [content, own, reversed_])
+
+
+def check_mean_of(answer: Callable[[Sequence[Tensor]], float]) -> Verdict:
+    """Check `answer(batches)`: the mean of all elements of half-precision tensors, as a float.
+
+    The batches have different lengths and levels; their sum is beyond what float16 can hold.
+    """
+
+    def draw(dtype: torch.dtype) -> tuple[list[Tensor], float]:
+        sizes = [int(n) for n in torch.randint(300, 500, (3,))] + [60]
+        levels = [200, 220, 240, 420]
+        pairs = zip(sizes, levels, strict=True)
+        batches = [(level + 30 * torch.rand(n)).to(dtype) for n, level in pairs]
+        return batches, torch.cat(batches).double().mean().item()
+
+    def kind(f):
+        batches, _ = draw(torch.bfloat16)
+        out = f(batches)
+        assert not isinstance(out, Tensor), "expected a Python number, got a tensor"
+        assert isinstance(out, float), f"expected a float, got {type(out).__name__}"
+
+    def value(f):
+        for dtype in (torch.float16, torch.bfloat16, torch.float16, torch.bfloat16):
+            batches, wanted = draw(dtype)
+            out = f(batches)
+            means = sum(b.double().mean().item() for b in batches) / len(batches)
+            name = str(dtype).removeprefix("torch.")
+            assert out not in (float("inf"),), f"the sum overflowed in {name}"
+            assert abs(out / means - 1) > 5e-3 or abs(out / wanted - 1) < 1e-5, (
+                "this is the mean of the means, but the batches differ in length"
+            )
+            assert abs(out / wanted - 1) < 1e-2, "the value is far from the mean"
+            assert abs(out / wanted - 1) < 1e-5, f"digits are lost: something was kept in {name}"
+
+    return verdict(answer, [kind, value])
