@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import views_and_copies as vc
+from helpers.demos import views_and_copies as demos
 from helpers.exercises import Verdict
+from helpers.exercises import views_and_copies as exercises
 
 
 def test_same_storage():
@@ -21,24 +23,24 @@ def test_same_storage():
     assert vc.same_storage(x[:0], x)  # no elements, but over a storage that has some
 
 
-@pytest.mark.parametrize("code", vc.TABLE)
+@pytest.mark.parametrize("code", demos.TABLE)
 def test_the_table_runs_the_code_it_names(code):
     for t in (torch.arange(12.0).reshape(3, 4), torch.arange(12.0).reshape(3, 4).t()):
         y = eval(code, {"t": t, "torch": torch})
-        z = vc.TABLE[code](t)
+        z = demos.TABLE[code](t)
         assert y.dtype == z.dtype and y.stride() == z.stride() and torch.equal(y, z)
         before = t.clone()
         y.fill_(-1)
-        kind = vc.view_or_copy(vc.TABLE[code], before)
+        kind = vc.view_or_copy(demos.TABLE[code], before)
         assert (y is t) == (kind == "itself")
         assert torch.equal(t, before) == (kind == "copy")  # a write through it tells the same
 
 
 def test_the_table_wants_small_float_matrices():
-    assert list(vc.copy_table(torch.ones(2, 2))) == list(vc.TABLE)
+    assert list(demos.copy_table(torch.ones(2, 2))) == list(demos.TABLE)
     for wrong in (torch.ones(3), torch.ones(1, 4), torch.ones(3, 4, dtype=torch.int64)):
         with pytest.raises(ValueError, match=r"expected floating point tensors of at least 2 by 2"):
-            vc.copy_table(wrong)
+            demos.copy_table(wrong)
 
 
 @st.composite
@@ -71,7 +73,7 @@ def test_draw_storage_labels_the_cells_in_memory_order():
 
     nchw = torch.rand(1, 3, 1, 2)
     last = nchw.to(memory_format=torch.channels_last)
-    figure = vc.draw_storage({"a": nchw, "b": last})
+    figure = demos.draw_storage({"a": nchw, "b": last})
 
     def place(text):  # from left to right, the upper line first
         x, y = text.get_position()
@@ -97,14 +99,14 @@ def test_draw_storage_labels_the_cells_in_memory_order():
 )
 def test_draw_storage_refuses(tensors, says):
     with pytest.raises(ValueError, match=says):
-        vc.draw_storage(tensors)
+        demos.draw_storage(tensors)
 
 
 def test_gradient_after():
-    assert vc.gradient_after(lambda s: None) == 0.25
-    assert vc.gradient_after(lambda s: s.clone().zero_()) == 0.25
-    assert vc.gradient_after(lambda s: s.detach().zero_()) == "caught"
-    assert vc.gradient_after(lambda s: s.data.zero_()) == 0.0
+    assert demos.gradient_after(lambda s: None) == 0.25
+    assert demos.gradient_after(lambda s: s.clone().zero_()) == 0.25
+    assert demos.gradient_after(lambda s: s.detach().zero_()) == "caught"
+    assert demos.gradient_after(lambda s: s.data.zero_()) == 0.0
 
 
 # ---------------------------------------------------------------- exercises
@@ -147,7 +149,7 @@ def as_if_contiguous(t, index):
 def test_position(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
-        verdict = vc.check_position(answer)
+        verdict = exercises.check_position(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
 
@@ -173,7 +175,7 @@ def split_heads(x, heads):
 def test_split_heads(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
-        verdict = vc.check_split_heads(answer)
+        verdict = exercises.check_split_heads(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
 
@@ -215,7 +217,7 @@ def clone_unless_equal(state):
 def test_compact(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
-        verdict = vc.check_compact(answer)
+        verdict = exercises.check_compact(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
 
@@ -224,8 +226,8 @@ def test_the_solutions_pass_whatever_is_drawn():
     for seed in range(300):
         torch.manual_seed(seed)
         for found, checks in [
-            (vc.check_position(position), 4),
-            (vc.check_split_heads(split_heads), 2),
-            (vc.check_compact(compact), 3),
+            (exercises.check_position(position), 4),
+            (exercises.check_split_heads(split_heads), 2),
+            (exercises.check_compact(compact), 3),
         ]:
             assert found == Verdict(True, f"correct: {checks} checks passed")

@@ -1,0 +1,128 @@
+"""Checkers of the exercises of the chapter "Tell views from copies"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from helpers.exercises import Verdict, verdict
+from helpers.views_and_copies import same_storage, storage_cells
+
+
+def check_position(answer: Callable[[Tensor, tuple[int, ...]], int]) -> Verdict:
+    """Check `answer(t, index)`: the number of the storage cell that `t[index]` reads.
+
+    `index` is a tuple of as many non-negative integers as `t` has dimensions.
+    """
+
+    def inside(t: Tensor) -> tuple[int, ...]:
+        return tuple(int(torch.randint(0, n, ())) for n in t.shape)
+
+    def packed(index: Sequence[int], shape: Sequence[int]) -> int:
+        return sum(i * math.prod(shape[d + 1 :]) for d, i in enumerate(index))
+
+    def compare(f, t: Tensor, index: tuple[int, ...]) -> None:
+        want, offset = int(storage_cells(t)[index]), t.storage_offset()
+        got = f(t, index)
+        assert isinstance(got, int), f"expected an int, got {type(got).__name__}"
+        if got == want:
+            return
+        where = f"shape {tuple(t.shape)}, stride {t.stride()}, offset {offset}, index {index}"
+        assert offset == 0 or got != want - offset, f"the offset is missing: {where}"
+        assert got not in (packed(index, t.shape), packed(index, t.shape) + offset), (
+            f"that is the cell in a contiguous tensor; take the strides as they are: {where}"
+        )
+        raise AssertionError(f"got cell {got}: {where}")
+
+    def fresh(f):
+        t = torch.rand(3, 4, 5)
+        compare(f, t, (2, 3, 4))
+        compare(f, t, inside(t))
+
+    def sliced(f):  # its offset is larger than any position inside the slice
+        t = torch.rand(12, 9)[8:, 1::2]
+        compare(f, t, (3, 2))
+        compare(f, t, inside(t))
+
+    def turned(f):
+        t = torch.rand(2, 3, 4).permute(2, 0, 1)
+        compare(f, t, (3, 1, 1))
+        compare(f, t, inside(t))
+
+    def expanded(f):
+        t = torch.rand(3, 1).expand(3, 5)
+        compare(f, t, (2, 4))
+        compare(f, t, inside(t))
+
+    return verdict(answer, [fresh, sliced, turned, expanded])
+
+
+def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
+    """Check `answer(x, heads)`: (B, T, heads * D) as (B, heads, T, D), without copying.
+
+    Head h of token t is `x[:, t, h * D : (h + 1) * D]`. `x` is float32; it may be a slice of a
+    larger tensor.
+    """
+
+    def draw() -> tuple[Tensor, int]:
+        b, t, h, d = (int(torch.randint(2, 5, ())) for _ in range(4))
+        return torch.rand(b, t, h * d), h
+
+    def compare(f, x: Tensor, heads: int) -> None:
+        b, t, width = x.shape
+        got = f(x, heads)
+        assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+        shape = (b, heads, t, width // heads)
+        assert got.shape == shape, f"expected shape {shape}, got {tuple(got.shape)}"
+        want = torch.stack(x.chunk(heads, dim=2), dim=1)
+        assert torch.equal(got, want), (
+            "the shape is right, but the numbers are scrambled: view and reshape do not swap axes"
+        )
+        assert same_storage(got, x), "the numbers are right, but they were copied"
+
+    def values(f):
+        compare(f, *draw())
+
+    def slices(f):
+        x, heads = draw()
+        compare(f, torch.cat([x, x + 1, x + 2], dim=2).chunk(3, dim=2)[1], heads)
+
+    return verdict(answer, [values, slices])
+
+
+def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Verdict:
+    """Check `answer(state)`: the same tensors, none of which drags along a larger storage.
+
+    A tensor that is not smaller than its storage stays as it is, an expanded one too.
+    """
+
+    def run(f, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        got = f(state)
+        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
+        assert sorted(got) == sorted(state), f"expected the keys {list(state)}, got {list(got)}"
+        for name, t in state.items():
+            same = isinstance(got[name], Tensor) and got[name].dtype == t.dtype
+            assert same and torch.equal(got[name], t), f"{name} has changed"
+        return got
+
+    def slices(f):
+        big = torch.rand(100, 10)
+        state = {"row": big[3], "column": big[:, 3], "part": torch.arange(50)[::7]}
+        for name, t in run(f, state).items():
+            stored = t.untyped_storage().nbytes()
+            assert stored <= t.nbytes, f"{name} holds {t.nbytes} bytes in a storage of {stored}"
+
+    def whole(f):
+        state = {"weight": torch.rand(4, 5), "turned": torch.rand(4, 5).t()}
+        for name, t in run(f, state).items():
+            assert same_storage(t, state[name]), f"{name} filled its storage, but it was copied"
+
+    def expanded(f):
+        state = {"expanded": torch.rand(3, 1).expand(3, 100)}
+        stored = run(f, state)["expanded"].untyped_storage().nbytes()
+        assert stored <= 12, f"an expanded tensor in a storage of 12 bytes now takes {stored}"
+
+    return verdict(answer, [slices, whole, expanded])
