@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from helpers import tensor_recipes as recipes
+from helpers.demos import tensor_recipes as demos
+from helpers.exercises import tensor_recipes as exercises
 
 seeds = st.integers(0, 10**6)
 EXACT = "donot_use_mm_for_euclid_dist"
@@ -76,7 +78,7 @@ def test_leading_dimensions_broadcast():
     [
         ([[1.0]], None, TypeError, "x1 must be a tensor, got list"),
         (torch.ones(2, 3), 1.0, TypeError, "x2 must be a tensor, got float"),
-        (torch.ones(2, 3).long(), None, TypeError, "x1 must be floating, got torch.int64"),
+        (torch.ones(2, 3).long(), None, TypeError, "x1 must be floating point, got torch.int64"),
         (torch.ones(3), None, ValueError, r"\(..., N, D\), got \(3,\)"),
         (torch.ones(2, 3), torch.ones(3), ValueError, r"x2 must have the shape"),
         (torch.ones(2, 3), torch.ones(2, 3).double(), TypeError, "float32 and torch.float64"),
@@ -128,15 +130,15 @@ def test_largest_tensor_counts_storages_lists_and_nothing():
 
 
 def test_cdist_errors_grow_only_in_the_default_mode():
-    errors = recipes.cdist_errors([0.0, 30.0, 1000.0])
+    errors = demos.cdist_errors([0.0, 30.0, 1000.0])
     default, centered, exact = (
         errors[k] for k in ("default", "default, mean subtracted", "exact mode")
     )
     assert default[0] < default[1] < default[2] and default[2] > 0.1
     assert max(centered) < 0.02 and max(exact) < 1e-5
-    few = recipes.cdist_errors([1000.0], n=25)  # no matrix product yet
+    few = demos.cdist_errors([1000.0], n=25)  # no matrix product yet
     assert few["default"] == few["exact mode"]
-    assert recipes.cdist_errors([]) == {}
+    assert demos.cdist_errors([]) == {}
 
 
 # ---------------------------------------------------------------- figures
@@ -151,7 +153,7 @@ def texts(figure) -> list[list[str]]:
 
 
 def test_the_picture_of_join_is_what_torch_gives():
-    figure = recipes.draw_join()
+    figure = demos.draw_join()
     titles = [axis.get_title() for axis in figure.axes]
     assert titles[1:] == [
         "cat, dim=0\n(6, 2)",
@@ -171,7 +173,7 @@ def test_the_picture_of_join_is_what_torch_gives():
 
 def test_the_picture_of_gather_is_what_torch_gives():
     x, index = torch.arange(10, 18).reshape(2, 4), torch.tensor([[3, 0], [1, 2]])
-    panels = texts(recipes.draw_gather(x, index))
+    panels = texts(demos.draw_gather(x, index))
     size = [8, 4, 4, 8]  # cells are drawn before the marks of rows and columns
     drawn = [panel[:n] for panel, n in zip(panels, size, strict=True)]
     assert drawn[0] == [str(k) for k in range(10, 18)]
@@ -180,10 +182,27 @@ def test_the_picture_of_gather_is_what_torch_gives():
     assert drawn[3] == ["10", "0", "0", "13", "0", "15", "16", "0"]
 
 
+def test_the_picture_of_gather_stresses_what_moves_and_shows_every_mark():
+    import matplotlib.pyplot as plt
+
+    x, index = torch.arange(10, 18).reshape(2, 4), torch.tensor([[3, 0], [1, 2]])
+    figure = demos.draw_gather(x, index)
+    hit = [True, False, False, True, False, True, True, False]
+    for axis, bold in zip(figure.axes, (hit, [False] * 4, [True] * 4, hit), strict=True):
+        cells = axis.texts[: len(bold)]
+        assert [text.get_weight() == "bold" for text in cells] == bold
+        assert [box.get_linewidth() > 1 for box in axis.patches] == bold
+        (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
+        for text in axis.texts:
+            column, row = text.get_position()
+            assert left < column < right and top < row < bottom
+    plt.close(figure)
+
+
 def test_the_picture_of_cdist_has_three_lines():
     import matplotlib.pyplot as plt
 
-    figure = recipes.draw_cdist_errors()
+    figure = demos.draw_cdist_errors()
     labels = [line.get_label() for line in figure.axes[0].lines]
     plt.close(figure)
     assert labels[:3] == ["default", "default, mean subtracted", "exact mode"]
@@ -273,7 +292,7 @@ def said(check, answer, says):
     ],
 )
 def test_windows(answer, says):
-    said(recipes.check_windows, answer, says)
+    said(exercises.check_windows, answer, says)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +321,7 @@ def test_windows(answer, says):
     ],
 )
 def test_class_means(answer, says):
-    said(recipes.check_class_means, answer, says)
+    said(exercises.check_class_means, answer, says)
 
 
 @pytest.mark.parametrize(
@@ -334,4 +353,4 @@ def test_class_means(answer, says):
     ],
 )
 def test_distances(answer, says):
-    said(recipes.check_distances, answer, says)
+    said(exercises.check_distances, answer, says)

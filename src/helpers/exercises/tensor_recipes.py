@@ -1,0 +1,159 @@
+"""Checkers of the exercises of the chapter "Get the everyday tensor recipes right"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from helpers.exercises import Verdict, verdict
+from helpers.tensor_recipes import EXACT
+
+
+def _shaped(got: object, shape: tuple[int, ...]) -> Tensor:
+    assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+    assert got.shape == shape, f"expected the shape {shape}, got {tuple(got.shape)}"
+    return got
+
+
+def check_windows(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
+    """Check `answer(x, start, length)`: from each row the `length` entries that begin at `start`.
+
+    `x` is float32 of shape (N, T), `start` int64 of shape (N,) with start + length <= T; the
+    result has the shape (N, length).
+    """
+
+    def compare(f, x: Tensor, start: Tensor, length: int) -> None:
+        want = torch.stack([row[s : s + length] for row, s in zip(x, start.tolist(), strict=True)])
+        got = _shaped(f(x, start, length), tuple(want.shape))
+        if torch.equal(got, want):
+            return
+        assert not torch.equal(got, x[:, :length]), "every row begins at 0: start is not used"
+        s = int(start[0])
+        assert not torch.equal(got, x[:, s : s + length]), "every row begins where row 0 does"
+        row = int((got != want).any(1).nonzero()[0])
+        raise AssertionError(
+            f"with start[{row}] = {start[row]} and length {length}, row {row} is not "
+            f"x[{row}, {start[row]}:{start[row] + length}]"
+        )
+
+    def draw(n: int, length: int) -> tuple[Tensor, Tensor, int]:
+        t = n + length + 3
+        return torch.rand(n, t), 1 + torch.randperm(n), length  # no two rows begin alike
+
+    def value(f):
+        compare(f, *draw(6, 4))
+
+    def sizes(f):
+        for n, length in ((2, 1), (1, 5), (3, 3), (5, 2)):
+            compare(f, *draw(n, length))
+
+    def to_the_end(f):
+        x = torch.rand(3, 7)
+        compare(f, x, torch.tensor([4, 0, 2]), 3)
+
+    def gradient(f):
+        x, start, length = draw(4, 3)
+        x.requires_grad_()
+        got = f(x, start, length)
+        assert got.requires_grad, "the result has no graph"
+        (g,) = torch.autograd.grad(got.sum(), x)
+        assert (g.sum(1) == length).all(), "the gradient does not go to the entries taken"
+
+    return verdict(answer, [value, sizes, to_the_end, gradient])
+
+
+def check_class_means(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
+    """Check `answer(values, labels, num_classes)`: the mean of each class, 0 for an empty one.
+
+    `values` is float32 of shape (N, D), `labels` int64 of shape (N,); the result has the shape
+    (num_classes, D).
+    """
+
+    def draw() -> tuple[Tensor, Tensor, int]:
+        c = int(torch.randint(3, 6, ()))
+        labels = torch.cat([torch.arange(c), torch.arange(c), torch.randint(0, c, (3,))])
+        return torch.randn(len(labels), 4), labels[torch.randperm(len(labels))], c
+
+    def means(values: Tensor, labels: Tensor, c: int) -> Tensor:
+        rows = [values[labels == k] for k in range(c)]
+        return torch.stack([r.mean(0) if len(r) else values.new_zeros(4) for r in rows])
+
+    def value(f):
+        values, labels, c = draw()
+        want = means(values, labels, c)
+        got = _shaped(f(values, labels, c), (c, 4))
+        if torch.allclose(got, want, atol=1e-5):
+            return
+        counts = labels.bincount(minlength=c)[:, None]
+        assert not torch.allclose(got, want * counts, atol=1e-5), "these are sums, not means"
+        for divisor in (torch.ones_like(counts), counts):
+            one = (torch.cdist(got * divisor, values, compute_mode=EXACT) < 1e-4).any(1)
+            assert not one.all(), (
+                "of each class only one sample is left: equal indices overwrite each other"
+            )
+        raise AssertionError("these are not the means of the classes")
+
+    def empty(f):
+        values, labels, c = draw()
+        got = _shaped(f(values, labels, c + 2), (c + 2, 4))
+        assert not got.isnan().any(), "a class without samples gives nan: 0 / 0"
+        assert torch.allclose(got, means(values, labels, c + 2), atol=1e-5), (
+            "a class without samples must give 0, and leave the others as they are"
+        )
+
+    def gradient(f):
+        values, labels, c = draw()
+        values.requires_grad_()
+        got = f(values, labels, c)
+        assert got.requires_grad, "the result has no graph"
+        (g,) = torch.autograd.grad(got.sum(), values)
+        share = 1 / labels.bincount(minlength=c)[labels][:, None].expand(-1, 4)
+        assert torch.allclose(g, share), "the gradient of a sample is not 1 / size of its class"
+
+    return verdict(answer, [value, empty, gradient])
+
+
+def check_distances(answer: Callable[[Tensor], Tensor]) -> Verdict:
+    """Check `answer(x)`: the distances between all rows of `x`, fit for training.
+
+    `x` is float32 of shape (N, D); the result has the shape (N, N), is exactly 0 where two points
+    coincide, is right far from the origin, and its gradient is finite.
+    """
+
+    def exact(x: Tensor) -> Tensor:
+        return torch.cdist(x.double(), x.double(), compute_mode=EXACT)
+
+    def value(f):
+        x = torch.randn(int(torch.randint(5, 9, ())), 3)
+        got = _shaped(f(x), (len(x), len(x)))
+        want = exact(x).float()
+        assert not torch.allclose(got, want**2, atol=1e-4), "these are the squares"
+        assert not got.isnan().any(), "there is a nan among the distances"
+        assert not got.diagonal().any(), "the distance of a point to itself is not 0"
+        assert torch.allclose(got, want, atol=1e-4), "the distances are wrong"
+
+    def far(f):
+        x = torch.randn(60, 3) + 1000
+        x[::2] -= 2000  # two clusters, so that subtracting the mean is no way out
+        got = _shaped(f(x), (60, 60))
+        right = torch.allclose(got, exact(x).float(), rtol=1e-6, atol=1e-3)
+        assert right and not got.diagonal().any(), (
+            "for 60 points far from the origin the distances are wrong, some even of a point to "
+            "itself: squares cancel"
+        )
+
+    def gradient(f):
+        x = torch.randn(6, 3)
+        x[1] = x[0]
+        weight = torch.rand(6, 6) + 0.5
+        x.requires_grad_()
+        got = f(x)
+        assert got.requires_grad, "the result has no graph"
+        (mine,) = torch.autograd.grad((got * weight).sum(), x)
+        assert not mine.isnan().any(), "the gradient is nan where two points coincide"
+        (theirs,) = torch.autograd.grad((exact(x) * weight).sum(), x)
+        assert torch.allclose(mine, theirs, atol=1e-3), "the gradient is wrong"
+
+    return verdict(answer, [value, far, gradient])
