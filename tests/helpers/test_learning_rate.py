@@ -14,6 +14,8 @@ from torch import nn
 from torch.optim import SGD, lr_scheduler
 
 from helpers import learning_rate
+from helpers.demos import learning_rate as demos
+from helpers.exercises import learning_rate as exercises
 
 
 @settings(max_examples=40, deadline=None)
@@ -88,7 +90,7 @@ def test_changes_of_short_lists():
 
 
 def test_the_gallery_covers_the_ten_schedulers_and_draws_them():
-    curves = learning_rate.gallery(epochs=60)
+    curves = demos.gallery(epochs=60)
     names = [code.split("(")[0] for code in curves]
     assert sorted(names) == sorted(
         ["StepLR", "MultiStepLR", "ExponentialLR", "LinearLR", "LambdaLR", "CosineAnnealingLR",
@@ -101,18 +103,18 @@ def test_the_gallery_covers_the_ten_schedulers_and_draws_them():
         [(1 + math.cos(math.pi * t / 60)) / 2 for t in range(60)]
     )
     assert learning_rate.changes(by_name["ReduceLROnPlateau"])[0] == 21
-    figure = learning_rate.draw_gallery(curves)
+    figure = demos.draw_gallery(curves)
     for axis, values in zip(figure.axes, curves.values(), strict=True):
         assert axis.lines[0].get_ydata().tolist() == values
         assert axis.lines[0].get_drawstyle() == "steps-post"  # a rate holds for its whole epoch
-    assert len(learning_rate.draw_gallery(dict(list(curves.items())[:3])).axes) == 4
+    assert len(demos.draw_gallery(dict(list(curves.items())[:3])).axes) == 4
 
 
-@pytest.mark.parametrize("code", learning_rate.GALLERY)
+@pytest.mark.parametrize("code", demos.GALLERY)
 def test_a_scheduler_s_state_passes_the_safe_load_and_goes_on(code):
     def build():
         optimizer = learning_rate.one_weight(0.5)
-        return optimizer, learning_rate._make(code)(optimizer)
+        return optimizer, demos.build(code)(optimizer)
 
     def train(optimizer, scheduler, epochs):
         used = []
@@ -120,7 +122,7 @@ def test_a_scheduler_s_state_passes_the_safe_load_and_goes_on(code):
             used.append(optimizer.param_groups[0]["lr"])
             optimizer.step()
             plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
-            scheduler.step(*[learning_rate.LOSSES[epoch]] * plateau)
+            scheduler.step(*[demos.LOSSES[epoch]] * plateau)
         return used
 
     whole, half, fresh = build(), build(), build()
@@ -144,29 +146,30 @@ def test_a_plateau_cannot_stand_in_a_sequence():
 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_warm_up_saves_the_bad_start_and_is_not_needed_by_the_good_one(seed):
-    bad = [learning_rate.train_digits(0.05, n, gain=2.0, seed=seed) for n in (0, 75)]
+    bad = [demos.train_digits(0.05, n, gain=2.0, seed=seed) for n in (0, 75)]
     assert [run.diverged for run in bad] == [True, False]
     assert len(bad[0].losses) <= 10 and len(bad[1].losses) == 150
     assert bad[1].accuracy > 0.5 > bad[0].accuracy
-    good = learning_rate.train_digits(0.1, 0, seed=seed)
+    good = demos.train_digits(0.1, 0, seed=seed)
     assert not good.diverged and good.accuracy > 0.5
 
 
 def test_train_digits_begins_with_the_warm_up_s_first_rate():
     """After one step at lr / n the second loss is that of a run with lr / n and no warm-up."""
-    slow = learning_rate.train_digits(0.01, steps=2)
-    warm = learning_rate.train_digits(0.1, warm_up=10, steps=2)
-    fast = learning_rate.train_digits(0.1, steps=2)
+    slow = demos.train_digits(0.01, steps=2)
+    warm = demos.train_digits(0.1, warm_up=10, steps=2)
+    fast = demos.train_digits(0.1, steps=2)
     assert warm.losses == slow.losses and warm.losses[0] == fast.losses[0]
     assert warm.losses[1] != fast.losses[1]
     with pytest.raises(ValueError, match="at least one step, got 0"):
-        learning_rate.train_digits(0.1, steps=0)
+        demos.train_digits(0.1, steps=0)
+    assert len(demos.train_digits(0.1, steps=1).losses) == 1
 
 
 def test_draw_runs_draws_every_loss():
-    runs = [learning_rate.Run([2.0, 1.0], 0.5), learning_rate.Run([3.0, math.inf], 0.1)]
+    runs = [demos.Run([2.0, 1.0], 0.5), demos.Run([3.0, math.inf], 0.1)]
     assert [run.diverged for run in runs] == [False, True]
-    figure = learning_rate.draw_runs({"a": {"x": runs, "y": runs[:1]}, "b": {"z": runs}})
+    figure = demos.draw_runs({"a": {"x": runs, "y": runs[:1]}, "b": {"z": runs}})
     drawn = [[list(line.get_ydata()) for line in axis.lines] for axis in figure.axes]
     assert drawn == [
         [[2.0, 1.0], [3.0, math.inf], [2.0, 1.0]],
@@ -223,7 +226,7 @@ def another_right_one(t, warm_up, total):
     ],
 )
 def test_factor(answer, says):
-    told(learning_rate.check_factor, answer, says)
+    told(exercises.check_factor, answer, says)
 
 
 def counted(count):
@@ -255,7 +258,7 @@ def counted(count):
     ],
 )
 def test_per_step(answer, says):
-    told(learning_rate.check_per_step, answer, says)
+    told(exercises.check_per_step, answer, says)
 
 
 def resume(checkpoint, build, schedule):
@@ -338,7 +341,7 @@ def two_optimizers(checkpoint, build, schedule):
     ],
 )
 def test_resume(answer, says):
-    told(learning_rate.check_resume, answer, says)
+    told(exercises.check_resume, answer, says)
 
 
 def test_one_weight_steps_and_stays():

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import SGD, lr_scheduler
 
 import helpers
+from helpers.demos.learning_rate import LOSSES
 from helpers.explorers.schedule import (
     BASE,
     EPOCHS,
@@ -21,7 +22,6 @@ from helpers.explorers.schedule import (
     settings,
     warmed,
 )
-from helpers.learning_rate import LOSSES
 
 SCRIPT = Path(helpers.__file__).parent / "explorers" / "schedule-explorer.js"
 DATA = json.loads(schedule_explorer().data)

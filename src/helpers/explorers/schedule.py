@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from helpers.demos.learning_rate import LOSSES, build
 from helpers.explorers import Explorer
-from helpers.learning_rate import LOSSES, _make, rates
+from helpers.learning_rate import rates
 
 EPOCHS = 50
 BASE = 0.1
@@ -78,7 +79,7 @@ def settings(name: str) -> list[str]:
 
 def explored(code: str) -> list[float]:
     """The rates of `EPOCHS` epochs from `BASE`, with four significant digits."""
-    values = rates(_make(code), EPOCHS, lr=BASE, metrics=LOSSES[:EPOCHS])
+    values = rates(build(code), EPOCHS, lr=BASE, metrics=LOSSES[:EPOCHS])
     return [float(f"{round(value, 12):.4g}") for value in values]
 
 

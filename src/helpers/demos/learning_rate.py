@@ -1,0 +1,152 @@
+"""Figures and demonstrations of the chapter "Schedule the learning rate"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import SGD, lr_scheduler
+
+from helpers import digits
+from helpers.figures import COLORS, figure
+from helpers.learning_rate import Make, rates
+from helpers.training_loop import accuracy, evaluate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def build(code: str) -> Make:
+    """A function that runs `code` for an optimizer and returns the scheduler.
+
+    `code` may use `optimizer` and the names of `torch.optim.lr_scheduler`.
+    """
+    return lambda optimizer: eval(code, {**vars(lr_scheduler), "optimizer": optimizer})
+
+
+# Falls for 14 epochs and then no further: what the plateau scheduler of the figures is told
+LOSSES = [max(0.3, 1 - 0.05 * epoch) for epoch in range(60)]
+
+
+GALLERY = (
+    "StepLR(optimizer, step_size=15, gamma=0.3)",
+    "MultiStepLR(optimizer, milestones=[30, 45], gamma=0.1)",
+    "ExponentialLR(optimizer, gamma=0.95)",
+    "LinearLR(optimizer, start_factor=0.1, total_iters=10)",
+    "LambdaLR(optimizer, lambda t: 1 / (1 + t) ** 0.5)",
+    "CosineAnnealingLR(optimizer, T_max=60)",
+    "CosineAnnealingWarmRestarts(optimizer, T_0=20)",
+    "OneCycleLR(optimizer, max_lr=1.0, total_steps=60)",
+    "SequentialLR(optimizer, [LinearLR(optimizer, 0.1, total_iters=10),"
+    " CosineAnnealingLR(optimizer, T_max=50)], milestones=[10])",
+    "ReduceLROnPlateau(optimizer, factor=0.3, patience=5)",
+)
+
+
+def gallery(epochs: int = 60) -> dict[str, list[float]]:
+    """Each scheduler of `GALLERY`, as the code that made it, and its rates from a base of 1.0."""
+    return {code: rates(build(code), epochs, metrics=LOSSES[:epochs]) for code in GALLERY}
+
+
+def draw_gallery(curves: Mapping[str, Sequence[float]]) -> Figure:
+    """Draw rates over epochs, a panel for each entry, two beside each other."""
+    rows = math.ceil(len(curves) / 2)
+    drawing, axes = figure(rows, 2, size=(7, 1.35 * rows), sharex=True, squeeze=False)
+    for axis in axes.flat[len(curves) :]:
+        axis.set_visible(False)
+    for axis, (code, values) in zip(axes.flat, curves.items(), strict=False):
+        title = code.replace("optimizer, ", "").replace("), Cos", "),\nCos")
+        axis.set_title(title, fontsize=8, loc="left")
+        axis.plot(
+            range(len(values)), values, drawstyle="steps-post", color=COLORS["teal"], linewidth=2
+        )
+        axis.set(ylim=(-0.05, 1.1), yticks=[0, 1])
+    for axis in axes[-1]:
+        axis.set_xlabel("epoch")
+    drawing.get_layout_engine().set(h_pad=0.6)
+    return drawing
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run: the loss of each step, and how the network ended.
+
+    Attributes:
+        losses: the training loss before each step; the run stops at the first that is not finite.
+        accuracy: the share of held-out digits classified right, from 0 to 1.
+    """
+
+    losses: list[float]
+    accuracy: float
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss became inf or nan."""
+        return not math.isfinite(self.losses[-1])
+
+
+def train_digits(
+    lr: float, warm_up: int = 0, gain: float = 1.0, seed: int = 0, steps: int = 150
+) -> Run:
+    """Train a plain network of seven linear layers on scikit-learn's digits with SGD.
+
+    Args:
+        lr: the rate, reached after the warm-up.
+        warm_up: how many steps the rate rises linearly, from `lr / warm_up`; 0 for none.
+        gain: what Kaiming's initial weights are multiplied by; 1 is a good start, 2 a bad one.
+        seed: of the initial weights and of the minibatches.
+        steps: how many minibatches of 64.
+
+    Raises:
+        ValueError: `steps` is below 1.
+    """
+    if steps < 1:
+        raise ValueError(f"expected at least one step, got {steps}")
+    x, y = digits.load()
+    x = x.flatten(1)
+    random = torch.Generator().manual_seed(seed)
+    layers: list[nn.Module] = []
+    for out in [64] * 6 + [10]:
+        linear = nn.utils.skip_init(nn.Linear, 64, out)
+        nn.init.kaiming_normal_(linear.weight, generator=random)
+        nn.init.zeros_(linear.bias)
+        linear.weight.data.mul_(gain)
+        layers += [linear, nn.ReLU()]
+    model = nn.Sequential(*layers[:-1])
+    optimizer = SGD(model.parameters(), lr=lr)
+    scheduler = lr_scheduler.LambdaLR(
+        optimizer, lambda t: min(1.0, (t + 1) / warm_up) if warm_up else 1.0
+    )
+    losses = []
+    for _ in range(steps):
+        batch = torch.randint(0, 1400, (64,), generator=random)
+        loss = F.cross_entropy(model(x[batch]), y[batch])
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+    return Run(losses, **evaluate(model, [(x[1400:], y[1400:])], accuracy=accuracy))
+
+
+def draw_runs(panels: Mapping[str, Mapping[str, Sequence[Run]]]) -> Figure:
+    """Draw the losses of runs over their steps: a panel for each title, a style for each name."""
+    drawing, axes = figure(1, len(panels), size=(7, 2.6), sharex=True, sharey=True, squeeze=False)
+    styles = ((COLORS["orange"], "--"), (COLORS["teal"], "-"))
+    for axis, (title, groups) in zip(axes.flat, panels.items(), strict=True):
+        for (name, runs), (color, line) in zip(groups.items(), styles, strict=False):
+            for number, run in enumerate(runs):
+                label = None if number else name
+                axis.plot(run.losses, line, color=color, linewidth=1.2, label=label)
+        axis.set_title(title, fontsize=9, loc="left")
+        axis.set(yscale="log", xlabel="step", ylim=(1e-2, 1e4))
+    axes[0, 0].set_ylabel("training loss")
+    axes[0, -1].legend(frameon=False)
+    return drawing

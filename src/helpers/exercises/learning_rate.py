@@ -1,0 +1,194 @@
+"""Checkers of the exercises of the chapter "Schedule the learning rate"."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer, lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler
+
+from helpers.exercises import Verdict, verdict
+from helpers.learning_rate import Make, one_weight
+
+
+def _ints(low: int, high: int, count: int) -> list[int]:
+    return torch.randint(low, high, (count,)).tolist()
+
+
+def check_factor(answer: Callable[[int, int, int], float]) -> Verdict:
+    """Check `answer(t, warm_up, total)`: linear warm-up, then half a cosine down to 0.
+
+    The factor is (t + 1) / warm_up in epochs below `warm_up`, then
+    (1 + cos(pi (t - warm_up) / (total - warm_up))) / 2, and 0 from epoch `total` on.
+    """
+
+    def case() -> tuple[int, int]:
+        warm_up, rest = _ints(2, 12, 1)[0], _ints(4, 40, 1)[0]
+        return warm_up, warm_up + rest
+
+    def value(f, t, warm_up, total):
+        got = f(t, warm_up, total)
+        assert isinstance(got, (int, float)), f"expected a number, got {type(got).__name__}"
+        return got
+
+    def at(t, warm_up, total):
+        return f"factor({t}, warm_up={warm_up}, total={total})"
+
+    def rises(f):
+        warm_up, total = case()
+        assert value(f, 0, warm_up, total) != 0, "epoch 0 would train with a rate of 0"
+        for t in range(warm_up):
+            got = value(f, t, warm_up, total)
+            assert math.isclose(got, (t + 1) / warm_up, abs_tol=1e-9), (
+                f"{at(t, warm_up, total)} is {got:.3f}; in the warm-up it should be (t + 1) / "
+                f"warm_up = {(t + 1) / warm_up:.3f}"
+            )
+
+    def falls(f):
+        warm_up, total = case()
+        for t in range(warm_up, total):
+            got = value(f, t, warm_up, total)
+            assert got <= 1 + 1e-9, f"{at(t, warm_up, total)} is {got:.3f}: it overshoots 1"
+            want = (1 + math.cos(math.pi * (t - warm_up) / (total - warm_up))) / 2
+            assert math.isclose(got, want, abs_tol=1e-9), (
+                f"{at(t, warm_up, total)} is {got:.3f}; the cosine that begins at warm_up and "
+                f"ends at total gives {want:.3f}"
+            )
+
+    def ends(f):
+        warm_up, total = case()
+        for t in (total, total + 1, 2 * total):
+            got = value(f, t, warm_up, total)
+            assert abs(got) < 1e-9, f"{at(t, warm_up, total)} is {got:.3f}: after total it is 0"
+
+    return verdict(answer, [rises, falls, ends])
+
+
+def check_per_step(answer: Callable[[Optimizer, int, int, int], LRScheduler]) -> Verdict:
+    """Check `answer(optimizer, epochs, batches, accumulate)`: a cosine stepped with the optimizer.
+
+    The optimizer steps after every `accumulate` batches and after the last batch of each epoch;
+    the rate falls as half a cosine from the base rate and is 0 after the last of these steps.
+    """
+
+    def run(f, epochs, batches, accumulate):
+        base = 0.1 + torch.rand(()).item()
+        optimizer = one_weight(base)
+        scheduler = f(optimizer, epochs, batches, accumulate)
+        assert isinstance(scheduler, LRScheduler), (
+            f"expected a scheduler, got {type(scheduler).__name__}"
+        )
+        assert scheduler.optimizer is optimizer, "the scheduler belongs to another optimizer"
+        seen = [optimizer.param_groups[0]["lr"] / base]
+        for _ in range(epochs):
+            for batch in range(batches):
+                if (batch + 1) % accumulate == 0 or batch + 1 == batches:
+                    optimizer.step()
+                    scheduler.step()
+                    seen.append(optimizer.param_groups[0]["lr"] / base)
+        return seen
+
+    def compare(f, epochs, batches, accumulate):
+        seen = run(f, epochs, batches, accumulate)
+        where = f"{epochs} epochs of {batches} batches, accumulate={accumulate}"
+        climbs = [i for i in range(1, len(seen)) if seen[i] > seen[i - 1] + 1e-9]
+        assert not climbs, f"{where}: the rate climbs at step {climbs[0]} of {len(seen) - 1}"
+        assert abs(seen[-1]) < 1e-6, (
+            f"{where}: after the last step the rate is {seen[-1]:.3f} of the base, not 0"
+        )
+        for i, got in enumerate(seen):
+            want = (1 + math.cos(math.pi * i / (len(seen) - 1))) / 2
+            assert math.isclose(got, want, abs_tol=1e-6), (
+                f"{where}: after step {i} the rate is {got:.3f} of the base, the cosine {want:.3f}"
+            )
+
+    def plain(f):
+        compare(f, *_ints(2, 6, 1), *_ints(3, 12, 1), 1)
+
+    def accumulated(f):
+        compare(f, *_ints(2, 6, 1), 3 * _ints(2, 5, 1)[0], 3)
+
+    def leftover(f):
+        compare(f, *_ints(2, 6, 1), 4 * _ints(2, 5, 1)[0] + _ints(1, 4, 1)[0], 4)
+
+    return verdict(answer, [plain, accumulated, leftover])
+
+
+Build = Callable[[], tuple[nn.Module, Optimizer]]
+
+
+Parts = tuple[nn.Module, Optimizer, LRScheduler]
+
+
+def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verdict:
+    """Check `answer(checkpoint, build, schedule)`: a run that goes on as if never interrupted.
+
+    `checkpoint` holds the state dicts under "model", "optimizer" and "scheduler"; `build()` makes
+    a fresh model and its optimizer, `schedule(optimizer)` a fresh scheduler.
+    """
+
+    def build():
+        model = nn.Linear(3, 2).double()
+        return model, SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def schedule(optimizer):
+        return lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=10)
+
+    def train(parts: Parts, x: Tensor) -> list[float]:
+        model, optimizer, scheduler = parts
+        used = []
+        for batch in x:
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            used.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        return used
+
+    def interrupted(f):
+        epochs, x = _ints(3, 7, 1)[0], torch.randn(12, 4, 3, dtype=torch.float64)
+        model, optimizer = build()
+        straight = model, optimizer, schedule(optimizer)
+        train(straight, x[:epochs])
+        names = ("model", "optimizer", "scheduler")
+        checkpoint = {
+            name: copy.deepcopy(part.state_dict())
+            for name, part in zip(names, straight, strict=True)
+        }
+        parts = f(checkpoint, build, schedule)
+        kinds = (nn.Module, Optimizer, LRScheduler)
+        assert isinstance(parts, tuple) and list(map(isinstance, parts, kinds)) == [True] * 3, (
+            "expected the model, the optimizer and the scheduler, in this order"
+        )
+        return straight, parts, x[epochs:]
+
+    def weights(f):
+        straight, parts, _ = interrupted(f)
+        assert parts[2].optimizer is parts[1], "the scheduler belongs to another optimizer"
+        assert parts[0] is not straight[0], "build a fresh model"
+        for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
+            assert torch.equal(mine, theirs), "the weights are not those of the checkpoint"
+        held = {id(p) for group in parts[1].param_groups for p in group["params"]}
+        assert held == {id(p) for p in parts[0].parameters()}, (
+            "the optimizer trains another model than the one returned"
+        )
+
+    def goes_on(f):
+        straight, parts, x = interrupted(f)
+        want, got = train(straight, x), train(parts, x)
+        for number, (a, b) in enumerate(zip(want, got, strict=True)):
+            assert math.isclose(a, b, rel_tol=1e-9), (
+                f"epoch {number} after the resume trains with a rate of {b:.4f}, "
+                f"the uninterrupted run with {a:.4f}"
+            )
+        for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
+            assert torch.allclose(mine, theirs, rtol=1e-9), (
+                "the rates are right, but the weights move differently: the momentum is lost"
+            )
+
+    return verdict(answer, [weights, goes_on])
