@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import zipfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,68 +25,196 @@ from typing import Any
 
 import yaml
 
+from bookbuild import setup_cell
 from bookbuild.book import LANGUAGES, BookError
 
 ZIP_NAME = "executable-pytorch-notes"
+NOTEBOOKS_BRANCH = "notebooks"  # what Colab and Binder open; .github/workflows/pages.yml writes it
 
 
 class BuildFailed(BookError):
     """The site could not be built without a warning; the message names page and warning."""
 
 
-def build(root: Path, out: Path | None = None, quiet: bool = False) -> Path:
-    """Build the site of the book at `root`, from clean, both languages at once.
+def build(
+    root: Path, out: Path | None = None, quiet: bool = False, python: str = sys.executable
+) -> Path:
+    """Build the site of the book at `root`, both languages at once.
+
+    What Sphinx has read is kept in `_build/cache`, so that only changed pages are read again. It is
+    thrown away when the configuration, the templates, the program or a package changed, and when
+    the last build failed; so the site is always the one that a build from clean would make.
 
     Args:
         root: the folder of `_config.yml`, `_toc.yml` and `book/`.
         out: where the site goes, `<root>/_build/site` by default; replaced only by a whole site.
         quiet: print no progress.
+        python: the interpreter whose Sphinx builds the pages.
 
     Returns:
         The folder of the site: `index.html`, `en/`, `zh/`.
 
     Raises:
         BuildFailed: a page gave a warning or an error.
+        BookError: the repository is set, but the commit is not known.
     """
     root = root.resolve()
     out = (out or root / "_build/site").resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    config = yaml.safe_load((root / "_config.yml").read_text("utf8"))
+    cache = root / "_build/cache"
+    with _locked(cache) as lock:
+        pages = _pages(root, config, cache, python, quiet, lock)
+        _put(root, config, cache, out)
+    if not quiet:
+        print(f"{out}: {pages} pages in {time.monotonic() - start:.1f} s", flush=True)
+    return out
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[int]:
+    """One build at a time; what a killed build started keeps the lock until it ends."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+def _pages(
+    root: Path, config: dict[str, Any], cache: Path, python: str, quiet: bool, lock: int
+) -> int:
+    """Bring the pages in the cache up to date; returns how many there are."""
+    state = cache / "state.json"
+    try:
+        old = json.loads(state.read_text("utf8"))
+    except (OSError, ValueError):
+        old = {}
+    now = {"always": _frame(root, python), "pages": _sources(root)}
+    if old.get("always") != now["always"]:
+        for lang in LANGUAGES:
+            shutil.rmtree(cache / lang, ignore_errors=True)
+    if old != now:
+        state.unlink(missing_ok=True)  # until it is whole
+        with ThreadPoolExecutor(len(LANGUAGES)) as pool:
+            job = partial(_language, root, config, cache, python, lock)
+            told = list(filter(None, pool.map(job, LANGUAGES)))
+        if told:
+            raise BuildFailed("the site was not built:\n" + "\n".join(told))
+        state.write_text(json.dumps(now), "utf8")
+    elif not quiet:
+        print("nothing has changed", flush=True)
+    return sum(len(list((cache / lang / "html").glob("*.html"))) for lang in LANGUAGES)
+
+
+def _language(
+    root: Path, config: dict[str, Any], cache: Path, python: str, lock: int, lang: str
+) -> str:
+    """Bring one language up to date; returns what it complained about."""
+    work = cache / lang
+    work.mkdir(exist_ok=True)
+    if not (work / "conf.py").exists() and (told := _conf(root, config, work, lang)):
+        return told
+    command = [python, "-m", "sphinx", "-q", "-W", "--keep-going", "--no-color", "-b", "html"]
+    command += ["-c", work, "-d", work / "doctrees", "-D", f"external_toc_path={root}/_toc.yml"]
+    command += ["-t", "repository"] if _setting(config, "repository", "url") else []
+    done = subprocess.run(
+        [*command, root / "book" / lang, work / "html"],
+        capture_output=True,
+        text=True,
+        pass_fds=[lock],
+    )
+    return (_readable(done.stderr, root) or lang) if done.returncode else ""
+
+
+def _conf(root: Path, config: dict[str, Any], work: Path, lang: str) -> str:
+    """Write Sphinx's `conf.py` of one language; returns what is wrong with the configuration."""
+    (work / "_config.yml").write_text(yaml.safe_dump(_config(config, root, lang)), "utf8")
+    command = Path(sysconfig.get_path("scripts"), "jupyter-book"), "config", "sphinx"
+    done = subprocess.run(
+        [*command, "--config", work / "_config.yml", "--toc", root / "_toc.yml", root],
+        capture_output=True,
+        text=True,
+    )
+    wrong = re.findall(r"^- .*\[key path: .*\]", done.stdout, re.M)
+    if wrong:  # Jupyter Book only warns
+        return "\n".join(f"_config.yml: {line[2:]}" for line in wrong)
+    return done.stderr if done.returncode else ""
+
+
+def _frame(root: Path, python: str) -> str:
+    """Fingerprint of all that every page depends on: program, configuration, looks, packages."""
+    book = root / "book"
+    folders = (book / name for name in ("_static", "_templates", "_locale"))
+    files = [p for folder in (*folders, Path(__file__).parent) for p in folder.rglob("*")]
+    total = _digest([root / "_config.yml", root / "_toc.yml", *files])
+    names = [p.name for p in (root / "src/helpers").glob("*.py")]
+    packages = [p.name for p in Path(sysconfig.get_path("purelib")).glob("*.dist-info")]
+    settings = [os.environ.get(name) for name in _VARIABLES.values()]
+    return json.dumps([total, python, sys.version, sorted(packages), sorted(names), settings])
+
+
+def _sources(root: Path) -> str:
+    """Fingerprint of the pages, and of the modules that the reference is made from."""
+    files = [p for lang in LANGUAGES for p in (root / "book" / lang).rglob("*")]
+    return _digest([*files, *(root / "src/helpers").rglob("*.py")])
+
+
+def _digest(files: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for path in sorted(files):
+        if path.is_file() and path.suffix not in (".pyc", ".mo"):
+            total.update(f"{path}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return total.hexdigest()
+
+
+def _put(root: Path, config: dict[str, Any], cache: Path, out: Path) -> None:
+    """Put the pages in their place, with notebooks that know where the helpers are."""
     with tempfile.TemporaryDirectory(prefix=".building-", dir=out.parent) as name:
         made = Path(name) / "site"
-        made.mkdir()
-        start = time.monotonic()
-        _run_builds(root, made, Path(name), quiet)
-        shutil.rmtree(made / "jupyter_execute", ignore_errors=True)  # MyST-NB's copies of figures
+        for lang in LANGUAGES:
+            left = shutil.ignore_patterns(".buildinfo*", "objects.inv")
+            shutil.copytree(cache / lang / "html", made / lang, ignore=left)
+        if repository := _setting(config, "repository", "url"):
+            source = setup_cell.source(repository, commit(root))
+            _stamp(made, source, root / "_build/notebooks")
         shutil.copy(root / "book/index.html", made)
         (made / ".nojekyll").touch()
         if out.exists():
             out.rename(Path(name) / "old")
         made.rename(out)
-    if not quiet:
-        print(f"{out}: both languages in {time.monotonic() - start:.0f} s", flush=True)
-    return out
 
 
-def _run_builds(root: Path, made: Path, work: Path, quiet: bool) -> None:
-    """Build each language in a process of its own."""
-    logs = {lang: work / f"{lang}.log" for lang in LANGUAGES}
-    jobs = {}
-    try:
-        for lang, log in logs.items():
-            command = [sys.executable, "-m", "bookbuild.site", root, lang, made / lang]
-            with log.open("w") as stderr:
-                stdout = subprocess.DEVNULL if quiet else None
-                jobs[lang] = subprocess.Popen(
-                    command, stdout=stdout, stderr=stderr, env=os.environ | {"NO_COLOR": "1"}
-                )
-        failed = [lang for lang, job in jobs.items() if job.wait()]
-    finally:
-        for job in jobs.values():
-            job.kill()
-            job.wait()
-    if failed:
-        told = [_readable(logs[lang].read_text("utf8"), root) or lang for lang in failed]
-        raise BuildFailed("the site was not built:\n" + "\n".join(told))
+def commit(root: Path) -> str:
+    """The commit that the pages are built from: `GITHUB_SHA`, else the checkout's.
+
+    Raises:
+        BookError: there is neither.
+    """
+    if sha := os.environ.get("GITHUB_SHA"):
+        return sha
+    command = ["git", "-C", root, "rev-parse", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise BookError(
+            "the repository is set, so the notebooks need the commit to install the helpers from, "
+            f"but {root} is no git checkout and GITHUB_SHA is not set"
+        )
+    return done.stdout.strip()
+
+
+def _stamp(site: Path, source: str, branch: Path) -> None:
+    """Write the setup cell into the notebooks of the site, and copies for the branch."""
+    shutil.rmtree(branch, ignore_errors=True)
+    for path in sorted(site.glob("*/_sources/*.ipynb")):
+        notebook = json.loads(path.read_text("utf8"))
+        for cell in notebook["cells"]:
+            if cell["id"] == setup_cell.ID:
+                cell["source"] = source
+        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf8")
+        copy = branch / path.parent.parent.name / path.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
 
 
 def _readable(log: str, root: Path) -> str:
@@ -97,71 +231,46 @@ def _readable(log: str, root: Path) -> str:
     return "\n".join(lines[-40:])
 
 
-def _build_language(root: Path, lang: str, out: Path) -> int:
-    """Build one language; 0 if there was no warning."""
-    from jsonschema import ValidationError
-    from jupyter_book.config import validate_yaml
-    from jupyter_book.sphinx import build_sphinx
+# ---------------------------------------------------------------- configuration
 
-    start = time.monotonic()
-    path = root / "_config.yml"
-    config = yaml.safe_load(path.read_text("utf8"))
-    try:
-        validate_yaml(config, raise_on_errors=True)
-    except ValidationError as error:
-        print(f"_config.yml: {error.message}", file=sys.stderr)
-        return 1
-    with tempfile.TemporaryDirectory() as doctrees:
-        status = build_sphinx(
-            root / "book" / lang,
-            out,
-            path_config=path,
-            noconfig=True,
-            confoverrides=overrides(config, root, lang),
-            tags=["repository"] if _setting(config, "repository", "url") else [],
-            doctreedir=doctrees,
-            freshenv=True,
-            quiet=True,
-            warningiserror=True,
-            keep_going=True,
-        )
-    for name in (".buildinfo", "objects.inv"):
-        (out / name).unlink(missing_ok=True)
-    if status == 0:
-        pages = len(list(out.glob("*.html")))
-        print(f"[{lang}] {pages} pages in {time.monotonic() - start:.1f} s", flush=True)
-    return 0 if status == 0 else 1
+_VARIABLES = {"repository": "BOOK_REPOSITORY_URL", "html": "BOOK_BASE_URL"}
+_PATHS = ("html_static_path", "templates_path", "locale_dirs")
 
 
-def overrides(config: dict[str, Any], root: Path, lang: str) -> dict[str, Any]:
-    """What differs from `_config.yml` in one language, and where the book and its site live."""
-    url = _setting(config, "repository", "url")
-    base = _setting(config, "html", "baseurl")
-    theme: dict[str, Any] = {
+def _config(config: dict[str, Any], root: Path, lang: str) -> dict[str, Any]:
+    """`_config.yml` of one language: its labels, absolute paths, links that lead somewhere."""
+    book = root / "book" / lang
+    made = json.loads(json.dumps(config))
+    sphinx = made["sphinx"]["config"]
+    theme = sphinx["html_theme_options"]
+    url, base = _setting(config, "repository", "url"), _setting(config, "html", "baseurl")
+    buttons = ("use_repository_button", "use_edit_page_button", "use_issues_button")
+    theme |= dict.fromkeys(buttons, bool(url))
+    theme |= {
         "repository_url": url,
+        "repository_branch": NOTEBOOKS_BRANCH,
         "path_to_docs": f"{config['repository'].get('path_to_book') or 'book'}/{lang}",
-        **dict.fromkeys(
-            ("use_repository_button", "use_edit_page_button", "use_issues_button"), bool(url)
-        ),
     }
     if not url:
         theme["launch_buttons"] = {"colab_url": "", "binderhub_url": ""}
-    language = dict(config["sphinx"]["config"]["languages"][lang]["config"])
+    language = dict(sphinx["languages"][lang]["config"])
     theme |= language.pop("html_theme_options", {})
-    return {
-        **language,
-        "html_theme_options": theme,
+    sphinx |= language | {
         "html_baseurl": f"{base}/{lang}/" if base else "",
         "book_baseurl": base,
-        "external_toc_path": str(root / "_toc.yml"),
-        "latex_individualpages": False,
+        "book_branch": config["repository"].get("branch") or "main",
     }
+    for key in _PATHS:
+        sphinx[key] = [str((book / path).resolve()) for path in sphinx[key]]
+    made["logo"] = str((book / made["logo"]).resolve())
+    made["html"]["favicon"] = str((book / made["html"]["favicon"]).resolve())
+    return made
 
 
 def _setting(config: dict[str, Any], section: str, key: str) -> str:
     """An address from the environment, else from `_config.yml`, without its last slash."""
-    variable = {"repository": "BOOK_REPOSITORY_URL", "html": "BOOK_BASE_URL"}[section]
-    return (os.environ.get(variable) or config.get(section, {}).get(key) or "").rstrip("/")
+    value = os.environ.get(_VARIABLES[section]) or config.get(section, {}).get(key) or ""
+    return value.rstrip("/")
 
 
 # ---------------------------------------------------------------- reading it
@@ -218,5 +327,8 @@ def zip_site(site: Path) -> Path:
     return partial_path.replace(path)
 
 
-if __name__ == "__main__":
-    sys.exit(_build_language(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))
+if __name__ == "__main__":  # another interpreter's Sphinx: python -m bookbuild.site PYTHON OUT
+    try:
+        build(Path.cwd(), Path(sys.argv[2]), python=sys.argv[1])
+    except BookError as error:
+        sys.exit(str(error))

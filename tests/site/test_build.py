@@ -15,9 +15,9 @@ from urllib.request import urlopen
 import pytest
 import tinycss2
 
-from bookbuild.notebooks import BookError
+from bookbuild.book import BookError
 from bookbuild.site import BuildFailed, build, server, zip_site
-from bookbuild.sphinx.languages import headings, joined
+from bookbuild.sphinx.languages import joined, titles
 from bookbuild.sphinx.search import SearchHan
 from bookbuild.sphinx.slim import purge
 
@@ -161,7 +161,7 @@ def test_headings_are_those_of_markdown_and_nothing_else(tmp_path):
         "---\ntitle: no\n---\n# One `code` and *two*\n```\n# a comment\n```\n"
         ":::{note}\n# inside\n:::\nThree\n-----\n"
     )
-    assert headings(page) == ["One code and two", "Three"]
+    assert titles(page) == ["One code and two", "Three"]
     notebook = tmp_path / "page.ipynb"
     cells = [
         {"cell_type": "markdown", "source": ["# One\n", "text"]},
@@ -169,7 +169,7 @@ def test_headings_are_those_of_markdown_and_nothing_else(tmp_path):
         {"cell_type": "markdown", "source": ["## Two"]},
     ]
     notebook.write_text(json.dumps({"cells": cells}))
-    assert headings(notebook) == ["One", "Two"]
+    assert titles(notebook) == ["One", "Two"]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
-"""The reference of `helpers`: every module that has a docstring, found by itself."""
+"""The reference of `helpers`: what the chapters import, found by itself."""
 
 from __future__ import annotations
 
 import pkgutil
 import re
+from importlib import import_module
+from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -15,10 +17,24 @@ class HelpersApi(SphinxDirective):
     """```{helpers-api}``` documents the public members of each module of `helpers`."""
 
     def run(self) -> list[nodes.Node]:
-        """A section for each module, in the order of the alphabet."""
-        import helpers
+        """A section for each module: those of chapters in reading order, then the shared ones.
 
-        return [self.section(m.name) for m in pkgutil.iter_modules(helpers.__path__, "helpers.")]
+        What serves a single cell is in subpackages, which are only named.
+        """
+        helpers = import_module("helpers")
+        for path in Path(helpers.__path__[0]).rglob("*.py"):
+            self.env.note_dependency(str(path))
+        found = {m.name: m.ispkg for m in pkgutil.iter_modules(helpers.__path__)}
+        chapters = [name for name in self.config.external_site_map if name in found]
+        shared = [name for name, package in found.items() if not package and name not in chapters]
+        packages = nodes.bullet_list()
+        for name in (name for name, package in found.items() if package):
+            about = (import_module(f"helpers.{name}").__doc__ or "").partition("\n")[0]
+            line = nodes.paragraph("", "", nodes.literal("", f"helpers.{name}"), nodes.Text(": "))
+            line += nodes.inline("", about.replace("`", ""), lang="en")
+            packages += nodes.list_item("", line)
+        sections = [self.section(f"helpers.{name}") for name in [*chapters, *shared]]
+        return [packages, *sections] if packages.children else sections
 
     def section(self, module: str) -> nodes.section:
         """One module by autodoc."""
@@ -43,9 +59,17 @@ def plain(
         lines[number] = "".join(t + c for t, c in zip(text, code, strict=True))
 
 
+def fields(
+    app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out the fields of a named tuple, which its docstring describes."""
+    return True if (obj.__doc__ or "").startswith("Alias for field number") else None
+
+
 def setup(app: Sphinx) -> None:
     """Register the directive and what it needs."""
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sphinx.ext.napoleon")
     app.connect("autodoc-process-docstring", plain, priority=400)  # before napoleon
+    app.connect("autodoc-skip-member", fields)
     app.add_directive("helpers-api", HelpersApi)

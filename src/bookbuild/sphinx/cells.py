@@ -9,13 +9,14 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from myst_nb.sphinx_ import HideCodeCellNode
 from pygments.lexer import RegexLexer
 from pygments.token import Generic, Name, Text
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
+
+from bookbuild.sphinx.private import add_link_target, folded_cell
 
 
 class CellAnchors(SphinxTransform):
@@ -29,7 +30,6 @@ class CellAnchors(SphinxTransform):
         if path.suffix != ".ipynb":
             return
         names = [cell.get("id") for cell in json.loads(path.read_text("utf8"))["cells"]]
-        links = getattr(self.document, "myst_slugs", {})
         for node in self.document.findall(nodes.container):
             if node.get("nb_element") != "cell_code":
                 continue
@@ -37,12 +37,12 @@ class CellAnchors(SphinxTransform):
             if name and name not in self.document.ids:
                 node["ids"].append(name)
                 self.document.ids[name] = node
-                links[name] = (node.line or 0, name, name)
+                add_link_target(self.document, name, node, name)
             if "tag_solution" in node["classes"] and node.get("hide_mode"):
                 node["prompt_show"], node["prompt_hide"] = self.config.solution_prompts
 
 
-def unfold(translator: HTML5Translator, node: HideCodeCellNode) -> None:
+def unfold(translator: HTML5Translator, node: nodes.Element) -> None:
     """Start a folded cell; MyST-NB's own hides the prompt from screen readers, in English."""
     classes = " ".join(node["classes"])
     translator.body.append(
@@ -52,7 +52,7 @@ def unfold(translator: HTML5Translator, node: HideCodeCellNode) -> None:
     )
 
 
-def fold(translator: HTML5Translator, node: HideCodeCellNode) -> None:
+def fold(translator: HTML5Translator, node: nodes.Element) -> None:
     """End a folded cell."""
     translator.body.append("</details>\n")
 
@@ -113,5 +113,5 @@ def setup(app: Sphinx) -> None:
     app.add_lexer("traceback", Traceback)
     app.connect(
         "builder-inited",
-        lambda app: app.add_node(HideCodeCellNode, override=True, html=(unfold, fold)),
+        lambda app: app.add_node(folded_cell(), override=True, html=(unfold, fold)),
     )

@@ -10,19 +10,19 @@ from typing import Any
 from urllib.parse import quote
 
 from docutils import nodes
-from markdown_it import MarkdownIt
-from mdit_py_plugins.colon_fence import colon_fence_plugin
-from mdit_py_plugins.front_matter import front_matter_plugin
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
-from bookbuild.headings import anchors
+from bookbuild import headings
+from bookbuild.book import CHEAT_SHEET, LANGUAGES
+from bookbuild.sphinx.private import add_link_target
 
 log = logging.getLogger(__name__)
-LANGUAGES = ("en", "zh")
+# Pages that nobody writes, and what they are made from; None if it is more than a file.
+MADE_FROM = {"then_and_now": "book/claims.yml", CHEAT_SHEET: None, "errors": None, "status": None}
 
 
 def here(app: Sphinx) -> str:
@@ -49,19 +49,13 @@ def translate_parts(app: Sphinx, config: Config) -> None:
 # ---------------------------------------------------------------- the same section
 
 
-def headings(path: Path) -> list[str]:
+def titles(path: Path) -> list[str]:
     """The headings of a notebook or Markdown page, without markup, in order."""
     text = path.read_text("utf8")
     if path.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
         text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    markdown = MarkdownIt().use(front_matter_plugin).use(colon_fence_plugin)
-    tokens = markdown.parse(text)
-    return [
-        "".join(t.content for t in inline.children if t.type in ("text", "code_inline"))
-        for opening, inline in zip(tokens, tokens[1:], strict=False)
-        if opening.type == "heading_open" and opening.level == 0
-    ]
+    return [heading.plain for heading in headings.headings(text)]
 
 
 class SameAnchors(SphinxTransform):
@@ -85,17 +79,16 @@ class SameAnchors(SphinxTransform):
             for s in document.findall(nodes.section)  # an exercise holds one of its own
             if isinstance(s.parent, (nodes.document, nodes.section)) and "generated" not in s
         ]
-        titles = headings(english)
-        if len(sections) != len(titles):
+        wanted = titles(english)
+        if len(sections) != len(wanted):
             message = "%d headings here, %d in the English %s"
-            log.warning(message, len(sections), len(titles), english.name, location=page)
+            log.warning(message, len(sections), len(wanted), english.name, location=page)
             return
-        slugs = getattr(document, "myst_slugs", {})
-        names = anchors(titles)
+        names = headings.anchors(wanted)
         for section, anchor in zip(sections, names, strict=True):
             section["ids"] = [anchor, *(i for i in section["ids"] if i not in names)]
             document.ids[anchor] = section
-            slugs[anchor] = (section.line or 0, anchor, section[0].astext())
+            add_link_target(document, anchor, section, section[0].astext())
 
 
 HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
@@ -163,21 +156,36 @@ def description(app: Sphinx, page: str, doctree: nodes.document) -> str:
     return text if len(text) <= 160 else text[:159] + "…"
 
 
-def issue_names_language(
+def repository_links(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Say in the issue's title which of the two pages it is about."""
+    """Let edit links open what a page is made from, and issues say which page they are about."""
     for group in context.get("header_buttons", []):
-        for button in group.get("buttons", [group]):
+        for button in list(group.get("buttons", [])):
+            repository = button.get("url", "").split("/edit/")[0].split("/issues/")[0]
             if button.get("label") == "source-issues-button":
-                address = button["url"].split("?")[0]
-                button["url"] = f"{address}?title={quote(f'{here(app)}/{page}: ')}"
+                button["url"] = f"{repository}/issues/new?title={quote(f'{here(app)}/{page}: ')}"
+            elif button.get("label") == "source-edit-button":
+                if path := source(app, page):
+                    button["url"] = f"{repository}/edit/{app.config.book_branch}/{path}"
+                else:
+                    group["buttons"].remove(button)
+
+
+def source(app: Sphinx, page: str) -> str | None:
+    """The file of the repository that a page is made from, if there is one."""
+    if page in MADE_FROM:
+        return MADE_FROM[page]
+    root = Path(app.srcdir).parents[1]
+    text = root / f"book/text/{page}.md"
+    return (text if text.exists() else Path(app.env.doc2path(page))).relative_to(root).as_posix()
 
 
 def setup(app: Sphinx) -> None:
     """Register the transform and the events."""
     app.add_config_value("languages", {}, "env")
     app.add_config_value("book_baseurl", "", "html")
+    app.add_config_value("book_branch", "main", "html")
     folder = Path(app.srcdir).parent / "_locale"
     for catalog in CatalogRepository(folder, ["."], app.config.language, "utf-8").catalogs:
         catalog.write_mo(app.config.language)
@@ -186,4 +194,4 @@ def setup(app: Sphinx) -> None:
     app.add_transform(ChineseLines)
     app.connect("config-inited", translate_parts, priority=950)
     app.connect("html-page-context", page_context, priority=100)
-    app.connect("html-page-context", issue_names_language, priority=600)
+    app.connect("html-page-context", repository_links, priority=600)

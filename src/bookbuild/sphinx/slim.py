@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -31,13 +32,15 @@ def bundle(
     """
     styles = [THEME_STYLE, *(name(file) for file in context["css_files"])]
     context["css_files"] = [f for f in context["css_files"] if name(f) in OWN_LINK]
-    add(app, STYLE, [s for s in styles if s not in OWN_LINK])
     scripts = [
         name(file) or getattr(file, "attributes", {}).get("body", "")
         for file in context["script_files"]
     ]
     context["script_files"] = []
-    add(app, SCRIPT, [s for s in scripts if "DOCUMENTATION_OPTIONS.pagename" not in s])
+    app.book_bundles[page] = {
+        STYLE: [s for s in styles if s and s not in OWN_LINK],
+        SCRIPT: [s for s in scripts if s and "DOCUMENTATION_OPTIONS.pagename" not in s],
+    }
     context["bundle"] = {"style": STYLE, "script": SCRIPT}
 
 
@@ -46,10 +49,17 @@ def name(file: object) -> str:
     return (getattr(file, "filename", "") or "").removeprefix("_static/").split("?")[0]
 
 
-def add(app: Sphinx, made: str, parts: list[str]) -> None:
-    """Note what goes into a bundle."""
-    known = app.book_bundles.setdefault(made, [])
-    known += [part for part in parts if part and part not in known]
+def bundled(app: Sphinx) -> dict[str, list[str]]:
+    """What goes into the bundles, with what the pages of an earlier build need."""
+    noted = Path(app.doctreedir) / "bundles.json"
+    if noted.exists():
+        app.book_bundles = json.loads(noted.read_text("utf8")) | app.book_bundles
+    noted.write_text(json.dumps(app.book_bundles), "utf8")
+    parts: dict[str, list[str]] = {STYLE: [], SCRIPT: []}
+    for _, needed in sorted(app.book_bundles.items()):
+        for made, known in parts.items():
+            known += [part for part in needed[made] if part not in known]
+    return parts
 
 
 def write(app: Sphinx, error: Exception | None) -> None:
@@ -61,7 +71,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
     def text(part: str) -> str:
         return (static / part).read_text("utf8") if is_file(static, part) else part
 
-    bundles = app.book_bundles
+    bundles = bundled(app)
     bundles[SCRIPT].append(THEME_SCRIPT)
     own = [file[0] for file in (*app.config.html_css_files, *app.config.html_js_files)]
     for parts in bundles.values():  # ours last, in their order: they override
