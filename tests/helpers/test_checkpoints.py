@@ -23,7 +23,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import checkpoints
-from helpers.checkpoints import CheckpointError, Run, load_checkpoint, load_weights, save_checkpoint
+from helpers.checkpoints import CheckpointError, load_checkpoint, load_weights, save_checkpoint
+from helpers.demos import checkpoints as demos
+from helpers.demos.checkpoints import Run
+from helpers.exercises import checkpoints as exercises
 
 OLD = {"epoch": 1, "weight": torch.arange(5.0)}
 
@@ -224,13 +227,13 @@ def test_the_data_is_on_the_disk_before_it_has_its_name(path, monkeypatch):
 
 
 def test_accidents_end_as_the_chapter_says(tmp_path):
-    assert checkpoints.accidents(tmp_path) == {
+    assert demos.accidents(tmp_path) == {
         "torch.save, disk full": ("error", "unreadable"),
         "torch.save, killed": ("killed", "unreadable"),
         "save_checkpoint, disk full": ("error", "old"),
         "save_checkpoint, killed": ("killed", "old"),
     }
-    left = {p.name for p in tmp_path.iterdir()} - {f"{n}.pt" for n in checkpoints.ACCIDENTS}
+    left = {p.name for p in tmp_path.iterdir()} - {f"{n}.pt" for n in demos.ACCIDENTS}
     assert left == {"save_checkpoint, killed.pt.tmp"}  # nobody could remove it
     path = tmp_path / "save_checkpoint, killed.pt"
     save_checkpoint({"epoch": 3}, path)  # the next save uses its name
@@ -240,13 +243,13 @@ def test_accidents_end_as_the_chapter_says(tmp_path):
 def test_accidents_need_unix(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "fork")
     with pytest.raises(OSError, match="Unix"):
-        checkpoints.accidents(tmp_path)
+        demos.accidents(tmp_path)
 
 
 def test_accidents_say_what_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(RuntimeError, match="_accidents failed in a child process: no message"):
-        checkpoints.accidents(tmp_path)
+        demos.accidents(tmp_path)
 
 
 # ---------------------------------------------------------------- loading
@@ -321,10 +324,10 @@ def test_a_payload_does_not_run(tmp_path):
 
 
 def test_from_a_gpu(tmp_path):
-    checkpoints.save_as_from_gpu({"w": torch.ones(2)}, tmp_path / "x.pt", "cuda:3")
+    demos.save_as_from_gpu({"w": torch.ones(2)}, tmp_path / "x.pt", "cuda:3")
     assert load_checkpoint(tmp_path / "x.pt")["w"].device.type == "cpu"
     with (
-        checkpoints.without_gpu(),
+        demos.without_gpu(),
         pytest.raises(RuntimeError, match="deserialize object on a CUDA device"),
     ):
         load_checkpoint(tmp_path / "x.pt", map_location=None)
@@ -492,6 +495,8 @@ def test_equal_things_do_not_differ():
     assert checkpoints.differences(x, copy.deepcopy(x)) == []
     assert checkpoints.differences({"x": torch.ones(2, 3).t()}, {"x": torch.ones(3, 2)}) == []
     assert checkpoints.differences({"x": 1}, {}) == ["x"]
+    assert checkpoints.differences({"x": float("nan")}, {"x": 1.0}) == ["x"]
+    assert checkpoints.differences({"x": 1.0}, {"x": float("nan")}) == ["x"]
     assert checkpoints.differences({}, {"x": 1}) == ["x"]
 
 
@@ -499,17 +504,17 @@ def test_the_picture_shows_each_run_and_needs_one():
     import matplotlib
 
     matplotlib.use("agg")
-    figure = checkpoints.draw_distances({"a": [0.0, 0.1], "b": [0.01, 1e-9]}, start=4)
+    figure = demos.draw_distances({"a": [0.0, 0.1], "b": [0.01, 1e-9]}, start=4)
     lines = figure.axes[0].lines
     assert [line.get_label() for line in lines] == ["a", "b"]
     assert list(lines[0].get_xdata()) == [5, 6]
     assert list(lines[1].get_ydata()) == [0.01, 1e-5]
     with pytest.raises(ValueError, match="at least one"):
-        checkpoints.draw_distances({}, start=0)
+        demos.draw_distances({}, start=0)
 
 
 def test_import_text_makes_an_importable_module():
-    module = checkpoints.import_text("made_up_here", "x = 1")
+    module = demos.import_text("made_up_here", "x = 1")
     import made_up_here
 
     assert made_up_here is module and module.x == 1
@@ -570,7 +575,7 @@ def names_of_shapes_only(model, saved):
     ],
 )
 def test_load_matching(answer, says):
-    verdict = checkpoints.check_load_matching(answer)
+    verdict = exercises.check_load_matching(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -629,7 +634,7 @@ def own_settings(optimizer, saved, lr):
     ],
 )
 def test_continue(answer, says):
-    verdict = checkpoints.check_continue(answer)
+    verdict = exercises.check_continue(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -667,6 +672,6 @@ def in_place(value):
     ],
 )
 def test_plain(answer, says):
-    verdict = checkpoints.check_plain(answer)
+    verdict = exercises.check_plain(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message

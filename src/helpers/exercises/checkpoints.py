@@ -1,0 +1,178 @@
+"""Checkers of the exercises of the chapter "Save checkpoints and resume from them"."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.checkpoints import differences
+from helpers.exercises import Verdict, verdict
+
+
+def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[str]]) -> Verdict:
+    """Check `answer(model, saved)`: loads the entries that fit in name and shape.
+
+    It returns the sorted names of the model's entries that it left alone, and raises `ValueError`
+    if nothing fits. Entries of `saved` that the model lacks are ignored.
+    """
+
+    def case():
+        sizes = torch.randperm(5)[:2] + 2
+        model, other = (
+            nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, int(n))) for n in sizes
+        )
+        return model, other.state_dict() | {"extra.weight": torch.randn(2)}
+
+    def call(f, model, saved):
+        try:
+            return f(model, saved)
+        except RuntimeError as error:
+            first = str(error).partition("\n")[0].partition(" for ")[0]
+            raise AssertionError(f"your code raised RuntimeError: {first}") from error
+
+    def loads(f):
+        model, saved = case()
+        call(f, model, saved)
+        own = model.state_dict()
+        for name in own:
+            if own[name].shape == saved[name].shape:
+                assert torch.equal(own[name], saved[name]), f"{name} fits and was not loaded"
+
+    def leaves(f):
+        model, saved = case()
+        before = copy.deepcopy(model.state_dict())
+        names = sorted(n for n in before if before[n].shape != saved[n].shape)
+        del saved["0.bias"]
+        got = call(f, model, saved)
+        assert isinstance(got, list), f"expected a list of names, got {type(got).__name__}"
+        assert got == sorted([*names, "0.bias"]), "the list does not name what was left alone"
+        for name in got:
+            assert torch.equal(model.state_dict()[name], before[name]), f"{name} was changed"
+
+    def refuses(f):
+        model, saved = case()
+        try:
+            call(f, model, {f"module.{name}": value for name, value in saved.items()})
+        except ValueError:
+            return
+        raise AssertionError("nothing fitted and no ValueError was raised")
+
+    return verdict(answer, [loads, leaves, refuses])
+
+
+def check_continue(
+    answer: Callable[[torch.optim.Optimizer, dict[str, Any], float], None],
+) -> Verdict:
+    """Check `answer(optimizer, saved, lr)`: the saved state, but the learning rate `lr`.
+
+    Every group gets `lr` and keeps the rest of its saved settings; `saved` stays as it is when
+    training goes on.
+    """
+
+    def case():
+        model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+        groups = [
+            {"params": layer.parameters(), "lr": 0.1 / (n + 1)} for n, layer in enumerate(model)
+        ]
+        old = torch.optim.AdamW(groups, weight_decay=0.3)
+        model(torch.randn(4, 2)).square().mean().backward()
+        old.step()
+        new = torch.optim.AdamW([{"params": layer.parameters()} for layer in model])
+        return new, copy.deepcopy(old.state_dict()), 0.001 + float(torch.rand(())) / 100
+
+    def rate(f):
+        new, saved, lr = case()
+        f(new, saved, lr)
+        got = [group["lr"] for group in new.param_groups]
+        assert got != [0.1, 0.05], "the learning rates are the saved ones"
+        assert got == [lr, lr], "not every group has the new learning rate"
+
+    def rest(f):
+        new, saved, lr = case()
+        expected = copy.deepcopy(saved)
+        f(new, saved, lr)
+        got = new.state_dict()
+        assert got["state"], "the optimizer has no state: load the saved one"
+        assert not differences(got["state"], expected["state"]), "the state is not the saved one"
+        for group in got["param_groups"]:
+            assert group["weight_decay"] == 0.3, "the other settings are not the saved ones"
+
+    def untouched(f):
+        new, saved, lr = case()
+        before = copy.deepcopy(saved)
+        f(new, saved, lr)
+        for p in new.param_groups[0]["params"]:
+            p.grad = torch.ones_like(p)
+        new.step()
+        assert not differences(saved, before), (
+            "saved changed: the optimizer goes on with its very tensors"
+        )
+
+    return verdict(answer, [rate, rest, untouched])
+
+
+def check_plain(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Verdict:
+    """Check `answer(state)`: a copy that `weights_only=True` loads, with equal values.
+
+    NumPy numbers become Python's, arrays become tensors, a `Namespace` becomes a dict, a `Path`
+    a string, in dicts and lists of any depth. Tensors and plain values stay.
+    """
+    import argparse
+
+    import numpy as np
+
+    def case():
+        x, n = float(torch.rand(())), int(torch.randint(1, 9, ()))
+        array = np.arange(n) * x
+        args = argparse.Namespace(lr=np.float32(0.5), out=Path("runs") / str(n))
+        state = {
+            "weight": torch.randn(n),
+            "best": np.float64(x),
+            "history": [np.int64(n), x, {"deep": array}],
+            "done": np.bool_(n > 4),
+            "args": args,
+            "name": "run",
+        }
+        expected = {
+            "weight": state["weight"],
+            "best": x,
+            "history": [n, x, {"deep": torch.from_numpy(array)}],
+            "done": n > 4,
+            "args": {"lr": 0.5, "out": str(Path("runs") / str(n))},
+            "name": "run",
+        }
+        return state, expected
+
+    def loads(f):
+        state, expected = case()
+        got = f(state)
+        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
+        for key in expected:
+            assert key in got, f"the entry {key!r} is gone"
+            file = io.BytesIO()
+            torch.save(got[key], file)
+            file.seek(0)
+            try:
+                torch.load(file, weights_only=True)
+            except pickle.UnpicklingError as error:
+                raise AssertionError(f"torch.load refuses the entry {key!r}") from error
+
+    def values(f):
+        state, expected = case()
+        wrong = differences(f(state), expected)
+        assert not wrong, f"the entry {wrong[0]!r} has another value or type than expected"
+
+    def original(f):
+        state, _ = case()
+        f(state)
+        kept = isinstance(state["best"], np.float64) and isinstance(state["history"][0], np.int64)
+        assert kept and isinstance(state["args"], argparse.Namespace), "the state was changed"
+
+    return verdict(answer, [loads, values, original])
