@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import modules
+from helpers.demos import modules as demos
+from helpers.exercises import modules as exercises
 
 # ---------------------------------------------------------------- inventory
 
@@ -156,7 +158,7 @@ def test_attention_weights_passes_options_on_and_keeps_the_dtype():
 
 def test_draw_masks_fills_what_is_seen():
     seen = torch.tensor([[1.0, 0.5, 0.0, 0.0], [0.2, 0.2, 0.6, 0.0]])
-    figure = modules.draw_masks({"a": seen, "b": seen != 0, "c": torch.zeros(1, 1)})
+    figure = demos.draw_masks({"a": seen, "b": seen != 0, "c": torch.zeros(1, 1)})
     axes = figure.axes
     assert [a.get_title() for a in axes] == ["a", "b", "c"]
     for axis in axes[:2]:
@@ -169,9 +171,9 @@ def test_draw_masks_fills_what_is_seen():
 
 def test_draw_masks_refuses_other_shapes():
     with pytest.raises(ValueError, match="at least one panel"):
-        modules.draw_masks({})
+        demos.draw_masks({})
     with pytest.raises(ValueError, match=r"expected shape \(Lq, Lk\) for 'a', got \(1, 2, 2\)"):
-        modules.draw_masks({"a": torch.ones(1, 2, 2)})
+        demos.draw_masks({"a": torch.ones(1, 2, 2)})
 
 
 # ---------------------------------------------------------------- exercises
@@ -228,7 +230,7 @@ def total(tensors):
     ],
 )
 def test_count(answer, says):
-    judge(modules.check_count(answer), says)
+    judge(exercises.check_count(answer), says)
 
 
 def standardized(
@@ -283,7 +285,7 @@ class AsSequential(nn.Sequential):
     ],
 )
 def test_standardized(answer, says):
-    judge(modules.check_standardized(answer), says)
+    judge(exercises.check_standardized(answer), says)
 
 
 class SavedButNotMoved(standardized(mean=lambda v: v)):
@@ -293,7 +295,7 @@ class SavedButNotMoved(standardized(mean=lambda v: v)):
 
 
 def test_standardized_sees_a_mean_that_stays_behind():
-    judge(modules.check_standardized(SavedButNotMoved), "stays behind when the model moves")
+    judge(exercises.check_standardized(SavedButNotMoved), "stays behind when the model moves")
 
 
 def past_of(q, k):
@@ -342,7 +344,7 @@ def added(q, k, keep):
     ],
 )
 def test_attend(answer, says):
-    judge(modules.check_attend(answer), says)
+    judge(exercises.check_attend(answer), says)
 
 
 def test_the_chapters_word_on_torchinfo_and_the_gpu(monkeypatch):

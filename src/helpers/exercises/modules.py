@@ -1,0 +1,155 @@
+"""Checkers of the exercises of the chapter "Build a module that owns what it uses"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers.exercises import Verdict, verdict
+
+
+def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
+    """Check `answer(model)`: trainable parameters, each counted once, and buffers, in elements."""
+
+    def width() -> int:
+        return int(torch.randint(2, 9, ()))
+
+    def ask(f, model):
+        got = f(model)
+        is_pair = isinstance(got, tuple) and len(got) == 2 and all(type(n) is int for n in got)
+        assert is_pair, f"expected two ints, got {got!r}"
+        return got
+
+    def plain(f):
+        a, b = width(), width()
+        got, _ = ask(f, nn.Linear(a, b))
+        assert got == a * b + b, "a linear layer from a to b features has a * b + b elements"
+
+    def buffers(f):
+        a = width()
+        got = ask(f, nn.BatchNorm1d(a))
+        assert got[0] == 2 * a, "of BatchNorm1d only scale and shift are parameters"
+        assert got[1] == 2 * a + 1, "the buffers of BatchNorm1d are mean, variance and a counter"
+
+    def frozen(f):
+        model = nn.Sequential(nn.Linear(width(), 3), nn.Linear(3, 2))
+        model[0].requires_grad_(False)
+        assert ask(f, model)[0] == 8, "a frozen parameter is counted as trainable"
+
+    def shared(f):
+        a = width()
+        layer = nn.Linear(a, a)
+        got, _ = ask(f, nn.Sequential(layer, nn.ReLU(), layer))
+        assert got == a * a + a, "a layer that is used twice is counted twice"
+
+    return verdict(answer, [plain, buffers, frozen, shared])
+
+
+def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verdict:
+    """Check a class `answer(mean, widths)`: everything it needs is registered, as what it is.
+
+    Its forward pass takes off `mean`, then runs for each pair of neighbouring widths a linear
+    layer, ReLU and, in training, dropout of 0.5. The mean is saved and not trained.
+    """
+
+    def build(f):
+        widths = [int(torch.randint(2, 6, ())), *(int(n) for n in torch.randint(32, 48, (2,)))]
+        mean = torch.randn(widths[0])
+        return f(mean, widths), mean, widths
+
+    def registered(f):
+        model, mean, widths = build(f)
+        assert isinstance(model, nn.Module), f"expected a module, got {type(model).__name__}"
+        shapes = [tuple(p.shape) for p in model.parameters()]
+        extra = [s for s in shapes if s == tuple(mean.shape)]
+        assert not extra, "the mean is a parameter, so it would be trained"
+        right = [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
+        number = f"{len(right)} parameters, a weight and a bias per layer"
+        assert len(shapes) == len(right), f"expected {number}, got {len(shapes)}"
+        assert shapes == right, f"expected parameters of the shapes {right}, got {shapes}"
+
+    def saved(f):
+        model, mean, _ = build(f)
+        state = model.state_dict()
+        found = any(v.shape == mean.shape and torch.equal(v, mean) for v in state.values())
+        assert found, f"the mean is not saved: the state_dict has {list(state)}"
+
+    def moves(f):
+        model, mean, widths = build(f)
+        x = torch.randn(8, widths[0])
+        right = x - mean
+        for weight, bias in zip(*[iter(model.parameters())] * 2, strict=True):
+            right = F.linear(right, weight, bias).relu()
+        model.eval()
+        got = model(x)
+        assert torch.equal(got, model(x)), "in eval mode it still drops: two calls differ"
+        assert got.shape == right.shape, (
+            f"expected shape {tuple(right.shape)}, got {tuple(got.shape)}"
+        )
+        assert torch.allclose(got, right, atol=1e-5), "in eval mode the values are not right"
+        try:
+            model.to("meta")(x.to("meta"))
+        except RuntimeError:
+            raise AssertionError(
+                "a tensor that it uses stays behind when the model moves"
+            ) from None
+
+    def drops(f):
+        model, _, widths = build(f)
+        x = torch.randn(8, widths[0])
+        model.eval().train()
+        assert not torch.equal(model(x), model(x)), "in training mode nothing is dropped"
+
+    return verdict(answer, [registered, saved, moves, drops])
+
+
+def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Verdict:
+    """Check `answer(q, k, v, keep)`: causal attention of the last queries, without the padding.
+
+    `q` is (N, H, Lq, E), `k` and `v` are (N, H, Lk, E) with Lq <= Lk, all float32; the queries
+    are the last Lq positions. `keep` is bool of shape (N, Lk), True for a real token; position 0
+    is always one.
+    """
+
+    def draw(lq, lk):
+        n, h = (int(torch.randint(1, 4, ())) for _ in range(2))
+        q, k, v = (torch.randn(n, h, length, 4) for length in (lq, lk, lk))
+        return q, k, v, torch.ones(n, lk, dtype=torch.bool)
+
+    def by_hand(q, k, v, keep):
+        lq, lk = q.shape[-2], k.shape[-2]
+        here = torch.arange(lk - lq, lk)[:, None]
+        hidden = (torch.arange(lk) > here) | ~keep[:, None, None]
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+
+    def compare(f, batch, wrong):
+        got, right = f(*batch), by_hand(*batch)
+        assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+        assert got.shape == right.shape, (
+            f"expected shape {tuple(right.shape)}, got {tuple(got.shape)}"
+        )
+        assert not got.isnan().any(), "the result has nan: some query sees no key at all"
+        assert torch.allclose(got, right, atol=1e-5), wrong
+
+    def square(f):
+        length = int(torch.randint(2, 6, ()))
+        compare(f, draw(length, length), "with as many queries as keys it is not causal")
+
+    def cache(f):
+        lq = int(torch.randint(1, 4, ()))
+        batch = draw(lq, lq + int(torch.randint(1, 4, ())))
+        compare(f, batch, "with more keys than queries, the last query must see every key")
+
+    def padding(f):
+        lq = int(torch.randint(1, 4, ()))
+        batch = draw(lq, lq + int(torch.randint(2, 5, ())))
+        batch[-1][torch.rand(batch[-1].shape) < 0.3] = False
+        batch[-1][:, 0], batch[-1][:, 1] = True, False
+        compare(f, batch, "with padding, not exactly the kept keys are seen")
+
+    return verdict(answer, [square, cache, padding])
