@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import convolution as c
+from helpers.demos import convolution as demos
+from helpers.exercises import convolution as exercises
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:TF32 acceleration on top of oneDNN", "ignore:Using padding='same' with even"
@@ -195,7 +197,7 @@ def test_the_field_is_where_the_gradient_is(stack, nested):
     size = 2 * (field.size + 4 * field.jump) + 60
     outputs = net(torch.zeros(2, 1, size)).shape[-1]
     for at in (outputs // 2, outputs // 2 + 1):
-        read = c.paths(net, (1, size), at).nonzero().flatten()
+        read = demos.paths(net, (1, size), at).nonzero().flatten()
         cells = field.cells(at)
         assert (int(read[0]), int(read[-1])) == (cells[0], cells[-1])
         assert len(cells) == field.size
@@ -231,7 +233,7 @@ def test_layers_without_a_field_are_refused(layer, error, words):
 def test_paths_counts_ways_and_leaves_the_module_alone():
     net = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 1, 3, padding=1))
     before = [p.clone() for p in net.parameters()]
-    ways = c.paths(net, (3, 9, 9))
+    ways = demos.paths(net, (3, 9, 9))
     assert ways.shape == (9, 9) and ways.dtype == torch.float64
     row = torch.tensor([1.0, 2, 3, 2, 1], dtype=torch.float64)
     # 3 input channels, each by 2 channels in between
@@ -240,19 +242,19 @@ def test_paths_counts_ways_and_leaves_the_module_alone():
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
     assert net[0].weight.dtype == torch.float32 and net.training
     assert all(p.grad is None for p in net.parameters())
-    assert c.paths(net, (3, 9, 9), at=0)[0, 0] == 6 * 2 * 2  # the corner
+    assert demos.paths(net, (3, 9, 9), at=0)[0, 0] == 6 * 2 * 2  # the corner
 
 
 def test_paths_refuses_what_it_cannot_count():
     with pytest.raises(TypeError, match="max pooling reaches one cell only"):
-        c.paths(nn.Sequential(nn.MaxPool1d(2)), (1, 8))
+        demos.paths(nn.Sequential(nn.MaxPool1d(2)), (1, 8))
 
     class Pair(nn.Module):
         def forward(self, x):
             return x, x
 
     with pytest.raises(TypeError, match="got tuple"):
-        c.paths(Pair(), (1, 8))
+        demos.paths(Pair(), (1, 8))
 
 
 # ---------------------------------------------------------------- figures
@@ -262,25 +264,25 @@ def test_the_overlap_is_the_outer_product_of_one_axis():
     layer = nn.ConvTranspose2d(1, 1, 3, 2, 1, 1)
     weight = layer.weight.clone()
     row = torch.tensor([1.0, 2, 1, 2, 1, 1])
-    assert torch.equal(c.overlap(layer, 3), torch.outer(row, row))
+    assert torch.equal(demos.overlap(layer, 3), torch.outer(row, row))
     assert torch.equal(layer.weight, weight)
 
 
 def test_the_figures_show_the_numbers():
     import matplotlib.pyplot as plt
 
-    figure = c.draw_overlap({"a": nn.ConvTranspose2d(1, 1, 2, 2), "b": nn.Conv2d(1, 1, 3)}, 4)
+    figure = demos.draw_overlap({"a": nn.ConvTranspose2d(1, 1, 2, 2), "b": nn.Conv2d(1, 1, 3)}, 4)
     assert [axis.get_title() for axis in figure.axes] == ["a", "b"]
     assert {text.get_text() for text in figure.axes[0].texts} == {"1"}
     assert [text.get_text() for text in figure.axes[1].texts] == ["9"] * 4
     plt.close(figure)
-    figure = c.draw_paths({"three": nn.Conv1d(1, 1, 3, padding=1)}, 7)
+    figure = demos.draw_paths({"three": nn.Conv1d(1, 1, 3, padding=1)}, 7)
     assert [bar.get_height() for bar in figure.axes[0].patches] == [0, 0, 1, 1, 1, 0, 0]
     plt.close(figure)
     with pytest.raises(ValueError, match="at least one stack"):
-        c.draw_paths({})
+        demos.draw_paths({})
     with pytest.raises(ValueError, match="at least one layer"):
-        c.draw_overlap({})
+        demos.draw_overlap({})
 
 
 # ---------------------------------------------------------------- exercises
@@ -313,7 +315,7 @@ def back_by_the_sizes(size, k, s, p, d):
 )
 def test_output_padding(answer, says):
     for _ in range(10):
-        verdict = c.check_output_padding(answer)
+        verdict = exercises.check_output_padding(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
 
@@ -349,7 +351,7 @@ def fixed(x, o):
 )
 def test_adaptive(answer, says):
     for _ in range(10):
-        verdict = c.check_adaptive(answer)
+        verdict = exercises.check_adaptive(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
 
@@ -376,6 +378,6 @@ def piecewise(x, eps=1e-5):
 )
 def test_signed_sqrt(answer, says):
     for _ in range(10):
-        verdict = c.check_signed_sqrt(answer)
+        verdict = exercises.check_signed_sqrt(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message

@@ -1,0 +1,122 @@
+"""Figures and demonstrations of the chapter "Work out what a convolution reads"."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from helpers.figures import COLORS, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def paths(module: nn.Module, shape: Sequence[int], at: int | None = None) -> Tensor:
+    """How many ways lead from each input cell to one output cell, counted by autograd.
+
+    All parameters of a copy of `module` become 1; the gradient of one output cell in the
+    input then counts the ways, up to the factors of average poolings. It is 0 exactly where the
+    cell is not read.
+
+    Args:
+        module: convolutions, average poolings, activations.
+        shape: the input's shape without the batch, (C, n) or (C, H, W) or (C, D, H, W).
+        at: the index of the output cell, the same along each axis; None is the middle.
+
+    Returns:
+        float64, of `shape` without the channels, which are added up.
+
+    Raises:
+        TypeError: `module` holds a max pooling, whose gradient reaches one cell of the window
+            only, or gives something that is no tensor.
+    """
+    if any("MaxPool" in type(part).__name__ for part in module.modules()):
+        raise TypeError("the gradient of max pooling reaches one cell only: use average pooling")
+    twin = copy.deepcopy(module).double().eval()
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.fill_(1.0)
+    x = torch.ones(1, *shape, dtype=torch.float64, requires_grad=True)
+    out = twin(x)
+    if not isinstance(out, Tensor):
+        raise TypeError(f"expected a module that gives a tensor, got {type(out).__name__}")
+    cell = out.sum(1)[0]
+    cell = cell[tuple(n // 2 if at is None else at for n in cell.shape)]
+    (gradient,) = torch.autograd.grad(cell, x)
+    return gradient[0].sum(0)
+
+
+def draw_paths(stacks: dict[str, nn.Module], size: int = 21) -> Figure:
+    """Draw `paths` from `size` input cells to the middle output cell, one stack under another.
+
+    Args:
+        stacks: 1-D modules with one input channel, by title.
+        size: cells of the input.
+
+    Raises:
+        ValueError: `stacks` is empty.
+    """
+    if not stacks:
+        raise ValueError("draw_paths needs at least one stack, got none")
+    drawing, axes = figure(
+        len(stacks), 1, size=(7, 1.3 * len(stacks) + 0.4), sharex=True, squeeze=False
+    )
+    for axis, (title, stack) in zip(axes[:, 0], stacks.items(), strict=True):
+        ways = paths(stack, (1, size)).tolist()
+        bars = axis.bar(range(size), ways, color=COLORS["teal"], width=0.8)
+        axis.bar_label(bars, [f"{way:g}" if way else "" for way in ways], fontsize=9)
+        axis.set_title(title, loc="left", fontsize=10)
+        axis.set(yticks=[], ylim=(0, 1.3 * max(ways)))
+        axis.spines["left"].set_visible(False)
+    axes[-1, 0].set(xlabel="input cell", xticks=range(0, size, 2))
+    return drawing
+
+
+def draw_overlap(layers: dict[str, nn.Module], size: int = 6) -> Figure:
+    """Draw what each layer makes of a constant image when all its weights are equal.
+
+    Args:
+        layers: 2-D modules with one input and one output channel, by title; they are copied.
+        size: height and width of the image of ones.
+
+    Raises:
+        ValueError: `layers` is empty.
+    """
+    if not layers:
+        raise ValueError("draw_overlap needs at least one layer, got none")
+    drawing, axes = figure(1, len(layers), size=(8, 3), squeeze=False)
+    for axis, (title, layer) in zip(axes[0], layers.items(), strict=True):
+        image = overlap(layer, size)
+        axis.imshow(image.numpy(), cmap="cividis", vmin=0, vmax=image.max())
+        for (row, column), value in zip(
+            torch.cartesian_prod(*map(torch.arange, image.shape)).tolist(),
+            image.flatten().tolist(),
+            strict=True,
+        ):
+            dark = value < 0.6 * image.max()
+            color = "white" if dark else "black"
+            axis.text(column, row, f"{value:g}", ha="center", va="center", fontsize=7, color=color)
+        axis.set_title(title, fontsize=10)
+        axis.axis("off")
+    return drawing
+
+
+def overlap(layer: nn.Module, size: int = 6) -> Tensor:
+    """What `layer` with weights of 1 makes of an image of ones: how many ways reach each cell.
+
+    Args:
+        layer: 2-D, one input and one output channel; it is copied.
+        size: height and width of the image.
+
+    Returns:
+        Shape (H, W) of the output, float32.
+    """
+    twin = copy.deepcopy(layer)
+    with torch.no_grad():
+        for name, parameter in twin.named_parameters():
+            parameter.fill_(0.0 if name.rpartition(".")[2] == "bias" else 1.0)
+        return twin(torch.ones(1, 1, size, size))[0, 0]

@@ -1,0 +1,127 @@
+"""Checkers of the exercises of the chapter "Work out what a convolution reads"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers.convolution import adaptive_windows, conv_output_size
+from helpers.exercises import Verdict, verdict
+
+
+def check_output_padding(answer: Callable[[int, int, int, int, int], int]) -> Verdict:
+    """Check `answer(size, kernel_size, stride, padding, dilation)`: the right `output_padding`.
+
+    With it, the transposed convolution must bring the output of the convolution back to `size`.
+    """
+
+    def draw(stride: int, dilated: bool) -> tuple[int, int, int]:
+        while True:
+            k, p, d = (int(torch.randint(low, 5, ())) for low in (2, 0, 2))
+            d = d if dilated else 1
+            span = d * (k - 1) + 1
+            # each term of the formula must count, or an answer without it would pass by chance
+            terms = [1, 2 * p - span, 2 * p, (d - 1) * (k - 1) if dilated else 1]
+            if p < k and (stride == 1 or all(term % stride for term in terms)):
+                return k, p, d
+
+    def test(stride: int, dilated: bool):
+        def back(f):
+            k, p, d = draw(stride, dilated)
+            first = d * (k - 1) + 1 + int(torch.randint(0, 5, ()))
+            for size in range(first, first + stride):  # these need `stride` different answers
+                out = conv_output_size(size, k, stride, p, d)
+                found = f(size, k, stride, p, d)
+                assert isinstance(found, int) and not isinstance(found, bool), (
+                    f"expected an int, got {type(found).__name__}"
+                )
+                assert 0 <= found < stride, (
+                    f"{found} is not allowed for stride {stride}: "
+                    f"it must lie between 0 and {stride - 1}"
+                )
+                layer = nn.ConvTranspose1d(1, 1, k, stride, p, found, dilation=d, device="meta")
+                got = layer(torch.empty(1, 1, out, device="meta")).shape[-1]
+                assert got == size, (
+                    f"size {size}, kernel {k}, stride {stride}, padding {p}, dilation {d}: "
+                    f"it comes back as {got} with output_padding {found}"
+                )
+
+        return back
+
+    return verdict(answer, [test(1, False), test(3, False), test(4, True), test(5, True)])
+
+
+def check_adaptive(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
+    """Check `answer(x, o)`: adaptive average pooling of `x` (N, C, n) to `o` cells, by hand."""
+
+    def test(what: str, draw: Callable[[], tuple[int, int]]):
+        def same(f):
+            n, o = draw()
+            x = torch.randn(2, 3, n)
+            got, want = f(x, o), F.adaptive_avg_pool1d(x, o)
+            assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+            assert got.shape == want.shape, (
+                f"from {n} to {o} cells: expected the shape {tuple(want.shape)}, "
+                f"got {tuple(got.shape)}"
+            )
+            wrong = (~torch.isclose(got, want, atol=1e-5)).any(0).any(0).nonzero().flatten()
+            assert not len(wrong), (
+                f"from {n} to {o} cells ({what}): output cell {int(wrong[0])} is not the mean of "
+                f"the cells {list(range(*adaptive_windows(n, o)[wrong[0]]))}"
+            )
+
+        return same
+
+    def number(low: int, high: int) -> int:
+        return int(torch.randint(low, high, ()))
+
+    def divides() -> tuple[int, int]:
+        o = number(1, 5)
+        return o * number(2, 4), o
+
+    def smaller() -> tuple[int, int]:
+        o = number(3, 7)
+        return 2 * o - 1, o
+
+    def larger() -> tuple[int, int]:
+        n = number(3, 7)
+        return n, 2 * n - 1
+
+    return verdict(
+        answer,
+        [
+            test("the sizes divide", divides),
+            test("they do not divide", smaller),
+            test("more cells than before", larger),
+        ],
+    )
+
+
+def check_signed_sqrt(answer: Callable[[Tensor], Tensor]) -> Verdict:
+    """Check `answer(x)`: nearly sign(x) · sqrt(|x|), without a jump and with finite gradients."""
+
+    def value(f):
+        x = torch.randn(3, 4) * 10 ** torch.empty(3, 1).uniform_(-4, 2)
+        got, want = f(x), x.sign() * x.abs().sqrt()
+        assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+        assert got.shape == x.shape, f"expected the shape {tuple(x.shape)}, got {tuple(got.shape)}"
+        off = (got - want).abs().max()
+        assert off < 0.01, "the value is more than 0.01 away from sign(x) · sqrt(|x|)"
+
+    def gradient(f):
+        x = torch.cat([torch.zeros(3), torch.randn(3)])[torch.randperm(6)].requires_grad_()
+        out = f(x)
+        assert out.requires_grad, "the result has no graph, so no gradient can pass"
+        (found,) = torch.autograd.grad(out.sum(), x)
+        assert found.isfinite().all(), "the gradient at 0 is not finite"
+        assert (found[x != 0] > 0).all(), "the gradient away from 0 is not positive"
+
+    def jump(f):
+        tiny = 10 ** torch.empty(()).uniform_(-14, -11)
+        below, above = f(torch.stack([-tiny, tiny])).tolist()
+        assert abs(above - below) < 1e-3, "there is a jump at 0: both sides must meet"
+
+    return verdict(answer, [value, gradient, jump])
