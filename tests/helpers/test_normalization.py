@@ -13,6 +13,8 @@ from torch import nn
 from torch.optim.swa_utils import update_bn
 
 from helpers import normalization
+from helpers.demos import normalization as demos
+from helpers.exercises import normalization as exercises
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -42,16 +44,16 @@ def test_moving_with_momentum_zero_without_statistics_and_without_buffers():
 @settings(deadline=None, max_examples=20)
 @given(st.integers(2, 200))
 def test_the_statistics_scatter_as_theory_says(size):
-    noise = normalization.statistics_noise(size, trials=3000)
+    noise = demos.statistics_noise(size, trials=3000)
     assert noise["mean"] == pytest.approx(1 / math.sqrt(size), rel=0.08)
     assert noise["variance"] == pytest.approx(math.sqrt(2 / (size - 1)), rel=0.15)
 
 
 def test_only_batchnorm_in_training_mode_listens_to_the_neighbours():
     for layer in (nn.LayerNorm(16), nn.GroupNorm(4, 16), nn.BatchNorm1d(16).eval()):
-        assert normalization.neighbour_noise(layer, 4, trials=20) < 1e-6
+        assert demos.neighbour_noise(layer, 4, trials=20) < 1e-6
     bn = nn.BatchNorm1d(16)
-    by_size = [normalization.neighbour_noise(bn, size, trials=100) for size in (2, 8, 32)]
+    by_size = [demos.neighbour_noise(bn, size, trials=100) for size in (2, 8, 32)]
     assert by_size == sorted(by_size, reverse=True) and by_size[2] > 0.1
 
 
@@ -60,14 +62,14 @@ def test_the_noise_of_one_sample_is_its_standard_deviation_over_batches():
         def forward(self, x):
             return x + x.sum(0)  # of one standard normal neighbour and the sample itself
 
-    assert normalization.neighbour_noise(Sum(), 2, trials=3000) == pytest.approx(1, rel=0.05)
+    assert demos.neighbour_noise(Sum(), 2, trials=3000) == pytest.approx(1, rel=0.05)
 
 
 @pytest.mark.parametrize("size", [1, 0, -3])
 def test_a_batch_needs_two(size):
     for function in (
-        normalization.statistics_noise,
-        lambda size: normalization.neighbour_noise(nn.BatchNorm1d(16), size),
+        demos.statistics_noise,
+        lambda size: demos.neighbour_noise(nn.BatchNorm1d(16), size),
     ):
         with pytest.raises(ValueError, match=f"at least 2, got {size}"):
             function(size)
@@ -79,25 +81,25 @@ def test_a_batch_needs_two(size):
 @settings(deadline=None, max_examples=15)
 @given(st.floats(0.001, 1))
 def test_the_factor_per_layer_is_sigma_times_sqrt_half_fan_in(std):
-    sizes = normalization.signal(lambda w: nn.init.normal_(w, std=std), depth=8, width=128)
+    sizes = demos.signal(lambda w: nn.init.normal_(w, std=std), depth=8, width=128)
     factor = std * math.sqrt(128 / 2)
-    assert normalization.per_layer(sizes["forward"]) == pytest.approx(factor, rel=0.08)
-    backwards = normalization.per_layer(sizes["backward"][::-1])
+    assert demos.per_layer(sizes["forward"]) == pytest.approx(factor, rel=0.08)
+    backwards = demos.per_layer(sizes["backward"][::-1])
     assert backwards == pytest.approx(factor, rel=0.08)
 
 
 def test_signal_is_reproducible_and_leaves_the_random_state_alone():
     torch.manual_seed(7)
     state = torch.get_rng_state()
-    first = normalization.signal(None, depth=3, width=8)
+    first = demos.signal(None, depth=3, width=8)
     assert torch.equal(state, torch.get_rng_state())
     torch.manual_seed(8)
-    assert first == normalization.signal(None, depth=3, width=8)
+    assert first == demos.signal(None, depth=3, width=8)
     assert [len(sizes) for sizes in first.values()] == [3, 3]
 
 
 def test_identity_weights_halve_the_power_once():
-    sizes = normalization.signal(nn.init.eye_, depth=3, width=64)
+    sizes = demos.signal(nn.init.eye_, depth=3, width=64)
     assert sizes["forward"][0] == pytest.approx(1, abs=0.02)
     for later in sizes["forward"][1:]:  # the second ReLU finds nothing negative
         assert later == pytest.approx(math.sqrt(0.5), abs=0.02)
@@ -107,32 +109,32 @@ def test_identity_weights_halve_the_power_once():
 @pytest.mark.parametrize("size", [{"depth": 0}, {"width": 0}])
 def test_a_network_needs_a_layer(size):
     with pytest.raises(ValueError, match="must be at least 1"):
-        normalization.signal(None, **size)
+        demos.signal(None, **size)
 
 
 def test_per_layer():
-    assert normalization.per_layer([8.0, 4.0, 2.0, 1.0]) == pytest.approx(0.5)
+    assert demos.per_layer([8.0, 4.0, 2.0, 1.0]) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="at least two sizes, got 1"):
-        normalization.per_layer([1.0])
+        demos.per_layer([1.0])
 
 
 # ---------------------------------------------------------------- figures
 
 
 def test_the_figures_show_what_the_functions_return():
-    noise = normalization.draw_batch_noise()
+    noise = demos.draw_batch_noise()
     lines = {line.get_label(): line for axis in noise.axes for line in axis.lines}
     assert set(lines) == {"batch mean", "batch variance", "BatchNorm1d", "LayerNorm"}
-    assert lines["batch mean"].get_ydata()[0] == normalization.statistics_noise(2)["mean"]
+    assert lines["batch mean"].get_ydata()[0] == demos.statistics_noise(2)["mean"]
     assert max(lines["LayerNorm"].get_ydata()) < 1e-6 < min(lines["BatchNorm1d"].get_ydata())
 
-    signal = normalization.draw_signal({"own": None, "Xavier": nn.init.xavier_normal_})
-    own = normalization.signal(None)
+    signal = demos.draw_signal({"own": None, "Xavier": nn.init.xavier_normal_})
+    own = demos.signal(None)
     for axis, sizes in zip(signal.axes, own.values(), strict=True):
         assert list(axis.lines[0].get_ydata()) == sizes and axis.get_yscale() == "log"
     plt.close("all")
     with pytest.raises(ValueError, match="at least one init"):
-        normalization.draw_signal({})
+        demos.draw_signal({})
 
 
 # ---------------------------------------------------------------- exercises
@@ -192,7 +194,7 @@ def and_trained(model, batches):
     ],
 )
 def test_recompute(answer, says):
-    verdict = normalization.check_recompute(answer)
+    verdict = exercises.check_recompute(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -229,7 +231,7 @@ def unbiased(means, variances, counts):
     ],
 )
 def test_merge(answer, says):
-    verdict = normalization.check_merge(answer)
+    verdict = exercises.check_merge(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -294,6 +296,6 @@ def frozen(model):
     ],
 )
 def test_init(answer, says):
-    verdict = normalization.check_init(answer)
+    verdict = exercises.check_init(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message

@@ -1,0 +1,157 @@
+"""Figures and demonstrations of the chapter "Normalize activations, initialize weights"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.figures import COLORS, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+Init = Callable[[Tensor], Any]
+
+
+def statistics_noise(size: int, trials: int = 2000) -> dict[str, float]:
+    """How far the mean and the variance of a batch of `size` standard normal samples scatter.
+
+    Returns:
+        The standard deviation over `trials` batches of the `mean` and of the unbiased `variance`.
+
+    Raises:
+        ValueError: `size` is below 2, where a variance has no meaning.
+    """
+    _at_least_two(size)
+    generator = torch.Generator().manual_seed(0)
+    batches = torch.randn(trials, size, generator=generator)
+    return {"mean": batches.mean(1).std().item(), "variance": batches.var(1).std().item()}
+
+
+def neighbour_noise(layer: nn.Module, size: int, trials: int = 200) -> float:
+    """How far one sample's output scatters when the others in its batch of `size` are replaced.
+
+    The batch has shape (size, 16), float32, standard normal; `layer` stays in the mode it is in.
+
+    Returns:
+        The standard deviation over `trials` batches, averaged over the features.
+
+    Raises:
+        ValueError: `size` is below 2, so that there is no other sample.
+    """
+    _at_least_two(size)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(trials, size, 16, generator=generator)
+    x[:, 0] = x[0, 0].clone()  # the same sample everywhere
+    with torch.no_grad():
+        outputs = torch.stack([layer(batch)[0] for batch in x])
+    return outputs.std(0).mean().item()
+
+
+def _at_least_two(size: int) -> None:
+    if size < 2:
+        raise ValueError(f"size must be at least 2, got {size}")
+
+
+def draw_batch_noise() -> Figure:
+    """Left, the noise of a batch's statistics; right, what it does to the output of one sample."""
+    sizes = [2, 4, 8, 16, 32, 64, 128, 256]
+    noise = [statistics_noise(size) for size in sizes]
+    drawing, axes = figure(1, 2, size=(8, 3), sharex=True)
+    for key, style in {"mean": "o-", "variance": "s--"}.items():
+        color = {"mean": COLORS["teal"], "variance": COLORS["orange"]}[key]
+        axes[0].plot(sizes, [n[key] for n in noise], style, color=color, label=f"batch {key}")
+    layers = {"BatchNorm1d": nn.BatchNorm1d(16), "LayerNorm": nn.LayerNorm(16)}
+    for (name, layer), style in zip(layers.items(), ("s--", "o-"), strict=True):
+        color = {"BatchNorm1d": COLORS["orange"], "LayerNorm": COLORS["teal"]}[name]
+        axes[1].plot(
+            sizes, [neighbour_noise(layer, s) for s in sizes], style, color=color, label=name
+        )
+    axes[0].set_title("statistics of the batch", loc="left", fontsize=10)
+    axes[1].set_title("output of one fixed sample", loc="left", fontsize=10)
+    axes[0].set_ylabel("standard deviation")
+    for axis in axes:
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.set_ylim(bottom=-0.03)
+        axis.set_xlabel("batch size")
+        axis.legend(frameon=False, fontsize=9)
+    return drawing
+
+
+def signal(init: Init | None, depth: int = 30, width: int = 256) -> dict[str, list[float]]:
+    """The size of activations and gradients, layer by layer, in a fresh network with ReLU.
+
+    `depth` layers `nn.Linear(width, width, bias=False)` with a ReLU between any two. The input
+    and the gradient at the output are standard normal, 256 samples, float32, seed 0.
+
+    Args:
+        init: fills a weight of shape (width, width) in place; None keeps what `nn.Linear` made.
+
+    Returns:
+        `forward`: the root mean square of each layer's output, before the ReLU; `backward`: that
+        of the gradient there. Both have length `depth`, the layer nearest to the input first.
+
+    Raises:
+        ValueError: `depth` or `width` is below 1.
+    """
+    if min(depth, width) < 1:
+        raise ValueError(f"depth and width must be at least 1, got {depth} and {width}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        h, outputs = torch.randn(256, width), []
+        for _ in range(depth):
+            layer = nn.Linear(width, width, bias=False)
+            if init is not None:
+                init(layer.weight)
+            h = layer(h.relu() if outputs else h)
+            outputs.append(h)
+        gradients = torch.autograd.grad(h, outputs, torch.randn(256, width))
+    return {"forward": [_rms(t) for t in outputs], "backward": [_rms(t) for t in gradients]}
+
+
+def per_layer(sizes: list[float]) -> float:
+    """The factor by which `sizes` grow from one layer to the next, on (geometric) average.
+
+    Raises:
+        ValueError: there are fewer than two sizes.
+    """
+    if len(sizes) < 2:
+        raise ValueError(f"expected at least two sizes, got {len(sizes)}")
+    return (sizes[-1] / sizes[0]) ** (1 / (len(sizes) - 1))
+
+
+def _rms(t: Tensor) -> float:
+    return t.detach().double().square().mean().sqrt().item()
+
+
+def draw_signal(inits: Mapping[str, Init | None]) -> Figure:
+    """Activations and gradients layer by layer for each of `inits`, on a logarithmic axis.
+
+    Raises:
+        ValueError: `inits` is empty.
+    """
+    from matplotlib.ticker import LogLocator
+
+    if not inits:
+        raise ValueError("draw_signal needs at least one init, got none")
+    drawing, axes = figure(1, 2, size=(8, 3), sharey=True)
+    looks = [("grey", ":"), ("orange", "--"), ("violet", "-."), ("teal", "-")]
+    for number, (name, init) in enumerate(inits.items()):
+        color, line = looks[number % len(looks)]
+        for axis, sizes in zip(axes, signal(init).values(), strict=True):
+            layers = range(1, len(sizes) + 1)
+            axis.plot(layers, sizes, line, color=COLORS[color], linewidth=2, label=name)
+    axes[0].set_title("activations, forward", loc="left", fontsize=10)
+    axes[1].set_title("gradients, backward", loc="left", fontsize=10)
+    axes[0].set_ylabel("root mean square")
+    for axis in axes:
+        axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(base=1e10))
+        axis.set_xlabel("layer")
+    axes[0].legend(frameon=False, fontsize=8, loc="lower left")
+    return drawing

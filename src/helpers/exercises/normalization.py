@@ -1,0 +1,172 @@
+"""Checkers of the exercises of the chapter "Normalize activations, initialize weights"."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.exercises import Verdict, verdict
+
+
+def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Verdict:
+    """Check `answer(model, batches)`: running statistics become the average over the batches.
+
+    `batches` is a list of float32 tensors of shape (n, 3). The running mean of every BatchNorm
+    layer must be the mean of the batch means, its running variance the mean of the unbiased batch
+    variances, whatever it held before; parameters, momentum and modes must stay.
+    """
+
+    def case() -> tuple[nn.Module, list[Tensor], dict[str, Tensor]]:
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=0.3), nn.Tanh())
+        model += nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+        model.train(bool(torch.randint(2, ())))
+        for layer in (model[1], model[4]):
+            layer.running_mean.uniform_(5, 6)
+            layer.running_var.uniform_(5, 6)
+            layer.num_batches_tracked.fill_(40)
+        batches = list(torch.randn(5, 8, 3) * 2 + 1)
+        seen: dict[str, list[Tensor]] = {"1": [], "4": []}
+        twin = copy.deepcopy(model).train()
+        for name, inputs in seen.items():
+            twin[int(name)].register_forward_pre_hook(
+                lambda _, args, inputs=inputs: inputs.append(args[0].detach())
+            )
+        for batch in batches:
+            twin(batch)
+        right = {}
+        for name, inputs in seen.items():
+            right[f"{name}.running_mean"] = torch.stack([i.mean(0) for i in inputs]).mean(0)
+            right[f"{name}.running_var"] = torch.stack([i.var(0) for i in inputs]).mean(0)
+        return model, batches, right
+
+    def statistics(f: Callable) -> None:
+        model, batches, right = case()
+        f(model, batches)
+        for name, value in right.items():
+            found = model.get_buffer(name)
+            what = f"{name} is not the average over the batches"
+            assert torch.allclose(found, value, atol=1e-4), what
+
+    def the_rest(f: Callable, training: bool) -> None:
+        model, batches, _ = case()
+        model.train(training)
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        f(model, batches)
+        for name, p in model.named_parameters():
+            assert torch.equal(p, before[name]), f"the parameter {name} has changed"
+        momenta = [model[1].momentum, model[4].momentum]
+        assert momenta == [0.3, 0.1], f"the momentum should be as before, [0.3, 0.1]: got {momenta}"
+        modes = {m.training for m in model.modules()}
+        assert modes == {training}, f"the model came with training={training}: leave it like that"
+
+    tests = [statistics, lambda f: the_rest(f, True), lambda f: the_rest(f, False)]
+    return verdict(answer, tests)
+
+
+def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> Verdict:
+    """Check `answer(means, variances, counts)`: the mean and biased variance of the whole batch.
+
+    `means` and `variances` (biased) have shape (shards, channels), float64; `counts` has shape
+    (shards,), int64. The result is a pair of tensors of shape (channels,).
+    """
+
+    def case() -> tuple[list[Tensor], Tensor]:
+        counts = [2, 3, 5, 9]
+        order = torch.randperm(4).tolist()
+        offset = torch.tensor([-4.0, -1.0, 2.0, 6.0], dtype=torch.double)
+        shards = [
+            torch.randn(counts[i], 3, dtype=torch.double) * (1 + k) + offset[k]
+            for k, i in enumerate(order)
+        ]
+        means = torch.stack([s.mean(0) for s in shards])
+        variances = torch.stack([s.var(0, correction=0) for s in shards])
+        return [means, variances, torch.tensor([len(s) for s in shards])], torch.cat(shards)
+
+    def run(f: Callable) -> tuple[Tensor, Tensor, Tensor]:
+        inputs, whole = case()
+        got = f(*inputs)
+        pair = isinstance(got, tuple) and len(got) == 2
+        assert pair and all(isinstance(t, Tensor) for t in got), (
+            "return two tensors: mean, variance"
+        )
+        for name, t in zip(("mean", "variance"), got, strict=True):
+            shape = tuple(t.shape)
+            assert shape == (3,), f"the {name} should have one number per channel, got {shape}"
+        return (*got, whole)
+
+    def mean(f: Callable) -> None:
+        got, _, whole = run(f)
+        what = "the mean is not that of the whole batch: the shards have different sizes"
+        assert torch.allclose(got.double(), whole.mean(0), atol=1e-4), what
+
+    def variance(f: Callable) -> None:
+        _, got, whole = run(f)
+        got, right = got.double(), whole.var(0, correction=0)
+        what = "that is the unbiased variance: divide by the number of samples"
+        assert not torch.allclose(got, whole.var(0), atol=1e-4), what
+        what = "the variance is too small: the means of the shards differ, which counts too"
+        assert not (got < right - 1e-4).any(), what
+        assert torch.allclose(got, right, atol=1e-4), "the variance is not that of the whole batch"
+
+    return verdict(answer, [mean, variance])
+
+
+def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
+    """Check `answer(model)`: Kaiming-normal weights for ReLU (fan-in), biases zero, in place.
+
+    Holds for every `nn.Linear` and `nn.Conv1d/2d/3d`, however deep inside; normalization layers
+    and embeddings must stay as they are.
+    """
+
+    def model() -> nn.Sequential:
+        norm = nn.BatchNorm2d(64)
+        nn.init.uniform_(norm.weight, 2, 3)
+        return nn.Sequential(
+            nn.Conv2d(32, 64, 3),
+            nn.Sequential(norm, nn.ReLU(), nn.Sequential(nn.Conv1d(64, 96, 3, bias=False))),
+            nn.BatchNorm2d(96, affine=False),
+            nn.LayerNorm(8, elementwise_affine=False),
+            nn.Embedding(10, 4, padding_idx=0),
+            nn.Conv3d(32, 96, 2, groups=2),
+            nn.Linear(48, 160),
+        )
+
+    def weights(f: Callable) -> None:
+        net = model()
+        f(net)
+        for name, layer in net.named_modules():
+            if not isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+                continue
+            what = f"layer {name}, {type(layer).__name__}"
+            w = layer.weight.detach()
+            ratio = w.std().item() / (2 / w[0].numel()) ** 0.5
+            assert abs(ratio - 1) < 0.1, f"{what}: std is {ratio:.1f} times sqrt(2 / fan_in)"
+            far = w.abs().max() > 2.5 * w.std()
+            assert far, (
+                f"{what}: right std, but the weights are not drawn from a normal distribution"
+            )
+            if layer.bias is not None:
+                assert not layer.bias.detach().any(), f"{what}: the bias is not zero"
+
+    def others(f: Callable) -> None:
+        net = model()
+        kept = {n: p.detach().clone() for n, p in net.named_parameters() if n[:3] in ("1.0", "4.w")}
+        f(net)
+        for name, before in kept.items():
+            layer = type(net.get_submodule(name.rpartition(".")[0])).__name__
+            assert torch.equal(net.get_parameter(name), before), f"{name} of {layer} has changed"
+
+    def same_objects(f: Callable) -> None:
+        net = model()
+        before = dict(net.named_parameters())
+        f(net)
+        for name, p in net.named_parameters():
+            what = f"{name} is a new object: an optimizer built before would train the old one"
+            assert p is before.get(name), what
+            assert p.requires_grad and p.is_leaf, f"{name} can no longer be trained"
+
+    return verdict(answer, [weights, others, same_objects])
