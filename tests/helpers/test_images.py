@@ -13,26 +13,28 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as F2
 
 from helpers import images
+from helpers.demos import images as demos
+from helpers.exercises import images as exercises
 
 # ---------------------------------------------------------------- photos
 
 
 def test_photos_are_rgb_bytes():
-    for name in images.PHOTOS:
-        x = images.photo(name)
+    for name in demos.PHOTOS:
+        x = demos.photo(name)
         assert x.shape == (3, 427, 640) and x.dtype == torch.uint8 and x.is_contiguous()
-    flower = images.photo("flower")[:, 200:240, 300:320].float().mean((1, 2))
+    flower = demos.photo("flower")[:, 200:240, 300:320].float().mean((1, 2))
     assert flower[0] > flower[1] > flower[2]  # an orange flower, so red comes first
     with pytest.raises(ValueError, match="china, flower, got 'cat'"):
-        images.photo("cat")
+        demos.photo("cat")
 
 
 def test_patches_are_squares_of_the_photos():
-    squares, labels, names = images.patches(16)
+    squares, labels, names = demos.patches(16)
     assert squares.shape == (378, 3, 16, 16) and squares.dtype == torch.uint8
     assert labels.bincount().tolist() == [100, 100, 100, 78] and labels.dtype == torch.int64
     assert names == ("petals", "leaves", "sky", "trees")
-    flower, china = images.photo("flower"), images.photo("china")
+    flower, china = demos.photo("flower"), demos.photo("china")
     assert torch.equal(squares[0], flower[:, 136:152, 232:248])
     assert torch.equal(squares[1], flower[:, 136:152, 248:264])
     assert torch.equal(squares[10], flower[:, 152:168, 232:248])
@@ -42,7 +44,7 @@ def test_patches_are_squares_of_the_photos():
 @pytest.mark.parametrize("size", [0, -1, 105])
 def test_patches_size(size):
     with pytest.raises(ValueError, match="size must be from 1 to 104"):
-        images.patches(size)
+        demos.patches(size)
 
 
 def test_draw_images_shows_every_image(caplog):
@@ -51,7 +53,7 @@ def test_draw_images_shows_every_image(caplog):
         "floats": torch.tensor([-1.0, 0.5, 2.0]).expand(3, 2, 3),
         "grey": torch.full((1, 4, 6), 7, dtype=torch.uint8),
     }
-    figure = images.draw_images(shown, columns=2)
+    figure = demos.draw_images(shown, columns=2)
     drawn = [a for a in figure.axes if a.images]
     assert [a.get_title() for a in drawn] == list(shown)
     assert len(figure.axes) == 4 and not any(a.axison for a in figure.axes)
@@ -60,7 +62,7 @@ def test_draw_images_shows_every_image(caplog):
     assert drawn[2].images[0].get_array().shape == (4, 6)
     assert drawn[2].images[0].get_clim() == (0, 255)
     assert figure.get_size_inches()[0] <= 8 and not caplog.records  # nothing left to clip
-    assert images.draw_images(shown, width=6).get_size_inches()[0] == 6
+    assert demos.draw_images(shown, width=6).get_size_inches()[0] == 6
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_draw_images_shows_every_image(caplog):
 )
 def test_draw_images_errors(shown, columns, says):
     with pytest.raises(ValueError, match=says):
-        images.draw_images(shown, columns)
+        demos.draw_images(shown, columns)
 
 
 # ---------------------------------------------------------------- region confusion
@@ -99,7 +101,7 @@ def test_region_confusion_moves_whole_blocks_a_little(blocks, h, w, n, c, data):
     place = torch.arange(blocks * blocks).view(blocks, blocks)
     for i in range(n):
         assert torch.equal(source[i].flatten().sort().values, place.flatten())
-        assert torch.equal(shuffled[i], images._shuffle_blocks(x[i], source[i]))
+        assert torch.equal(shuffled[i], exercises._shuffle_blocks(x[i], source[i]))
     far = [(source // blocks - place // blocks).abs(), (source % blocks - place % blocks).abs()]
     assert max(d.max() for d in far) < 2 * neighbour
 
@@ -108,7 +110,7 @@ def test_region_confusion_of_one_image_and_of_a_batch():
     x = torch.rand(5, 3, 12, 18)
     one, source = images.region_confusion(x[0], 6, 2)
     assert one.shape == (3, 12, 18) and source.shape == (6, 6)
-    assert torch.equal(one, images._shuffle_blocks(x[0], source))
+    assert torch.equal(one, exercises._shuffle_blocks(x[0], source))
     _, sources = images.region_confusion(x, 6, 2)
     assert len({tuple(s.flatten().tolist()) for s in sources}) == 5  # each image its own
     again = [images.region_confusion(x, 6, 2, torch.Generator().manual_seed(3)) for _ in range(2)]
@@ -345,7 +347,7 @@ def channels_by_repeat(image, mean, std):
 def test_check_prepare(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
-        verdict = images.check_prepare(answer)
+        verdict = exercises.check_prepare(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
 
@@ -362,7 +364,7 @@ def restore(shuffled, source):
 
 
 def restore_by_sorting(shuffled, source):
-    return images._shuffle_blocks(shuffled, source.flatten().argsort().view_as(source))
+    return exercises._shuffle_blocks(shuffled, source.flatten().argsort().view_as(source))
 
 
 def restore_in_place(shuffled, source):
@@ -374,7 +376,7 @@ def restore_in_place(shuffled, source):
     [
         (restore, None),
         (restore_by_sorting, None),
-        (images._shuffle_blocks, "applied a second time"),
+        (exercises._shuffle_blocks, "applied a second time"),
         (lambda x, s: x, "still where they were"),
         (lambda x, s: restore(x, s.T), "does not come back"),
         (lambda x, s: restore(x, s).mT, "expected shape"),
@@ -385,7 +387,7 @@ def restore_in_place(shuffled, source):
 def test_check_restore(answer, says):
     for seed in range(10):
         torch.manual_seed(seed)
-        verdict = images.check_restore(answer)
+        verdict = exercises.check_restore(answer)
         assert verdict.passed == (says is None), (seed, verdict)
         assert says is None or says in verdict.message
 
@@ -420,7 +422,7 @@ def notes_like(n, k):
 def test_check_middle_frames(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
-        verdict = images.check_middle_frames(answer)
+        verdict = exercises.check_middle_frames(answer)
         assert verdict.passed == (says is None), (seed, verdict)
         assert says is None or says in verdict.message
 
@@ -432,5 +434,5 @@ def test_prepare_images_have_two_different_sides():
         sizes.append(image.size)
         return prepare(image, mean, std)
 
-    assert images.check_prepare(spy).passed
+    assert exercises.check_prepare(spy).passed
     assert len(sizes) == 5 and all(w != h for w, h in sizes)
