@@ -15,6 +15,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel, scatter_gather
 
 from helpers import data_parallel, ddp_worker
+from helpers.demos import data_parallel as demos
+from helpers.exercises import data_parallel as exercises
 
 sizes = st.integers(1, 17)
 counts = st.integers(1, 7)
@@ -156,7 +158,7 @@ def test_stand_in_checks_places_and_moves_inputs():
 
 
 def test_no_gpus_hides_gpus_that_are_there():
-    with mock.patch("torch.cuda.is_available", return_value=True), data_parallel.no_gpus():
+    with mock.patch("torch.cuda.is_available", return_value=True), demos.no_gpus():
         wrapped = nn.DataParallel(nn.Linear(2, 1), device_ids=[1, 3])
     assert wrapped.device_ids == [] and wrapped(torch.ones(3, 2)).shape == (3, 1)
 
@@ -183,7 +185,7 @@ def test_drawing_names_both_kinds():
     import matplotlib
 
     matplotlib.use("agg")
-    figure = data_parallel.draw_processes()
+    figure = demos.draw_processes()
     assert [axis.get_title() for axis in figure.axes] == ["DataParallel", "DistributedDataParallel"]
     assert any("averaged" in text.get_text() for text in figure.axes[1].texts)
 
@@ -193,14 +195,14 @@ def test_drawing_names_both_kinds():
 
 @pytest.fixture(scope="module")
 def run():
-    return data_parallel.launch()
+    return demos.launch()
 
 
 def test_two_processes_train_like_one(run):
     x, y = ddp_worker.data()
     model = ddp_worker.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps = data_parallel.global_batches(epochs=2)
+    steps = demos.global_batches(epochs=2)
     assert len(steps) == 4
     assert sorted(sum(steps[:2], [])) == sorted(sum(steps[2:], [])) == list(range(16))
     assert steps[:2] != steps[2:]
@@ -243,7 +245,7 @@ def test_first_weights_and_statistics_of_two_processes(run):
 
 def test_two_machines_number_their_processes(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    found = data_parallel.two_machines()
+    found = demos.two_machines()
     assert [r["RANK"] for r in found] == [0, 1, 2, 3]
     assert [(r["GROUP_RANK"], r["LOCAL_RANK"]) for r in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert {r["WORLD_SIZE"] for r in found} == {4}
@@ -277,7 +279,7 @@ def test_ending_a_torchrun_ends_its_processes(sleeper, tmp_path):
     command, script = sleeper
     run = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *command],
-        env=data_parallel._environment(str(tmp_path)),
+        env=demos._environment(str(tmp_path)),
         stderr=subprocess.DEVNULL,
     )
     try:
@@ -288,14 +290,14 @@ def test_ending_a_torchrun_ends_its_processes(sleeper, tmp_path):
         time.sleep(1)  # torchrun, too, knows that both have started
         assert len(processes_with(script)) == 3  # torchrun and its two processes
     finally:
-        data_parallel._end(run)
+        demos._end(run)
     assert not processes_with(script)
 
 
 def test_a_run_that_takes_too_long_is_an_error(sleeper, tmp_path):
     begun = time.monotonic()
     with pytest.raises(RuntimeError, match="torchrun: not done after 0.5 s"):
-        data_parallel._torchrun([sleeper[0]], str(tmp_path), timeout=0.5)
+        demos._torchrun([sleeper[0]], str(tmp_path), timeout=0.5)
     assert time.monotonic() - begun < 60
     if os.path.isdir("/proc"):
         assert not processes_with(sleeper[1])
@@ -305,7 +307,7 @@ def test_a_process_that_fails_is_quoted(tmp_path):
     script = tmp_path / "fails.py"
     script.write_text("raise SystemExit('the disk is on holiday')\n")
     with pytest.raises(RuntimeError, match="a process failed") as error:
-        data_parallel._torchrun(
+        demos._torchrun(
             [["--standalone", "--nproc-per-node=1", str(script)]], str(tmp_path), timeout=60
         )
     assert "the disk is on holiday" in str(error.value)
@@ -314,7 +316,7 @@ def test_a_process_that_fails_is_quoted(tmp_path):
 def test_a_torchrun_around_us_does_not_confuse_ours():
     strange = {"RANK": "7", "WORLD_SIZE": "9", "MASTER_PORT": "1", "PET_NNODES": "3"}
     with mock.patch.dict(os.environ, strange):
-        env = data_parallel._environment("somewhere")
+        env = demos._environment("somewhere")
     assert not set(strange) & set(env)
     assert env["CUDA_VISIBLE_DEVICES"] == "" and env["OMP_NUM_THREADS"] == "1"
 
@@ -370,13 +372,13 @@ def reversed_order(model, shards):
 )
 def test_wrong_shard_gradients(answer, message):
     for _ in range(5):
-        verdict = data_parallel.check_shard_gradients(answer)
+        verdict = exercises.check_shard_gradients(answer)
         assert not verdict.passed and message in verdict.message, verdict
 
 
 def test_right_shard_gradients():
     for _ in range(20):
-        verdict = data_parallel.check_shard_gradients(by_share)
+        verdict = exercises.check_shard_gradients(by_share)
         assert verdict.passed, verdict
 
 
@@ -441,12 +443,12 @@ def load_vague(model, checkpoint):
     ],
 )
 def test_wrong_loading(answer, message):
-    verdict = data_parallel.check_load(answer)
+    verdict = exercises.check_load(answer)
     assert not verdict.passed and message in verdict.message, verdict
 
 
 def test_right_loading():
-    assert data_parallel.check_load(load).passed
+    assert exercises.check_load(load).passed
 
 
 def partition(n, rank, world, epoch):
@@ -512,7 +514,7 @@ def from_one(n, rank, world, epoch):
     ],
 )
 def test_wrong_partition(answer, message):
-    verdict = data_parallel.check_partition(answer)
+    verdict = exercises.check_partition(answer)
     assert not verdict.passed and message in verdict.message, verdict
 
 
@@ -524,11 +526,11 @@ def test_an_order_that_cannot_be_repeated_is_no_partition():
             asked.append(n)
         return partition(n, rank, world, len(asked))
 
-    verdict = data_parallel.check_partition(restless)
+    verdict = exercises.check_partition(restless)
     assert not verdict.passed and "another order the second time" in verdict.message, verdict
 
 
 def test_right_partition():
     for _ in range(5):
-        verdict = data_parallel.check_partition(partition)
+        verdict = exercises.check_partition(partition)
         assert verdict.passed, verdict

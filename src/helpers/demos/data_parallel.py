@@ -1,0 +1,221 @@
+"""Figures and demonstrations of the chapter "Train on several GPUs"."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+
+from helpers import child
+from helpers.figures import COLORS, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@contextmanager
+def no_gpus() -> Iterator[None]:
+    """Inside, PyTorch reports that there is no CUDA device, whatever the machine has."""
+    with mock.patch("torch.cuda.is_available", return_value=False):
+        yield
+
+
+def draw_processes() -> Figure:
+    """DataParallel and DistributedDataParallel side by side: who holds what, what travels."""
+    drawing, (left, right) = figure(1, 2, size=(8, 3.2))
+    for axis, title in ((left, "DataParallel"), (right, "DistributedDataParallel")):
+        axis.set_title(title, fontsize=11)
+        axis.axis("off")
+        axis.set(xlim=(0, 10), ylim=(0, 10))
+    _area(left, 0.2, 9.6, "one process, one thread per GPU")
+    _box(left, 5, 7.2, "GPU 0: model, optimizer")
+    for x, gpu in ((2.5, 0), (7.5, 1)):
+        _box(left, x, 3.6, f"GPU {gpu}: replica, shard")
+        _arrow(left, (0.5 * x + 2.5, 6.4), (x, 4.4), "<->")
+    _note(left, "every step: weights and shards out,\noutputs and gradients back")
+    for x, rank in ((2.5, 0), (7.5, 1)):
+        _area(right, x - 2.3, 4.6, f"process {rank}")
+        _box(right, x, 7.2, "its own shard")
+        _arrow(right, (x, 6.4), (x, 4.7), "->")
+        _box(right, x, 3.6, f"GPU {rank}: model,\noptimizer")
+    _arrow(right, (3.9, 3.6), (6.1, 3.6), "<->")
+    _note(right, "every step: the gradients are averaged,\nthe buffers of rank 0 are copied")
+    return drawing
+
+
+def _area(axis: Any, x: float, width: float, title: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    style = {
+        "facecolor": COLORS["pale grey"],
+        "alpha": 0.4,
+        "edgecolor": COLORS["grey"],
+        "linestyle": "--",
+    }
+    axis.add_patch(Rectangle((x, 2.2), width, 7.6, **style))
+    axis.text(
+        x + width / 2, 9.1, title, ha="center", va="center", fontsize=9, color=COLORS["black"]
+    )
+
+
+def _box(axis: Any, x: float, y: float, text: str) -> None:
+    style = {
+        "boxstyle": "round,pad=0.4",
+        "facecolor": COLORS["pale blue"],
+        "edgecolor": COLORS["grey"],
+    }
+    axis.text(x, y, text, ha="center", va="center", fontsize=8.5, color=COLORS["black"], bbox=style)
+
+
+def _arrow(axis: Any, start: tuple[float, float], end: tuple[float, float], style: str) -> None:
+    arrow = {"arrowstyle": style, "color": COLORS["orange"], "linewidth": 1.5}
+    axis.annotate("", xy=end, xytext=start, arrowprops=arrow)
+
+
+def _note(axis: Any, text: str) -> None:
+    axis.text(5, 0.9, text, ha="center", va="center", fontsize=9)
+
+
+def launch(timeout: float = 100) -> list[dict[str, Any]]:
+    """Run `helpers.ddp_worker` in two processes on the CPU; what each found, in order of rank.
+
+    Args:
+        timeout: seconds until both are ended and the run counts as failed.
+
+    Raises:
+        RuntimeError: a process failed or the time ran out; the message ends with what they said.
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        worker = ["-m", "helpers.ddp_worker", folder]
+        _torchrun([["--standalone", "--nproc-per-node=2", *worker]], folder, timeout)
+        return [torch.load(Path(folder, f"rank{rank}.pt")) for rank in range(2)]
+
+
+_NAMES = ("GROUP_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+_REPORT = (
+    "import json, os, sys; "
+    "open(os.path.join(sys.argv[1], os.environ['RANK'] + '.json'), 'w')"
+    ".write(json.dumps({name: int(os.environ[name]) for name in sys.argv[2:]}))"
+)
+
+
+def two_machines(timeout: float = 100) -> list[dict[str, int]]:
+    """What torchrun tells each process when two machines start two processes each.
+
+    Both machines are played by this one: two torchruns that meet at a port of the loopback.
+
+    Returns:
+        GROUP_RANK (the machine), RANK, LOCAL_RANK and WORLD_SIZE of each process, by RANK.
+
+    Raises:
+        RuntimeError: a process failed or the time ran out; the message ends with what they said.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        command = [
+            *("--nnodes=2", "--nproc-per-node=2"),
+            *("--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"),
+            *("--no-python", sys.executable, "-c", _REPORT, folder, *_NAMES),
+        ]
+        _torchrun([command, command], folder, timeout)
+        files = sorted(Path(folder).glob("*.json"), key=lambda path: int(path.stem))
+        return [json.loads(path.read_text()) for path in files]
+
+
+def _torchrun(commands: list[list[str]], folder: str, timeout: float) -> None:
+    """Run torchrun once per command, all at a time, and wait until all have ended well."""
+    logs = [Path(folder, f"torchrun{number}.log") for number in range(len(commands))]
+    runs: list[subprocess.Popen] = []
+    begun = time.monotonic()
+    try:
+        for command, log in zip(commands, logs, strict=True):
+            with log.open("w") as out:
+                runs.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "torch.distributed.run"]
+                        + ["--local-addr=127.0.0.1", *command],
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=subprocess.STDOUT,
+                        env=_environment(folder),
+                    )
+                )
+        try:
+            failed = any(
+                run.wait(max(0.1, timeout - (time.monotonic() - begun))) != 0 for run in runs
+            )
+            what = "a process failed"
+        except subprocess.TimeoutExpired:
+            failed, what = True, f"not done after {timeout:g} s"
+    finally:
+        for run in runs:
+            _end(run)
+    if failed:
+        said = "\n".join(log.read_text(errors="replace").strip()[-8000:] for log in logs)
+        raise RuntimeError(f"torchrun: {what}\n{said}")
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """This process's environment for a torchrun on the CPU that stays on this machine.
+
+    What torchrun writes and forgets goes to `folder`.
+    """
+    own = ("PET_", "TORCHELASTIC_", "MASTER_")
+    inherited = child.environment().items()
+    env = {k: v for k, v in inherited if not k.startswith(own) and k not in _NAMES}
+    env |= {
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": folder,
+        "TEMP": folder,
+    }
+    loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if loopback:
+        env["GLOO_SOCKET_IFNAME"] = loopback[0]
+    return env
+
+
+def _end(run: subprocess.Popen) -> None:
+    """End a torchrun: asked politely it ends its processes too, which a kill would orphan."""
+    if run.poll() is None:
+        run.terminate()
+        try:
+            run.wait(15)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            run.wait()
+
+
+def global_batches(epochs: int = 2) -> list[list[int]]:
+    """The samples that the two processes of `ddp_worker.train` see together, step by step."""
+    from torch.utils.data import DistributedSampler
+
+    from helpers.ddp_worker import data
+
+    steps = []
+    for epoch in range(epochs):
+        orders = []
+        for rank in range(2):
+            sampler = DistributedSampler(data()[0], num_replicas=2, rank=rank)
+            sampler.set_epoch(epoch)
+            orders.append(list(sampler))
+        steps += [[*a, *b] for a, b in zip(*(_batches(order, 4) for order in orders), strict=True)]
+    return steps
+
+
+def _batches(order: list[int], size: int) -> list[list[int]]:
+    return [order[start : start + size] for start in range(0, len(order), size)]

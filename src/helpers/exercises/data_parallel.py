@@ -1,0 +1,176 @@
+"""Checkers of the exercises of the chapter "Train on several GPUs"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers.exercises import Verdict, verdict
+
+Shards = list[tuple[Tensor, Tensor]]
+
+
+def _shards(sizes: Sequence[int]) -> Shards:
+    return [(torch.randn(n, 3), torch.randn(n, 2)) for n in sizes]
+
+
+def _uneven() -> list[int]:
+    """Two to five sizes from 1 to 6, not all the same."""
+    sizes = torch.randint(1, 7, (int(torch.randint(2, 6, ())),)).tolist()
+    return [*sizes, sizes[0] + 1]
+
+
+def check_shard_gradients(
+    answer: Callable[[nn.Module, Shards], Sequence[Tensor]],
+) -> Verdict:
+    """Check `answer(model, shards)`: the full-batch gradients, from one shard at a time.
+
+    `shards` are pairs `x` (n, 3), `y` (n, 2), float32, of sizes that differ; the answer is the
+    gradient of the mean squared error over all samples for each parameter of the model, in order.
+    """
+
+    def compare(f: Any, shards: Shards, what: str) -> None:
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        x, y = (torch.cat(column) for column in zip(*shards, strict=True))
+        right = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
+        seen: list[int] = []
+        handle = model.register_forward_hook(lambda m, args, out: seen.append(len(args[0])))
+        got = f(model, shards)
+        handle.remove()
+        assert isinstance(got, (list, tuple)), f"expected a list, got {type(got).__name__}"
+        shapes = [tuple(p.shape) for p in right]
+        found = [tuple(g.shape) for g in got]
+        assert found == shapes, f"expected gradients of shapes {shapes}, got {found}"
+        assert not seen or max(seen) <= max(len(a) for a, _ in shards), (
+            "the shards were joined for the forward pass; a replica sees one of them"
+        )
+        factors = [(g * r).sum() / (r * r).sum() for g, r in zip(got, right, strict=True)]
+        if all(torch.allclose(g, r, atol=1e-5) for g, r in zip(got, right, strict=True)):
+            return
+        factor = torch.stack(factors).mean().item()
+        scaled = all(
+            torch.allclose(g, factor * r, rtol=1e-3, atol=1e-5)
+            for g, r in zip(got, right, strict=True)
+        )
+        assert not scaled, f"with {what}, the gradients are {factor:.2f} times too large"
+        raise AssertionError(f"with {what}, these are not the gradients of the full batch")
+
+    def equal(f: Any) -> None:
+        compare(f, _shards([4, 4]), "two shards of 4 samples")
+
+    def uneven(f: Any) -> None:
+        for _ in range(3):
+            sizes = _uneven()
+            compare(f, _shards(sizes), f"shards of {' + '.join(map(str, sizes))} samples")
+
+    return verdict(answer, [equal, uneven])
+
+
+def _network() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verdict:
+    """Check `answer(model, checkpoint)`: loads a state_dict whatever wrapper wrote it.
+
+    Prefixes `module.` and `_orig_mod.` come in any order; a checkpoint that lacks an entry, or
+    has one too many, must raise an error that names it; the checkpoint itself stays as it was.
+    """
+    prefixes = ("", "module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.")
+
+    def saved(prefix: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        source = _network()
+        with torch.no_grad():
+            for p in source.parameters():
+                p.add_(torch.randn_like(p))
+        plain = {key: value.clone() for key, value in source.state_dict().items()}
+        return plain, {prefix + key: value for key, value in plain.items()}
+
+    def loads(f: Any) -> None:
+        for prefix in prefixes:
+            plain, checkpoint = saved(prefix)
+            keys, model = list(checkpoint), _network()
+            what = f"with the prefix {prefix!r}" if prefix else "without a prefix"
+            try:
+                f(model, checkpoint)
+            except (RuntimeError, KeyError) as error:
+                line = str(error).strip().splitlines()[-1].strip()
+                raise AssertionError(f"a checkpoint {what} does not load: {line}") from None
+            for key, value in model.state_dict().items():
+                assert torch.equal(value, plain[key]), (
+                    f"a checkpoint {what} was accepted, but {key} did not change"
+                )
+            assert list(checkpoint) == keys, f"the checkpoint {what} was changed; copy it first"
+
+    def complains(f: Any) -> None:
+        for prefix in prefixes:
+            for key, lacks in (("2.bias", True), ("head.weight", False)):
+                _, checkpoint = saved(prefix)
+                if lacks:
+                    del checkpoint[prefix + key]
+                else:
+                    checkpoint[prefix + key] = torch.zeros(1)
+                fault = f"a checkpoint that {'lacks' if lacks else 'has the stranger'} {key}"
+                try:
+                    f(_network(), checkpoint)
+                except Exception as error:
+                    assert key in str(error), (
+                        f"the error for {fault} does not name it: {type(error).__name__}: {error}"
+                    )
+                else:
+                    raise AssertionError(f"{fault} was loaded without a word")
+
+    return verdict(answer, [loads, complains])
+
+
+def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Verdict:
+    """Check `answer(n, rank, world, epoch)`: which of `n` samples a process sees in an epoch.
+
+    All processes together must see every sample once, in an order that each epoch draws anew,
+    and none may get two samples more than another.
+    """
+
+    def cases() -> Iterator[tuple[int, int, int]]:
+        for world in (1, 2, 3, 4):
+            yield int(torch.randint(20, 40, ())), world, int(torch.randint(0, 5, ()))
+        yield 21, 2, 0
+
+    def shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]:
+        found = []
+        for rank in range(world):
+            torch.manual_seed(int(torch.randint(0, 10**6, ())) + rank)  # as other processes would
+            found.append([int(index) for index in f(n, rank, world, epoch)])
+        return found
+
+    def once(f: Any) -> None:
+        for n, world, epoch in cases():
+            got = shares(f, n, world, epoch)
+            every = sorted(index for share in got for index in share)
+            where = f"{n} samples on {world} process{'es' * (world > 1)}"
+            strangers = [index for index in every if not 0 <= index < n]
+            assert not strangers, f"{where}: {strangers[0]} is not an index from 0 to {n - 1}"
+            twice = sorted({a for a, b in zip(every, every[1:], strict=False) if a == b})
+            assert not twice, f"{where}: sample {twice[0]} is seen twice"
+            missing = sorted(set(range(n)) - set(every))
+            assert not missing, f"{where}: sample {missing[0]} is never seen"
+            sizes = [len(share) for share in got]
+            assert max(sizes) - min(sizes) <= 1, f"{where}: uneven shares {sizes}"
+
+    def agrees(f: Any) -> None:
+        assert shares(f, 30, 2, 3) == shares(f, 30, 2, 3), (
+            "the same epoch gives another order the second time: a restart would not match"
+        )
+
+    def fresh(f: Any) -> None:
+        first = shares(f, 30, 2, 0)
+        assert first[0] != sorted(first[0]), "the order is not shuffled"
+        assert shares(f, 30, 2, 1) != first, "epochs 0 and 1 have the same order"
+        assert set(shares(f, 30, 2, 1)[0]) != set(first[0]), (
+            "a process sees the same samples in every epoch; only their order changes"
+        )
+
+    return verdict(answer, [once, agrees, fresh])
