@@ -29,10 +29,6 @@
     }
   });
 
-  // ---- labels that libraries write in English only
-  for (const button of document.querySelectorAll(".toggle-button"))
-    button.setAttribute("aria-label", toggleHintShow);
-
   // ---- the page of results; a page opened from disk cannot read the others for a summary
   if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
   const results = document.getElementById("search-results");
