@@ -1,12 +1,14 @@
-# make book    build both languages and serve them on 127.0.0.1 (SERVE=0: only build)
+# make book    build both languages and serve them on 127.0.0.1 (SERVE=0: only build); no PyTorch
 # make test    everything that can be proved: check, unit tests, notebooks, the site in a browser
 # make lab     JupyterLab on the book
 # make versions TORCH=2.11.0 TORCHVISION=0.26.0   the notebooks under another PyTorch
-# make newest  the notebooks under the newest of everything; deprecations are errors
+# make newest  the notebooks and both sites under the newest of everything; deprecations are errors
+# make validated  the notebooks, and note in book/validated.json what was proved where
 # make warnings  the notebooks with deprecations as errors
 # make gpu     beside the PyTorch of a machine with a GPU: the notebooks there, and the recordings
 # JOBS=4 runs four tests at a time instead of two.
-# Needs Python 3.11 or newer; everything else goes into .venv, exact versions from requirements.txt.
+# Needs Python 3.11 or newer; everything else goes into .venv, exact versions from requirements.txt,
+# or for `make book`, `make check` and `make release` only what requirements-book.txt has of them.
 
 PYTHON ?= python3
 SERVE ?= 1
@@ -17,12 +19,14 @@ BIN := $(VENV)/bin
 CONSTRAINED := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt \
   PIP_DISABLE_PIP_VERSION_CHECK=1
 BESIDE_TORCH := grep -vE '^(\#|torch==|torchvision==)' requirements.txt
+# What each PyTorch wants in a version of its own.
+OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
-.PHONY: book test lab lint check unit notebooks colab site
-.PHONY: versions newest warnings wheels gpu bench clean
+.PHONY: book test lab lint check release unit notebooks validated colab site
+.PHONY: versions newest newest-site notebooks-branch warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
-book: $(VENV)/ready
+book: $(VENV)/book
 	$(BIN)/book build
 ifneq ($(SERVE),0)
 	$(BIN)/book serve
@@ -34,13 +38,19 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-check: $(VENV)/ready
+check: $(VENV)/book
 	$(BIN)/book check
+
+release: $(VENV)/book
+	$(BIN)/book check --release
 
 unit: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadfile tests/helpers tests/bookbuild
 
 notebooks: $(VENV)/ready
+	$(BIN)/pytest -q -n $(JOBS) book
+
+validated: $(VENV)/ready
 	$(BIN)/pytest -q -n $(JOBS) book --record-validated
 
 colab: $(VENV)/ready
@@ -60,7 +70,7 @@ versions:
 	@test -n "$(TORCH)" || { echo "TORCH is needed: make versions TORCH=2.11.0 TORCHVISION=0.26.0"; \
 	  exit 1; }
 	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv $(OTHER)
-	$(BESIDE_TORCH) > $(OTHER)/requirements.txt
+	$(BESIDE_TORCH) | $(OF_TORCH) > $(OTHER)/requirements.txt
 	$(CONSTRAINED) $(OTHER)/bin/pip install -q torch==$(TORCH) \
 	  $(if $(TORCHVISION),torchvision==$(TORCHVISION)) -r $(OTHER)/requirements.txt
 	$(OTHER)/bin/pip install -q --no-deps -e .
@@ -70,7 +80,26 @@ newest: OTHER = $(VENV)-newest
 newest:
 	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv $(OTHER)
 	$(CONSTRAINED) $(OTHER)/bin/pip install -q --upgrade -e '.[book,monitoring,test,video]'
-	BOOK_CUDA=0 BOOK_WARNINGS=error $(OTHER)/bin/pytest -q -n $(JOBS) book/en --record-versions
+	BOOK_CUDA=0 BOOK_WARNINGS=error $(OTHER)/bin/pytest -q -n $(JOBS) book/en --record-versions; \
+	  differs=$$?; $(MAKE) newest-site && exit $$differs
+
+# Jupyter Book pins an old Sphinx: it only writes the configuration, the newest Sphinx builds.
+newest-site: OTHER = $(VENV)-newest-site
+newest-site: $(VENV)/book
+	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/pip install -q --upgrade click linkify-it-py mini-racer myst-nb nbformat \
+	  sphinx-book-theme sphinx-copybutton sphinx-design sphinx-external-toc tinycss2
+	$(OTHER)/bin/pip install -q --no-deps -e .
+	$(OTHER)/bin/pip list | grep -iE '^(sphinx|myst-nb|myst-parser|docutils|sphinx-book-theme) '
+	$(BIN)/python -m bookbuild.site $(OTHER)/bin/python _build/newest-site
+
+# The notebooks that Colab and Binder open: this commit's, with the address of its helpers.
+notebooks-branch:
+	cp -r _build/notebooks/. book/
+	git add book
+	git -c user.name=Pages -c user.email=pages@localhost commit -q --allow-empty \
+	  -m "Notebooks of $$(git rev-parse HEAD)"
+	git push -q --force origin HEAD:refs/heads/notebooks
 
 warnings: $(VENV)/ready
 	BOOK_WARNINGS=error $(BIN)/pytest -q -n $(JOBS) book/en
@@ -110,12 +139,18 @@ bench: $(VENV)/ready
 clean:
 	rm -rf _build
 
-$(VENV)/ready: requirements.txt build-constraints.txt pyproject.toml
+# A half-made environment is made again; the packages that it has are kept where it works.
+$(VENV)/book: requirements-book.txt build-constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 	  "Python 3.11 or newer is needed, %s is %d.%d: make PYTHON=/path/to/python3.11" \
 	  % (sys.executable, v[0], v[1]))'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
+	  rm -rf $(VENV); \
 	  echo "No virtual environment could be made; on Debian: apt install python3-venv"; exit 1; }
-	$(CONSTRAINED) $(BIN)/python -m pip install -r requirements.txt
+	$(CONSTRAINED) $(BIN)/python -m pip install -r requirements-book.txt
 	$(CONSTRAINED) $(BIN)/python -m pip install -q --no-deps -e .
+	@touch $@
+
+$(VENV)/ready: $(VENV)/book requirements.txt
+	$(CONSTRAINED) $(BIN)/python -m pip install -r requirements.txt
 	@touch $@

@@ -63,7 +63,7 @@ def build(
     out.parent.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     config = yaml.safe_load((root / "_config.yml").read_text("utf8"))
-    cache = root / "_build/cache"
+    cache = root / "_build" / ("cache" if python == sys.executable else "cache-of-another-sphinx")
     with _locked(cache) as lock:
         pages = _pages(root, config, cache, python, quiet, lock)
         _put(root, config, cache, out)

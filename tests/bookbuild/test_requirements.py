@@ -1,51 +1,70 @@
-"""requirements.txt: what `make` installs, and all that a machine without internet is given."""
+"""The requirements: what `make` installs, and all that a machine without internet is given."""
 
 import re
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-PINNED = dict(
-    re.fullmatch(r"(\S+)==(\S+)", line).groups()
-    for line in (ROOT / "requirements.txt").read_text("utf8").splitlines()
-    if not line.startswith("#")
-)
 EXTRAS = ("book", "lab", "monitoring", "test", "video")
+PROJECT = "executable-pytorch-notes"
+
+
+def pinned(name):
+    lines = (ROOT / name).read_text("utf8").splitlines()
+    return dict(re.fullmatch(r"(\S+)==(\S+)", x).groups() for x in lines if not x.startswith("#"))
+
+
+FULL, LIGHT = pinned("requirements.txt"), pinned("requirements-book.txt")
+FILES = {"requirements.txt": FULL, "requirements-book.txt": LIGHT}
 
 
 def normal(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def needed():
-    """The names of all that the project needs with its extras, directly or not."""
-    todo, seen = [("executable-pytorch-notes", extra) for extra in ("", *EXTRAS)], set()
+def wanted(name, extra):
+    """What a distribution asks for in this environment, with or without an extra."""
+    for requirement in map(Requirement, metadata.requires(name) or ()):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            yield from ((normal(requirement.name), e) for e in ("", *requirement.extras))
+
+
+def needed(todo):
+    """The names of all that these distributions and extras need, directly or not."""
+    todo, seen = list(todo), set()
     while todo:
-        name, extra = todo.pop()
-        if (name, extra) in seen:
-            continue
-        seen.add((name, extra))
-        if name == "torch":  # its own needs differ by platform: the CUDA libraries
-            continue
-        for requirement in map(Requirement, metadata.requires(name) or ()):
-            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-                for wanted in ("", *requirement.extras):
-                    todo.append((normal(requirement.name), wanted))
-    return {name for name, _ in seen} - {"executable-pytorch-notes"}
+        if (asked := todo.pop()) not in seen:
+            seen.add(asked)
+            # torch's own needs differ by platform: the CUDA libraries
+            todo += [] if asked[0] == "torch" else wanted(*asked)
+    return {name for name, _ in seen} - {PROJECT}
 
 
 def test_every_package_that_is_needed_is_pinned():
-    assert needed() <= set(map(normal, PINNED))
+    assert needed((PROJECT, extra) for extra in ("", *EXTRAS)) <= set(map(normal, FULL))
+
+
+def test_the_pages_need_just_what_is_pinned_for_them():
+    """No package is missing where only they are installed, and none is there for nothing."""
+    book = set(wanted(PROJECT, "book")) - set(wanted(PROJECT, ""))
+    assert needed(book) == set(map(normal, LIGHT))
+    assert "torch" not in LIGHT and "numpy" not in LIGHT
+
+
+def test_the_light_part_agrees_with_the_whole():
+    assert LIGHT.items() <= FULL.items()
 
 
 def test_what_is_installed_is_what_is_pinned():
-    installed = {name: metadata.version(name).partition("+")[0] for name in PINNED}
-    assert installed == PINNED
+    installed = {name: metadata.version(name).partition("+")[0] for name in FULL}
+    assert installed == FULL
 
 
-def test_pins_are_sorted_and_name_no_place():
-    assert list(PINNED) == sorted(PINNED, key=str.lower)
-    text = (ROOT / "requirements.txt").read_text("utf8")
+@pytest.mark.parametrize("name", FILES)
+def test_pins_are_sorted_and_name_no_place(name):
+    assert list(FILES[name]) == sorted(FILES[name], key=str.lower)
+    text = (ROOT / name).read_text("utf8")
     assert "://" not in text and "--" not in text and " @ " not in text

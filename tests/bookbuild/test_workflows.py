@@ -10,7 +10,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf8"), re.M))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf8"), re.M))
 
 
 def steps(path):
@@ -38,19 +38,23 @@ def test_rights_are_minimal_and_no_secret_is_needed(path):
     rights = {
         name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job
     }
-    deploys = {"deploy": {"pages": "write", "id-token": "write"}}
+    deploys = {
+        "notebooks": {"contents": "write"},
+        "deploy": {"pages": "write", "id-token": "write"},
+    }
     assert rights == (deploys if path.stem == "pages" else {})
     assert "secrets" not in path.read_text("utf8")
     assert all("timeout-minutes" in job for job in workflow["jobs"].values() if job["steps"][1:])
     for step in steps(path):
         if step.get("uses", "").startswith("actions/checkout"):
-            assert step["with"]["persist-credentials"] is False
+            pushes = step in workflow["jobs"].get("notebooks", {}).get("steps", [])
+            assert step["with"]["persist-credentials"] is pushes
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
 def test_a_command_is_a_target_of_the_makefile(path):
     for command in (step["run"] for step in steps(path) if "run" in step):
-        assert command == ".ci/run" or re.match(r"make (\w+)", command)[1] in TARGETS, command
+        assert command == ".ci/run" or re.match(r"make ([\w-]+)", command)[1] in TARGETS, command
 
 
 def test_pull_requests_never_reach_the_gpu():
