@@ -9,33 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import json
 import math
 import os
-import random
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from helpers.exercises import Verdict, verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from torch import Tensor
 
 Sink = Callable[[str, int, float], None]
 Curves = dict[str, list[tuple[int, float]]]
 
-PAGE_PICTURE = Path(__file__).parent / "pictures" / "visdom-page.png"
-"""Visdom's page with the chapter's run, as Chromium showed it; by tests/helpers/visdom_page.py."""
 
 _INSTALL = (
     "visdom is not installed: pip install visdom==0.2.4 'tornado<6.6' "
@@ -154,17 +146,25 @@ class VisdomSink:
             raise ModuleNotFoundError(_INSTALL)
         import logging
 
+        import requests
         import visdom
 
-        class Client(visdom.Visdom):
-            def _handle_post(self, url: str, data: Any = None) -> str:
-                self.session.trust_env = False  # loopback, whatever http_proxy says
-                answer = self.session.post(url, data=data or {}, timeout=seconds)
+        class Session(requests.Session):
+            def request(self, method: str, url: str, **options: Any) -> requests.Response:
+                self.trust_env = False  # loopback, whatever http_proxy says
+                answer = super().request(method, url, **options | {"timeout": seconds})
                 answer.raise_for_status()
-                return answer.text
+                return answer
+
+        class Client(visdom.Visdom):
+            session = Session()
 
             def win_exists(self, win: str, env: str | None = None) -> bool:
-                return self._win_exists_wrap(win, env) == "true"  # visdom's own prints errors
+                with contextlib.redirect_stdout(io.StringIO()):  # visdom prints errors
+                    exists = super().win_exists(win, env)
+                if exists is None:
+                    raise ConnectionError("Error connecting to Visdom server")
+                return exists
 
         logging.getLogger("visdom").setLevel(logging.ERROR)
         with warnings.catch_warnings():
@@ -329,76 +329,6 @@ class Logger:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
-def train(epochs: int, seed: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
-    """Fit a small network to a noisy sine on the CPU and yield after each epoch what to watch.
-
-    Yields:
-        The epoch, counted from 1, and `Loss/train`, `Loss/val` and `lr`.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(256, 1, generator=generator) * 4 - 2
-    y = torch.sin(2 * x) + 0.1 * torch.randn(256, 1, generator=generator)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 1))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
-    for epoch in range(1, epochs + 1):
-        total = 0.0
-        for batch in torch.randperm(192, generator=generator).split(16):
-            loss = nn.functional.mse_loss(model(x[batch]), y[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            total += loss.item() * len(batch)
-        lr = scheduler.get_last_lr()[0]
-        scheduler.step()
-        with torch.no_grad():
-            val = nn.functional.mse_loss(model(x[192:]), y[192:]).item()
-        yield epoch, {"Loss/train": total / 192, "Loss/val": val, "lr": lr}
-
-
-def draw_outage(kept: Sequence[tuple[int, float]], shown: Sequence[tuple[int, float]]) -> Figure:
-    """Draw a curve, with a filled mark for each point that a server held before it died.
-
-    Args:
-        kept: all points, (step, value).
-        shown: those that were read back from the server.
-
-    Raises:
-        ValueError: `kept` is empty, or `shown` has a step that `kept` has not.
-    """
-    import matplotlib.pyplot as plt
-
-    steps = [step for step, _ in kept]
-    if not kept or not {step for step, _ in shown} <= set(steps):
-        raise ValueError(f"expected the steps of the server among {steps}, got {list(shown)}")
-    lost = [(step, value) for step, value in kept if step not in dict(shown)]
-    figure, axis = plt.subplots(figsize=(7, 2.8))
-    axis.plot(*zip(*kept, strict=True), color="#555", linewidth=1)
-    for points, face, label in (
-        (shown, "#0a6b7d", "read back from the server"),
-        (lost, "white", "in curves only"),
-    ):
-        if points:
-            axis.plot(
-                *zip(*points, strict=True),
-                linestyle="none",
-                marker="o",
-                color="#0a6b7d",
-                markerfacecolor=face,
-                label=label,
-            )
-    if shown and lost:
-        death = (shown[-1][0] + lost[0][0]) / 2
-        axis.axvline(death, color="#c2410c", linestyle="--", linewidth=1.5, label="server killed")
-    axis.set(xlabel="epoch", ylabel="training loss", ylim=(0, None), xticks=steps)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False)
-    figure.tight_layout()
-    return figure
-
-
 # ---------------------------------------------------------------- profiler
 
 
@@ -423,159 +353,3 @@ def quiet() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nothing)
-
-
-# ---------------------------------------------------------------- exercises
-
-
-def check_never_fatal(answer: Callable[[Sink], Sink]) -> Verdict:
-    """Check `answer(send)`: sends on, warns once when `send` fails, leaves it alone from then on.
-
-    `send` takes a tag, a step and a value. `KeyboardInterrupt` must pass.
-    """
-
-    def wrap(f: Callable[[Sink], Sink], send: Sink) -> Sink:
-        safe = f(send)
-        assert callable(safe), f"expected a function, got {type(safe).__name__}"
-        return safe
-
-    def passes(f: Callable[[Sink], Sink]) -> None:
-        points = [("loss", step, random.random()) for step in range(random.randint(2, 9))]
-        got: list[tuple] = []
-        safe = wrap(f, lambda *point: got.append(point))
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            for point in points:
-                safe(*point)
-        assert got == points, f"of {len(points)} points, {len(got)} arrived as they were sent"
-        assert not warned, "it warns although nothing failed"
-
-    def survives(f: Callable[[Sink], Sink]) -> None:
-        dies, after = random.randint(0, 4), random.randint(2, 5)
-        calls = []
-
-        def send(tag: str, step: int, value: float) -> None:
-            calls.append(step)
-            if step >= dies:
-                raise random.choice([ConnectionError, OSError, ValueError])("the server is gone")
-
-        safe = wrap(f, send)
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            for step in range(dies + after):
-                try:
-                    safe("loss", step, 0.0)
-                except Exception:
-                    raise AssertionError("a failing sink still stops the training") from None
-        assert warned, "the sink failed and nobody was told"
-        assert len(calls) == dies + 1, "a sink that has failed is called again, a timeout each time"
-        assert len(warned) == 1, f"one failure, and {len(warned)} warnings"
-
-    def interrupts(f: Callable[[Sink], Sink]) -> None:
-        def send(*_: object) -> None:
-            raise KeyboardInterrupt
-
-        safe = wrap(f, send)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                safe("loss", 0, 0.0)
-        except KeyboardInterrupt:
-            return
-        raise AssertionError("Ctrl-C is swallowed: catch Exception, not everything")
-
-    return verdict(answer, [passes, survives, interrupts])
-
-
-def check_smooth(answer: Callable[[list[float], float], Sequence[float]]) -> Verdict:
-    """Check `answer(values, weight)`: the moving average that TensorBoard's slider draws.
-
-    The average starts at 0 and moves by `a = weight * a + (1 - weight) * value`; what is shown
-    after `n` values is `a / (1 - weight**n)`. `weight` is in [0, 1).
-    """
-
-    def draw() -> tuple[list[float], float]:
-        count = random.randint(3, 12)
-        return [random.uniform(1, 3) for _ in range(count)], random.uniform(0.5, 0.95)
-
-    def shown(f: Callable, values: list[float], weight: float) -> list[float]:
-        before = list(values)
-        got = f(values, weight)
-        assert isinstance(got, Sequence), f"expected a list, got {type(got).__name__}"
-        assert values == before, "the values that came in were changed"
-        assert len(got) == len(values), f"expected {len(values)} values, got {len(got)}"
-        return list(got)
-
-    def near(a: float, b: float) -> bool:
-        return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
-
-    def constant(f: Callable) -> None:
-        values, weight = draw()
-        flat = [values[0]] * len(values)
-        got = shown(f, flat, weight)
-        assert all(map(near, got, flat)), "a flat curve does not stay flat: divide by 1 - weight**n"
-
-    def formula(f: Callable) -> None:
-        values, weight = draw()
-        average, right = 0.0, []
-        for n, value in enumerate(values, 1):
-            average = weight * average + (1 - weight) * value
-            right.append(average / (1 - weight**n))
-        got = shown(f, values, weight)
-        wrong = [n for n, (a, b) in enumerate(zip(got, right, strict=True), 1) if not near(a, b)]
-        assert not wrong, (
-            f"value {wrong[0]} is {got[wrong[0] - 1]:.4f} and not {right[wrong[0] - 1]:.4f}"
-        )
-
-    def nothing(f: Callable) -> None:
-        values, _ = draw()
-        assert all(map(near, shown(f, values, 0.0), values)), "weight 0 must change nothing"
-
-    return verdict(answer, [constant, formula, nothing])
-
-
-def check_count_calls(answer: Callable[[Callable[[], Any], str], int]) -> Verdict:
-    """Check `answer(function, operator)`: how often `operator` runs while `function()` does.
-
-    `operator` is the name that the profiler gives it, such as `"aten::linear"`.
-    """
-
-    def task() -> tuple[Callable[[], Any], int, int]:
-        layers, times = random.randint(2, 4), random.randint(2, 4)
-        net = nn.Sequential(*(nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(layers)))
-        x = torch.randn(2, 3)
-
-        def work() -> None:
-            for _ in range(times):
-                net(x)
-
-        return work, layers, times
-
-    def count(f: Callable, work: Callable[[], Any], operator: str) -> int:
-        ran = []
-
-        def function() -> None:
-            ran.append(1)
-            work()
-
-        with quiet():
-            got = f(function, operator)
-        assert ran, "the function was never called"
-        assert len(ran) == 1, f"the function was called {len(ran)} times"
-        assert type(got) is int, f"expected an int, got {type(got).__name__}"
-        return got
-
-    def linears(f: Callable) -> None:
-        work, layers, times = task()
-        for operator in ("aten::linear", "aten::relu"):
-            got = count(f, work, operator)
-            assert got == layers * times, (
-                f"{layers} layers called {times} times make {layers * times} {operator}, not {got}"
-            )
-
-    def absent(f: Callable) -> None:
-        work, _, _ = task()
-        got = count(f, work, "aten::conv2d")
-        assert got == 0, f"nothing is convolved, expected 0, got {got}"
-
-    return verdict(answer, [linears, absent])

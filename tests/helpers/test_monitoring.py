@@ -24,6 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import monitoring
+from helpers.demos import monitoring as demos
+from helpers.exercises import monitoring as exercises
 
 _spec = importlib.util.spec_from_file_location(
     "visdom_page", Path(__file__).with_name("visdom_page.py")
@@ -168,7 +170,7 @@ def test_the_package_s_own_start_needs_the_network(tmp_path):
 def test_a_run_is_drawn_live_and_read_back(server):
     sink = monitoring.VisdomSink(server.port, env="live")
     with monitoring.Logger(sink) as logger:
-        for epoch, values in monitoring.train(epochs=4):
+        for epoch, values in demos.train(epochs=4):
             logger.log(epoch, values)
             seen = monitoring.read_window(sink.vis, "Loss")
             assert [x for x, _ in seen["val"]] == list(range(1, epoch + 1))
@@ -198,6 +200,23 @@ def test_a_proxy_in_the_environment_does_not_matter(server, monkeypatch):
     assert monitoring.read_window(sink.vis, "loss") == {"loss": [(1, 0.5)]}
 
 
+def test_visdom_still_sends_everything_through_its_session(server, monkeypatch):
+    sink = monitoring.VisdomSink(server.port, env="session")
+    asked = []
+    request = type(sink.vis.session).request
+
+    def listen(self, method, url, **options):
+        asked.append((method, url.removeprefix(server.url)))
+        return request(self, method, url, **options)
+
+    monkeypatch.setattr(type(sink.vis.session), "request", listen)
+    sink("loss", 1, 0.5)
+    assert asked == [("POST", "/win_exists"), ("POST", "/events")], (
+        "visdom no longer posts through `session`, where VisdomSink sets the timeout, leaves out "
+        "proxies and refuses error pages"
+    )
+
+
 def test_an_error_page_of_the_server_is_an_error(server):
     sink = monitoring.VisdomSink(server.port, env="error")
     with pytest.raises(ConnectionError):
@@ -208,7 +227,7 @@ def run_with(logger, epochs=6, after=None):
     """Train to the end; what was warned on the way."""
     with warnings.catch_warnings(record=True, action="always") as caught:
         done = 0
-        for epoch, values in monitoring.train(epochs=epochs):
+        for epoch, values in demos.train(epochs=epochs):
             logger.log(epoch, values)
             if epoch == 3 and after:
                 after()
@@ -295,7 +314,7 @@ def test_the_curve_appears_on_the_page_while_it_grows(server, browser):
     page, absent, errors = visdom_page.open_page(browser, server.url, scripts=True)
     page.goto(f"{server.url}/env/page")
     logger = monitoring.Logger(sink)
-    for epoch, values in monitoring.train(epochs=3):
+    for epoch, values in demos.train(epochs=3):
         logger.log(epoch, values)
         steps = json.dumps(list(range(1, epoch + 1)), separators=(",", ":"))
         page.wait_for_function(f"JSON.stringify({visdom_page.LINES}).split('{steps}').length == 4")
@@ -339,10 +358,10 @@ def test_infinity_freezes_the_page_and_the_sink_keeps_it_alive(server, browser):
 def test_the_book_s_picture_is_small_and_of_that_page():
     from PIL import Image
 
-    with Image.open(monitoring.PAGE_PICTURE) as picture:
+    with Image.open(demos.PAGE_PICTURE) as picture:
         assert picture.format == "PNG" and picture.size == (960, 420)
         colors = {color for _, color in picture.convert("RGB").getcolors()}
-    assert monitoring.PAGE_PICTURE.stat().st_size < 40_000
+    assert demos.PAGE_PICTURE.stat().st_size < 40_000
     blue = min(math.dist(color, (31, 119, 180)) for color in colors)  # Plotly's first line
     assert blue < 20 and len(colors) > 10
 
@@ -489,7 +508,7 @@ def test_replay_sends_the_past_and_then_the_future():
 def test_the_training_repeats_and_learns_and_leaves_the_seed_alone():
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    runs = [list(monitoring.train(6, seed)) for seed in (0, 0, 1)]
+    runs = [list(demos.train(6, seed)) for seed in (0, 0, 1)]
     assert torch.equal(torch.get_rng_state(), before)
     assert runs[0] == runs[1] != runs[2]
     assert [epoch for epoch, _ in runs[0]] == [1, 2, 3, 4, 5, 6]
@@ -499,16 +518,16 @@ def test_the_training_repeats_and_learns_and_leaves_the_seed_alone():
 
 def test_the_figure_shows_what_was_read_back():
     kept = [(1, 0.5), (2, 0.4), (3, 0.3)]
-    axis = monitoring.draw_outage(kept, kept[:1]).axes[0]
+    axis = demos.draw_outage(kept, kept[:1]).axes[0]
     marks = {line.get_label(): list(line.get_xdata()) for line in axis.lines[1:]}
     assert marks == {
         "read back from the server": [1], "in curves only": [2, 3], "server killed": [1.5, 1.5],
     }  # fmt: skip
-    assert len(monitoring.draw_outage(kept, kept).axes[0].lines) == 2
-    assert len(monitoring.draw_outage(kept, []).axes[0].lines) == 2
+    assert len(demos.draw_outage(kept, kept).axes[0].lines) == 2
+    assert len(demos.draw_outage(kept, []).axes[0].lines) == 2
     for wrong in (([], []), (kept, [(4, 0.1)])):
         with pytest.raises(ValueError, match="expected the steps of the server among"):
-            monitoring.draw_outage(*wrong)
+            demos.draw_outage(*wrong)
 
 
 def test_quiet_hides_descriptor_2_and_gives_it_back(capfd):
@@ -560,6 +579,17 @@ def never_fatal(send, catch=Exception, once=True, warn=True, stop=True, wrap=lam
     return safe
 
 
+def warns_twice(send):
+    def warned(*point):
+        try:
+            send(*point)
+        except Exception:
+            warnings.warn("first", stacklevel=2)
+            raise
+
+    return never_fatal(warned)
+
+
 class AsObject:
     def __init__(self, send):
         self.logger = monitoring.Logger(send)
@@ -577,6 +607,7 @@ class AsObject:
         (lambda s: never_fatal(s, catch=ConnectionError), "a failing sink still stops"),
         (lambda s: never_fatal(s, catch=BaseException), "Ctrl-C is swallowed"),
         (lambda s: never_fatal(s, warn=False), "nobody was told"),
+        (warns_twice, "one failure, and 2 warnings"),
         (lambda s: never_fatal(s, stop=False), "is called again, a timeout each time"),
         (lambda s: never_fatal(s, wrap=round), "arrived as they were sent"),
         (lambda s: lambda *point: None, "points, 0 arrived"),
@@ -586,7 +617,7 @@ class AsObject:
 )
 def test_never_fatal(answer, says):
     for _ in range(20 if says != "a failing sink still stops" else 60):
-        verdict = monitoring.check_never_fatal(answer)
+        verdict = exercises.check_never_fatal(answer)
         assert verdict.passed == (says is None) or says == "a failing sink still stops", verdict
         if not verdict.passed:
             break
@@ -629,7 +660,7 @@ def weighted_mean(values, weight):
 )
 def test_smooth(answer, says):
     for _ in range(20):
-        verdict = monitoring.check_smooth(answer)
+        verdict = exercises.check_smooth(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
 
@@ -662,7 +693,7 @@ def count_calls(function, operator):
     ],
 )
 def test_count_calls(answer, says):
-    verdict = monitoring.check_count_calls(answer)
+    verdict = exercises.check_count_calls(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or re.search(says, verdict.message)
 

@@ -111,6 +111,7 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     from helpers import monitoring
+    from helpers.demos import monitoring as demos
 
     with monitoring.visdom_server() as server, sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -119,15 +120,15 @@ def main() -> None:
         page, _, _ = open_page(browser, server.url, scripts=True, width=960, height=420)
         page.goto(f"{server.url}/env/run")
         with monitoring.Logger(sink) as logger:
-            for epoch, values in monitoring.train(epochs=8):
+            for epoch, values in demos.train(epochs=8):
                 logger.log(epoch, values)
         page.wait_for_function(f"JSON.stringify({LINES}).includes('[1,2,3,4,5,6,7,8]')")
         page.wait_for_timeout(1500)  # the lines move into place
         shot = Image.open(io.BytesIO(page.screenshot())).convert("RGB").quantize(48)
-        monitoring.PAGE_PICTURE.parent.mkdir(exist_ok=True)
-        shot.save(monitoring.PAGE_PICTURE, optimize=True)
+        demos.PAGE_PICTURE.parent.mkdir(exist_ok=True)
+        shot.save(demos.PAGE_PICTURE, optimize=True)
         browser.close()
-    print(f"{monitoring.PAGE_PICTURE}: {monitoring.PAGE_PICTURE.stat().st_size} bytes")
+    print(f"{demos.PAGE_PICTURE}: {demos.PAGE_PICTURE.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

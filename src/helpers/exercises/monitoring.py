@@ -1,0 +1,168 @@
+"""Checkers of the exercises of the chapter "Watch a training run"."""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from helpers.exercises import Verdict, verdict
+from helpers.monitoring import Sink, quiet
+
+
+def check_never_fatal(answer: Callable[[Sink], Sink]) -> Verdict:
+    """Check `answer(send)`: sends on, warns once when `send` fails, leaves it alone from then on.
+
+    `send` takes a tag, a step and a value. `KeyboardInterrupt` must pass.
+    """
+
+    def wrap(f: Callable[[Sink], Sink], send: Sink) -> Sink:
+        safe = f(send)
+        assert callable(safe), f"expected a function, got {type(safe).__name__}"
+        return safe
+
+    def passes(f: Callable[[Sink], Sink]) -> None:
+        points = [("loss", step, random.random()) for step in range(random.randint(2, 9))]
+        got: list[tuple] = []
+        safe = wrap(f, lambda *point: got.append(point))
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            for point in points:
+                safe(*point)
+        assert got == points, f"of {len(points)} points, {len(got)} arrived as they were sent"
+        assert not warned, "it warns although nothing failed"
+
+    def survives(f: Callable[[Sink], Sink]) -> None:
+        dies, after = random.randint(0, 4), random.randint(2, 5)
+        calls = []
+
+        def send(tag: str, step: int, value: float) -> None:
+            calls.append(step)
+            if step >= dies:
+                raise random.choice([ConnectionError, OSError, ValueError])("the server is gone")
+
+        safe = wrap(f, send)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            for step in range(dies + after):
+                try:
+                    safe("loss", step, 0.0)
+                except Exception:
+                    raise AssertionError("a failing sink still stops the training") from None
+        assert warned, "the sink failed and nobody was told"
+        assert len(calls) == dies + 1, "a sink that has failed is called again, a timeout each time"
+        assert len(warned) == 1, f"one failure, and {len(warned)} warnings"
+
+    def interrupts(f: Callable[[Sink], Sink]) -> None:
+        def send(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        safe = wrap(f, send)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                safe("loss", 0, 0.0)
+        except KeyboardInterrupt:
+            return
+        raise AssertionError("Ctrl-C is swallowed: catch Exception, not everything")
+
+    return verdict(answer, [passes, survives, interrupts])
+
+
+def check_smooth(answer: Callable[[list[float], float], Sequence[float]]) -> Verdict:
+    """Check `answer(values, weight)`: the moving average that TensorBoard's slider draws.
+
+    The average starts at 0 and moves by `a = weight * a + (1 - weight) * value`; what is shown
+    after `n` values is `a / (1 - weight**n)`. `weight` is in [0, 1).
+    """
+
+    def draw() -> tuple[list[float], float]:
+        count = random.randint(3, 12)
+        return [random.uniform(1, 3) for _ in range(count)], random.uniform(0.5, 0.95)
+
+    def shown(f: Callable, values: list[float], weight: float) -> list[float]:
+        before = list(values)
+        got = f(values, weight)
+        assert isinstance(got, Sequence), f"expected a list, got {type(got).__name__}"
+        assert values == before, "the values that came in were changed"
+        assert len(got) == len(values), f"expected {len(values)} values, got {len(got)}"
+        return list(got)
+
+    def near(a: float, b: float) -> bool:
+        return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
+
+    def constant(f: Callable) -> None:
+        values, weight = draw()
+        flat = [values[0]] * len(values)
+        got = shown(f, flat, weight)
+        assert all(map(near, got, flat)), "a flat curve does not stay flat: divide by 1 - weight**n"
+
+    def formula(f: Callable) -> None:
+        values, weight = draw()
+        average, right = 0.0, []
+        for n, value in enumerate(values, 1):
+            average = weight * average + (1 - weight) * value
+            right.append(average / (1 - weight**n))
+        got = shown(f, values, weight)
+        wrong = [n for n, (a, b) in enumerate(zip(got, right, strict=True), 1) if not near(a, b)]
+        assert not wrong, (
+            f"value {wrong[0]} is {got[wrong[0] - 1]:.4f} and not {right[wrong[0] - 1]:.4f}"
+        )
+
+    def nothing(f: Callable) -> None:
+        values, _ = draw()
+        assert all(map(near, shown(f, values, 0.0), values)), "weight 0 must change nothing"
+
+    return verdict(answer, [constant, formula, nothing])
+
+
+def check_count_calls(answer: Callable[[Callable[[], Any], str], int]) -> Verdict:
+    """Check `answer(function, operator)`: how often `operator` runs while `function()` does.
+
+    `operator` is the name that the profiler gives it, such as `"aten::linear"`.
+    """
+
+    def task() -> tuple[Callable[[], Any], int, int]:
+        layers, times = random.randint(2, 4), random.randint(2, 4)
+        net = nn.Sequential(*(nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(layers)))
+        x = torch.randn(2, 3)
+
+        def work() -> None:
+            for _ in range(times):
+                net(x)
+
+        return work, layers, times
+
+    def count(f: Callable, work: Callable[[], Any], operator: str) -> int:
+        ran = []
+
+        def function() -> None:
+            ran.append(1)
+            work()
+
+        with quiet():
+            got = f(function, operator)
+        assert ran, "the function was never called"
+        assert len(ran) == 1, f"the function was called {len(ran)} times"
+        assert type(got) is int, f"expected an int, got {type(got).__name__}"
+        return got
+
+    def linears(f: Callable) -> None:
+        work, layers, times = task()
+        for operator in ("aten::linear", "aten::relu"):
+            got = count(f, work, operator)
+            assert got == layers * times, (
+                f"{layers} layers called {times} times make {layers * times} {operator}, not {got}"
+            )
+
+    def absent(f: Callable) -> None:
+        work, _, _ = task()
+        got = count(f, work, "aten::conv2d")
+        assert got == 0, f"nothing is convolved, expected 0, got {got}"
+
+    return verdict(answer, [linears, absent])
