@@ -43,6 +43,19 @@ class Callouts(SphinxTransform):
                 cards += quote
 
 
+class Answers(SphinxTransform):
+    """Mark the answer of a section: a bold paragraph directly under its heading."""
+
+    default_priority = 220
+
+    def apply(self) -> None:
+        """Give it the class `answer`."""
+        for section in self.document.findall(nodes.section):
+            first = section[1] if len(section) > 1 else None
+            if isinstance(first, nodes.paragraph) and [type(n) for n in first] == [nodes.strong]:
+                first["classes"].append("answer")
+
+
 def kind_of(quote: nodes.block_quote) -> str | None:
     """What a quotation's first words make of it."""
     first = next((child for child in quote[0].children if child.astext()), None)
@@ -50,5 +63,6 @@ def kind_of(quote: nodes.block_quote) -> str | None:
 
 
 def setup(app: Sphinx) -> None:
-    """Register the transform."""
+    """Register the transforms."""
     app.add_transform(Callouts)
+    app.add_transform(Answers)
