@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import helpers
-from helpers.explorers.allocator import allocator_explorer
-from helpers.memory_caching import (
+from helpers.allocator import MIB, format_size, random_trace, replay
+from helpers.demos.memory_caching import (
     FRAGMENTATION_CAPACITY,
-    MIB,
-    format_size,
     fragmentation_trace,
     notes_trace,
-    random_trace,
-    replay,
 )
-
-SCRIPT = Path(helpers.__file__).parent / "explorers" / "allocator-explorer.js"
-
-
-def test_the_script_defines_its_element_once_and_is_small() -> None:
-    mini_racer = pytest.importorskip("py_mini_racer")
-    context = mini_racer.MiniRacer()
-    context.eval(
-        "class HTMLElement {}; const defined = [];"
-        "const customElements = { get: (n) => defined.includes(n) || undefined,"
-        " define: (n) => { if (defined.includes(n)) throw Error(n); defined.push(n); } };"
-    )
-    for _ in range(2):
-        context.eval(SCRIPT.read_text("utf8"))
-    assert context.eval("defined.join()") == "allocator-explorer"
-    assert len(SCRIPT.read_bytes()) < 12_000
-    assert "http" not in SCRIPT.read_text("utf8").replace("http://www.w3.org/2000/svg", "")
+from helpers.explorers.allocator import allocator_explorer
 
 
 def test_the_explorer_carries_the_replay() -> None:

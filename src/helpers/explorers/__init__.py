@@ -10,13 +10,14 @@ from typing import Any
 
 
 class Explorer:
-    """An interactive figure: `<name data="…">` with its script, shown as a cell's last value.
+    """An interactive figure: `<name-explorer data="…">` with its script, a cell's last value.
 
-    The script lives in `helpers/explorers/<name>.js` and defines the custom element `<name>`.
+    The script, `helpers/explorers/<name>.js`, defines the custom element `<name-explorer>` on the
+    base of all explorers, `base.js`, which comes with it, because an output may stand alone.
     It speaks the language of the page around it, or of the browser where it stands alone.
 
     Args:
-        name: the element's name, such as `"allocator-explorer"`.
+        name: the script's name, such as `"allocator"`.
         data: anything `json` can write; the element reads it from its `data` attribute.
         fallback: one sentence shown where scripts do not run; it describes the figure.
         lang: `"en"` or `"zh"`, to choose the language of the labels.
@@ -28,8 +29,8 @@ class Explorer:
     def __init__(self, name: str, data: Any, fallback: str, lang: str | None = None) -> None:
         if lang not in (None, "en", "zh"):
             raise ValueError(f"lang must be 'en', 'zh' or None, got {lang!r}")
-        self.name, self.fallback, self.lang = name, fallback, lang
-        self.script = _script(name)
+        self.name, self.fallback, self.lang = f"{name}-explorer", fallback, lang
+        self.script = f"{_script('base')}\n{_script(name)}"
         self.data = json.dumps(data, separators=(",", ":"))
 
     def __repr__(self) -> str:
@@ -48,8 +49,7 @@ def _script(name: str) -> str:
     folder = files("helpers") / "explorers"
     path = folder / f"{name}.js"
     if not path.is_file():
-        known = sorted(
-            p.name.removesuffix(".js") for p in folder.iterdir() if p.name.endswith(".js")
-        )
-        raise ValueError(f"no explorer named {name!r}; there are {', '.join(known) or 'none'}")
+        scripts = (p.name for p in folder.iterdir() if p.name.endswith(".js"))
+        known = sorted({script.removesuffix(".js") for script in scripts} - {"base"})
+        raise ValueError(f"no explorer named {name!r}; there are {', '.join(known)}")
     return path.read_text("utf8").strip()

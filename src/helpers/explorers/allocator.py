@@ -41,7 +41,7 @@ def allocator_explorer(
         f"reserved; the peaks were {format_size(max(s.counters.max_allocated for s in steps))} "
         f"and {format_size(max(s.counters.max_reserved for s in steps))}."
     )
-    return Explorer("allocator-explorer", data, fallback, lang)
+    return Explorer("allocator", data, fallback, lang)
 
 
 def _step_data(step: Step) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def batch_explorer(lang: str | None = None) -> Explorer:
         splits = [[split["sizes"], split["averaged"]] for split in found]
         rows.append({"exact": found[0]["exact"], "splits": splits})
     return Explorer(
-        "batch-explorer",
+        "batch",
         rows,
         "How a batch is split over replicas, what each shard counts in an average of the shards' "
         "means, and how far that moves the gradient.",

@@ -20,7 +20,7 @@ def conv_explorer(lang: str | None = None) -> Explorer:
     """
     start = {"n": 8, "k": 3, "s": 2, "p": 0, "d": 1, "op": 0, "ceil": 0, "o": 3}
     return Explorer(
-        "conv-explorer",
+        "conv",
         {"ranges": RANGES, "start": start},
         "A row of input cells, a row of output cells, and lines from the chosen output cell to "
         "the input cells that it reads, for convolution, transposed convolution and pooling.",

@@ -45,7 +45,7 @@ def try_way(way: Callable[[Tensor], Tensor]) -> dict[str, object]:
 def copy_explorer(lang: str | None = None) -> Explorer:
     """Choose a way to make `y` from `s` and see what zeroing `y` did; every row was run."""
     return Explorer(
-        "copy-explorer",
+        "copy",
         [{"code": code, **try_way(way)} for code, way in WAYS.items()],
         "Five ways to make y from s, and what zeroing y in place does to s and to the gradient.",
         lang,

@@ -48,7 +48,7 @@ def mean_explorer(lang: str | None = None) -> Explorer:
         "rows": [[read_mean(weighted, kept) for kept in subsets] for weighted in (False, True)],
     }
     return Explorer(
-        "mean-explorer",
+        "mean",
         data,
         "Four samples whose losses cross-entropy adds up, and the number that 'mean' divides by.",
         lang,

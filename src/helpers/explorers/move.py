@@ -124,7 +124,7 @@ def try_move(kind: str, move: str) -> dict[str, Any]:
 def move_explorer(lang: str | None = None) -> Explorer:
     """Choose an object and a conversion and see what moved; every row was run."""
     return Explorer(
-        "move-explorer",
+        "move",
         [try_move(kind, move) for kind in OBJECTS for move in CONVERSIONS],
         "Seven kinds of object and three conversions: what moves in place, what returns a copy, "
         "what is left behind.",

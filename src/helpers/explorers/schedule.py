@@ -98,7 +98,7 @@ def schedule_explorer(lang: str | None = None) -> Explorer:
             told["losses"] = [round(loss, 2) for loss in LOSSES[:EPOCHS]]
         schedules.append({"name": name, "parameters": parameters, "rows": rows, **told})
     return Explorer(
-        "schedule-explorer",
+        "schedule",
         {"epochs": EPOCHS, "warmed": warmed("{}"), "schedules": schedules},
         "Nine learning-rate schedules over 50 epochs, with and without ten epochs of warm-up.",
         lang,

@@ -66,7 +66,7 @@ def stride_explorer(lang: str | None = None) -> Explorer:
         "walks": [{"code": code, **walk(operation, X)} for code, operation in WALKS.items()],
     }
     return Explorer(
-        "stride-explorer",
+        "stride",
         data,
         f"{len(WALKS)} operations on a tensor of 3 by 4 elements, and the storage cell that each "
         "element of the result reads.",

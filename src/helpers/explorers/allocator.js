@@ -1,21 +1,30 @@
 (() => {
-  if (customElements.get("allocator-explorer")) return;
+  const { BookExplorer } = globalThis;
 
   const words = {
     en: {
       figure: "Caching allocator, step by step",
-      previous: "Previous", next: "Next", step: "Step", of: (i, n) => `Step ${i} of ${n}`,
-      now: "now", peak: "peak", allocated: "Allocated", reserved: "Reserved",
+      previous: "Previous",
+      next: "Next",
+      step: "Step",
+      of: (i, n) => `Step ${i} of ${n}`,
+      now: "now",
+      peak: "peak",
+      allocated: "Allocated",
+      reserved: "Reserved",
       capacity: (c) => `device: ${c}`,
       segment: (i, small, size) => `Segment ${i}: ${small ? "small" : "large"} pool, ${size}`,
-      free: "free", none: "No segment: nothing is reserved.",
+      free: "free",
+      none: "No segment: nothing is reserved.",
       keys: ["held by a tensor", "free, still reserved"],
       lines: "Allocated and reserved memory over the steps",
       malloc: (name, size) => `Allocate ${name}, ${size}`,
       release: (name) => `Free ${name}`,
-      empty_cache: "Empty the cache", reset_peak: "Reset the peaks",
+      empty_cache: "Empty the cache",
+      reset_peak: "Reset the peaks",
       did: {
-        segment_free: ([n, size]) => `${n > 1 ? `${n} free segments go` : "a free segment goes"} back to the device, ${size}`,
+        segment_free: ([n, size]) =>
+          `${n > 1 ? `${n} free segments go` : "a free segment goes"} back to the device, ${size}`,
         segment_alloc: ([, size]) => `no free block fits, so a new segment of ${size} is reserved`,
         reuse: "a free block of the cache is used again",
         alloc: ([, size]) => `the block takes ${size}`,
@@ -29,16 +38,24 @@
     },
     zh: {
       figure: "缓存分配器逐步演示",
-      previous: "上一步", next: "下一步", step: "步骤", of: (i, n) => `第 ${i} 步，共 ${n} 步`,
-      now: "当前", peak: "峰值", allocated: "已分配显存", reserved: "已保留显存",
+      previous: "上一步",
+      next: "下一步",
+      step: "步骤",
+      of: (i, n) => `第 ${i} 步，共 ${n} 步`,
+      now: "当前",
+      peak: "峰值",
+      allocated: "已分配显存",
+      reserved: "已保留显存",
       capacity: (c) => `设备：${c}`,
       segment: (i, small, size) => `段 ${i}：${small ? "小" : "大"}块池，${size}`,
-      free: "空闲", none: "没有段：没有保留任何显存。",
+      free: "空闲",
+      none: "没有段：没有保留任何显存。",
       keys: ["由张量占有", "空闲，仍被保留"],
       lines: "各步的已分配显存与已保留显存",
       malloc: (name, size) => `分配 ${name}，${size}`,
       release: (name) => `释放 ${name}`,
-      empty_cache: "清空缓存", reset_peak: "重置峰值",
+      empty_cache: "清空缓存",
+      reset_peak: "重置峰值",
       did: {
         segment_free: ([n, size]) => `${n} 个空闲段归还给设备，共 ${size}`,
         segment_alloc: ([, size]) => `没有合适的空闲块，于是保留一个 ${size} 的新段`,
@@ -54,17 +71,13 @@
     },
   };
 
-  const css = `
-    :host { display: block; margin: 1rem 0; color-scheme: inherit;
-      --line: var(--pst-color-border, #8a8a8a); --held: var(--pst-color-primary, #0a7d91); }
-    * { box-sizing: border-box; }
+  const style = `
     .bar { display: flex; flex-wrap: wrap; gap: .5rem; align-items: center; }
     button { font: inherit; color: inherit; background: transparent; border: 1px solid currentColor;
       border-radius: .3rem; padding: .25rem .75rem; min-height: 2.25rem; cursor: pointer; }
     button[aria-disabled=true] { opacity: .5; cursor: default; }
-    :focus-visible { outline: 3px solid var(--held); outline-offset: 2px; }
     label { display: flex; flex: 1 1 12rem; gap: .5rem; align-items: center; white-space: nowrap; }
-    input { flex: 1; min-width: 5rem; min-height: 2.25rem; accent-color: var(--held); }
+    input { flex: 1; min-width: 5rem; min-height: 2.25rem; }
     p { margin: .6rem 0; min-height: 3.2em; }
     table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
     th, td { padding: .1rem .9rem .1rem 0; text-align: left; font-weight: normal; }
@@ -89,7 +102,8 @@
     .free { border: 1px dashed color-mix(in srgb, currentColor 60%, transparent);
       background: repeating-linear-gradient(135deg, transparent 0 7px,
         color-mix(in srgb, currentColor 14%, transparent) 7px 8px); }
-    .keys { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin-top: .6rem; font-size: .85em; }
+    .keys { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin-top: .6rem;
+      font-size: .85em; }
     .keys i { display: inline-block; width: 1.6em; height: 1em; margin-right: .4em;
       vertical-align: -.1em; }
   `;
@@ -101,20 +115,14 @@
     return node;
   };
 
-  class AllocatorExplorer extends HTMLElement {
-    connectedCallback() {
-      if (this.shadowRoot) return;
-      this.data = JSON.parse(this.getAttribute("data"));
-      const language = this.lang || document.documentElement.lang || navigator.language;
-      this.words = /^zh/i.test(language) ? words.zh : words.en;
-      this.build();
-      this.show(0);
-    }
+  class AllocatorExplorer extends BookExplorer {
+    static words = words;
+    static style = style;
 
-    build() {
-      const { words: w, data } = this;
+    build(data) {
+      this.data = data;
+      const { words: w } = this;
       const count = data.steps.length;
-      const root = this.attachShadow({ mode: "open" });
       this.previous = make("button", { type: "button" }, w.previous);
       this.next = make("button", { type: "button" }, w.next);
       this.slider = make("input", { type: "range", min: 1, max: count, value: 1 });
@@ -124,32 +132,57 @@
       this.previous.onclick = () => this.show(this.index - 1);
       this.next.onclick = () => this.show(this.index + 1);
       this.slider.oninput = () => this.show(this.slider.value - 1);
-      const head = make("tr", {}, make("td"),
-        make("th", { scope: "col" }, w.now), make("th", { scope: "col" }, w.peak));
+      const head = make(
+        "tr",
+        {},
+        make("td"),
+        make("th", { scope: "col" }, w.now),
+        make("th", { scope: "col" }, w.peak),
+      );
       const keys = make("div", { class: "keys" });
-      ["held", "free"].forEach((kind, i) =>
-        keys.append(make("span", {}, make("i", { class: `block ${kind}` }), w.keys[i])));
+      ["held", "free"].forEach((kind, i) => {
+        const swatch = make("i", { class: `block ${kind}` });
+        keys.append(make("span", {}, swatch, w.keys[i]));
+      });
       if (data.capacity) keys.append(make("span", {}, w.capacity(data.capacity)));
       const rows = Math.max(1, ...data.steps.map((step) => step.segments.length));
       this.heap.style.setProperty("--rows", `${rows * 4.5}rem`);
       this.scale = Math.max(1, ...data.steps.flatMap((step) => step.segments.map((s) => s.size)));
-      const facts = make("div", { class: "facts" },
-        make("table", {}, make("thead", {}, head), this.counters));
+      const facts = make(
+        "div",
+        { class: "facts" },
+        make("table", {}, make("thead", {}, head), this.counters),
+      );
       facts.append(this.lines(count));
-      root.append(
-        make("style", {}, css),
-        make("div", { role: "group", "aria-label": w.figure },
-          make("div", { class: "bar" }, this.previous, this.next,
-            make("label", {}, w.step, this.slider)),
-          this.status, facts, this.heap, keys));
+      this.fill("");
+      this.shadowRoot.append(
+        make(
+          "div",
+          { role: "group", "aria-label": w.figure },
+          make(
+            "div",
+            { class: "bar" },
+            this.previous,
+            this.next,
+            make("label", {}, w.step, this.slider),
+          ),
+          this.status,
+          facts,
+          this.heap,
+          keys,
+        ),
+      );
+      this.show(0);
     }
 
     lines(count) {
       const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       const top = Math.max(1, ...this.data.steps.map((step) => step.now[3][0]));
-      const path = (which) => this.data.steps.map((step, i) =>
-        `${i ? "H" : "M"}${i}${i ? "" : " "}${i ? "V" : ""}${100 - (100 * step.now[which][0]) / top}`
-      ).join("") + `H${count}`;
+      // A curve of steps: one level for each step, the highest value at the upper edge.
+      const path = (which) => {
+        const levels = this.data.steps.map((step) => 100 - (100 * step.now[which][0]) / top);
+        return levels.map((level, i) => `${i ? "V" : "M0 "}${level}H${i + 1}`).join("");
+      };
       svg.setAttribute("viewBox", `0 -4 ${count} 108`);
       svg.setAttribute("preserveAspectRatio", "none");
       svg.setAttribute("role", "img");
@@ -174,9 +207,17 @@
       this.slider.setAttribute("aria-valuetext", place);
       this.cursor.setAttribute("x", this.index);
       this.status.textContent = this.sentence(step, place);
-      this.counters.replaceChildren(...[0, 1].map((i) => make("tr", {},
-        make("th", { scope: "row" }, i ? w.reserved : w.allocated),
-        make("td", {}, step.now[i][1]), make("td", {}, step.now[i + 2][1]))));
+      this.counters.replaceChildren(
+        ...[0, 1].map((i) =>
+          make(
+            "tr",
+            {},
+            make("th", { scope: "row" }, i ? w.reserved : w.allocated),
+            make("td", {}, step.now[i][1]),
+            make("td", {}, step.now[i + 2][1]),
+          ),
+        ),
+      );
       this.heap.replaceChildren(...step.segments.map((segment, i) => this.segment(segment, i + 1)));
       if (!step.segments.length) this.heap.append(w.none);
     }
@@ -184,10 +225,15 @@
     sentence(step, place) {
       const { words: w } = this;
       const { did } = step;
-      const head = step.op === "malloc" ? w.malloc(step.name, step.asked)
-        : step.op === "free" ? w.release(step.name) : w[step.op];
+      const head =
+        step.op === "malloc"
+          ? w.malloc(step.name, step.asked)
+          : step.op === "free"
+            ? w.release(step.name)
+            : w[step.op];
       const parts = ["segment_free", "segment_alloc", "alloc", "split", "free", "merge", "oom"]
-        .filter((key) => did[key]).map((key) => w.did[key](did[key]));
+        .filter((key) => did[key])
+        .map((key) => w.did[key](did[key]));
       if (did.alloc && !did.segment_alloc) parts.unshift(w.did.reuse);
       return w.sentence(place, head, parts.length ? parts : [w.did.nothing]);
     }
@@ -199,9 +245,11 @@
       const row = make("div", { class: "blocks", role: "img", "aria-label": names.join(", ") });
       row.style.width = `${(100 * segment.size) / this.scale}%`;
       segment.blocks.forEach(([size, text, held, name], i) => {
-        const block = make("div",
+        const block = make(
+          "div",
           { class: `block ${held ? "held" : "free"}`, title: names[i] },
-          ...[held ? name : w.free, text].map((line) => make("div", {}, make("span", {}, line))));
+          ...[held ? name : w.free, text].map((line) => make("div", {}, make("span", {}, line))),
+        );
         block.style.width = `${(100 * size) / segment.size}%`;
         row.append(block);
       });
@@ -209,5 +257,5 @@
     }
   }
 
-  customElements.define("allocator-explorer", AllocatorExplorer);
+  BookExplorer.define("allocator-explorer", AllocatorExplorer);
 })();

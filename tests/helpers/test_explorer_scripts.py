@@ -1,0 +1,69 @@
+"""The scripts of the explorers: formatted, linted, and each an element on the common base."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import helpers
+from helpers.explorers import Explorer
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted(Path(helpers.__file__).parent.glob("explorers/*.js"))
+NAMES = [path.stem for path in SCRIPTS if path.stem != "base"]
+
+
+def biome(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Biome's verdict on the explorers of a checkout."""
+    found = shutil.which("biome", path=f"{Path(sys.executable).parent}")
+    assert found, "biome is not installed; `make test` installs it from requirements.txt"
+    command = [found, "ci", "--colors=off", "--error-on-warnings"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_scripts_are_formatted_and_linted():
+    verdict = biome(ROOT)
+    assert verdict.returncode == 0, verdict.stdout + verdict.stderr
+    assert f"Checked {len(SCRIPTS) + 1} files" in verdict.stdout  # and biome.json
+
+
+@pytest.mark.parametrize("line", ["var x = 1\n", "{ const x = 1; }\n", "x =\n"])
+def test_a_badly_written_script_is_noticed(tmp_path, line):
+    shutil.copy(ROOT / "biome.json", tmp_path)
+    folder = tmp_path / "src" / "helpers" / "explorers"
+    folder.mkdir(parents=True)
+    script = folder / "copy.js"
+    shutil.copy(SCRIPTS[NAMES.index("copy") + 1], script)
+    assert biome(tmp_path).returncode == 0
+    script.write_text(script.read_text("utf8") + line, "utf8")
+    assert biome(tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_no_line_is_longer_than_100_columns(path):
+    lines = enumerate(path.read_text("utf8").splitlines(), 1)
+    assert [number for number, line in lines if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_is_small_and_fetches_nothing(name):
+    script = Explorer(name, [], "").script
+    assert len(script.encode()) <= 15_000
+    assert "http" not in script.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_page_with_all_explorers_defines_each_element_once():
+    mini_racer = pytest.importorskip("py_mini_racer")
+    context = mini_racer.MiniRacer()
+    context.eval(
+        "class HTMLElement {}; const defined = [];"
+        "const customElements = { get: (n) => defined.includes(n) || undefined,"
+        " define: (n) => { if (defined.includes(n)) throw Error(n); defined.push(n); } };"
+    )
+    for name in NAMES * 2:
+        context.eval(Explorer(name, [], "").script)
+    assert context.eval("defined.join()").split(",") == [f"{name}-explorer" for name in NAMES]
