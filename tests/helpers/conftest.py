@@ -1,32 +1,8 @@
-"""A browser for the explorers' own tests.
-
-Without Chromium they are skipped; REQUIRE_BROWSER=1 makes that a failure.
-"""
+"""Explorers on a bare page, for their own tests."""
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="module")  # a session's would keep an event loop that nbclient trips over
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        reason = "Chromium was not found: the tests in a browser were NOT run"
-        if os.environ.get("REQUIRE_BROWSER") == "1":
-            pytest.fail(f"{reason}, and REQUIRE_BROWSER=1 asks for them")
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

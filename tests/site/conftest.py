@@ -1,32 +1,20 @@
-"""One browser and one built site for all tests of the site.
-
-BOOK_SITE=folder tests a site that is already built. Without Chromium the browser tests are skipped;
-REQUIRE_BROWSER=1 makes that a failure.
-"""
+"""One built site for all tests: BOOK_SITE=folder names one that is already built."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from bookbuild.site import build, server
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+FONTS = Path(__file__).with_name("fonts")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -35,7 +23,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         for fixture in ("visits", "toy"):
             if fixture in item.fixturenames:
-                item.add_marker(pytest.mark.xdist_group(fixture))
+                params = getattr(item, "callspec", None)
+                which = params.params.get(fixture, "") if params else ""
+                item.add_marker(pytest.mark.xdist_group(f"{fixture}{which}"))
 
 
 def load_toy():
@@ -61,6 +51,14 @@ def toy_site(toy_root) -> Path:
 
 
 @pytest.fixture(scope="session")
+def toy_with_repository(toy_root, tmp_path_factory) -> Path:
+    """The toy as it is built once `repository.url` is set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BOOK_REPOSITORY_URL", "https://github.com/someone/notes")
+        return build(toy_root, tmp_path_factory.mktemp("repository") / "site", quiet=True)
+
+
+@pytest.fixture(scope="session")
 def site() -> Path:
     """The book itself, built from clean."""
     if built := os.environ.get("BOOK_SITE"):
@@ -83,28 +81,27 @@ def url(site) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def toy_url(toy_site) -> Iterator[str]:
-    yield from serving(toy_site)
+def repository_url(toy_with_repository) -> Iterator[str]:
+    yield from serving(toy_with_repository)
 
 
-@pytest.fixture(scope="session")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    if path is None:
-        reason = "Chromium was not found: the tests in a browser were NOT run"
-        if os.environ.get("REQUIRE_BROWSER") == "1":
-            pytest.fail(f"{reason}, and REQUIRE_BROWSER=1 asks for them")
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield chromium
-        chromium.close()
+@pytest.fixture(scope="module")
+def with_fonts(chromium) -> Callable[[str], Browser]:
+    """Launches Chromium as on a machine with `"narrow"` or with `"wide"` fonts."""
+    return lambda fonts: chromium(
+        env=os.environ | {"FONTCONFIG_FILE": str(FONTS / f"{fonts}.conf")}
+    )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def browser(with_fonts):
+    """With wide fonts, as on a bare Debian: what fits there fits elsewhere."""
+    launched = with_fonts("wide")
+    yield launched
+    launched.close()
+
+
+@pytest.fixture(scope="module")
 def contexts(browser):
     """One context for each screen, shared by all tests."""
     made = {

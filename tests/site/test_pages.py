@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import statistics
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 import nbformat
 import pytest
 import yaml
+from axe_playwright_python.sync_playwright import Axe
 
 ROOT = Path(__file__).resolve().parents[2]
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))
@@ -38,47 +40,6 @@ LABELS = """() => {
 NAMES_OF_THINGS = re.compile(r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|PyTorch|CC BY|MIT")
 
 
-@dataclass
-class Visit:
-    """What happened when a page was opened, once for each page."""
-
-    requests: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    weight: int = 0
-    lang: str = ""
-    labels: list[str] = field(default_factory=list)
-
-
-@pytest.fixture(scope="session")
-def pages(site) -> list[str]:
-    """Every page of both languages, such as `en/detach.html`."""
-    found = sorted(f"{p.parent.name}/{p.name}" for p in site.glob("*/*.html"))
-    assert {f"{lang}/{name}.html" for lang in LANGUAGES for name in NAMES} <= set(found)
-    return found
-
-
-@pytest.fixture(scope="session")
-def visits(contexts, url, pages) -> dict[str, Visit]:
-    """Open every page once."""
-    made = {}
-    for name in pages:
-        visit = made[name] = Visit()
-        opened = contexts["desktop"].new_page()
-        opened.on("request", lambda r, v=visit: v.requests.append(r.url))
-        opened.on("pageerror", lambda e, v=visit: v.errors.append(str(e)))
-        opened.on(
-            "console", lambda m, v=visit: v.errors.append(m.text) if m.type == "error" else None
-        )
-        answers = []
-        opened.on("response", lambda answer, all=answers: all.append(answer))
-        opened.goto(f"{url}/{name}", wait_until="networkidle")
-        visit.weight = sum(len(gzip.compress(a.body(), 6)) for a in answers if a.status == 200)
-        visit.lang = opened.locator("html").get_attribute("lang")
-        visit.labels = opened.evaluate(LABELS)
-        opened.close()
-    return made
-
-
 # Unfold everything, then leave out what axe has seen on this page: a token of the same class in the
 # same kind of block, an element built of the same tags and classes in the same place.
 THIN = """() => {
@@ -97,6 +58,104 @@ THIN = """() => {
       if (!first(place(part) + [...inside].sort())) part.remove();
     }
 }"""
+
+# Phones, and what makes their text wider or narrower than on the machine that runs the test.
+PHONES = (320, 360, 375, 390, 414)
+LETTERS = {
+    "as installed": "",
+    "narrow": "* { font-family: 'Liberation Sans Narrow', 'Noto Sans CJK SC' !important }",
+    "spaced": "* { letter-spacing: .12em !important }",  # what WCAG 1.4.12 lets a reader set
+}
+AXE = Axe()
+
+
+@dataclass
+class Visit:
+    """What happened when a page was opened, once for each page."""
+
+    requests: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    weight: int = 0
+    lang: str = ""
+    labels: list[str] = field(default_factory=list)
+    wide: dict[str, int] = field(default_factory=dict)
+    violations: dict[str, list[str]] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="session")
+def pages(site) -> list[str]:
+    """Every page of both languages, such as `en/detach.html`."""
+    found = sorted(f"{p.parent.name}/{p.name}" for p in site.glob("*/*.html"))
+    assert {f"{lang}/{name}.html" for lang in LANGUAGES for name in NAMES} <= set(found)
+    return found
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def visits(request, contexts, url, pages) -> dict[str, Visit]:
+    """Open every page of a language once, and note all that the tests ask about it."""
+    sizes: dict[str, int] = {}
+    return {
+        name: visit(contexts["desktop"], f"{url}/{name}", sizes)
+        for name in pages
+        if name.startswith(f"{request.param}/")
+    }
+
+
+def visit(context, address: str, sizes: dict[str, int]) -> Visit:
+    """Open a page; `sizes` keeps what a file that many pages load weighs, gzipped."""
+    found, answers = Visit(), []
+    opened = context.new_page()
+    opened.on("request", lambda r: found.requests.append(r.url))
+    opened.on("pageerror", lambda e: found.errors.append(str(e)))
+    opened.on("console", lambda m: m.type == "error" and found.errors.append(m.text))
+    opened.on("response", answers.append)
+    opened.goto(address)
+    found.lang = opened.locator("html").get_attribute("lang")
+    found.labels = opened.evaluate(LABELS)
+    found.wide = widths(opened)
+    found.violations = violations(opened)
+    opened.wait_for_load_state("networkidle")
+    for answer in (a for a in answers if a.status == 200):
+        if answer.url not in sizes:
+            sizes[answer.url] = len(gzip.compress(answer.body(), 6))
+        found.weight += sizes[answer.url]
+    opened.close()
+    return found
+
+
+def widths(opened) -> dict[str, int]:
+    """How wide the unfolded page is on each phone where it is wider than the phone."""
+    found, desktop = {}, opened.viewport_size
+    opened.evaluate("document.querySelectorAll('article details').forEach(e => e.open = true)")
+    style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
+    for letters, css in LETTERS.items():
+        style.evaluate("(style, css) => { style.textContent = css }", css)
+        for phone in PHONES if not css else PHONES[:1]:
+            opened.set_viewport_size({"width": phone, "height": 720})
+            width = opened.evaluate("document.documentElement.scrollWidth")
+            if width > phone:
+                found[f"{phone} px, {letters}"] = width
+    style.evaluate("style => style.remove()")
+    opened.set_viewport_size(desktop)
+    return found
+
+
+def violations(opened) -> dict[str, list[str]]:
+    """What axe finds in the light theme, and in the dark one, where only contrast can differ."""
+    opened.evaluate(THIN)
+    opened.evaluate(AXE.axe_script)
+    found = {}
+    for scheme in ("light", "dark"):
+        opened.emulate_media(color_scheme=scheme)
+        opened.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
+        options = {"resultTypes": ["violations"]}
+        if scheme == "dark":
+            options["runOnly"] = ["color-contrast"]
+        for violation in opened.evaluate("o => axe.run(o).then(r => r.violations)", options):
+            nodes = [n["html"][:120] for n in violation["nodes"]]
+            found[f"{violation['id']}, {scheme}"] = nodes[:3]
+    return found
+
 
 # ---------------------------------------------------------------- every page
 
@@ -178,36 +237,68 @@ def test_every_image_of_a_page_has_a_text_of_its_own(visits, site):
     assert not wrong
 
 
-def test_no_page_scrolls_sideways_on_a_phone(phone, url, pages):
-    wide = {}
-    for name in pages:
-        phone.goto(f"{url}/{name}")
-        for fold in phone.locator("details:not(.menu)").all():
-            fold.evaluate("e => e.open = true")
-        width = phone.evaluate("document.documentElement.scrollWidth")
-        if width > 375:
-            wide[name] = width
-    assert not wide
+def test_no_page_scrolls_sideways_on_a_phone(visits):
+    assert not {n: v.wide for n, v in visits.items() if v.wide}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(contexts, url, pages, scheme):
-    from axe_playwright_python.sync_playwright import Axe
+def test_axe_finds_nothing_in_either_theme(visits):
+    assert not {n: v.violations for n, v in visits.items() if v.violations}
 
-    opened, axe, found = contexts["desktop"].new_page(), Axe(), {}
-    opened.emulate_media(color_scheme=scheme)
-    rules = None if scheme == "light" else {"runOnly": ["color-contrast"]}  # all that differs
-    try:
-        for name in pages:
-            opened.goto(f"{url}/{name}")
-            assert opened.evaluate("document.documentElement.dataset.theme") == scheme
-            opened.evaluate(THIN)
-            for violation in axe.run(opened, options=rules).response["violations"]:
-                nodes = [n["html"][:120] for n in violation["nodes"]]
-                found.setdefault(violation["id"], {}).setdefault(name, nodes[:3])
-    finally:
-        opened.close()
-    assert not found
+
+# What of the header is not on the screen, or lies under something else.
+HIDDEN = """() => {
+  const hidden = (e) => {
+    const box = e.getBoundingClientRect();
+    const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
+    return box.left < 0 || box.right > innerWidth || box.width < 24 || box.height < 24
+      || !e.contains(document.elementFromPoint(x, y));
+  };
+  const controls = document.querySelectorAll(
+    ".bd-header-article :is(.btn, .language-switch), details.menu[open] :is(li > *)");
+  return [...controls].filter(hidden).map((e) => e.outerHTML.slice(0, 120));
+}"""
+CONTROLS = ".primary-toggle, .language-switch, .theme-switch-button, .search-button"
+
+
+@pytest.mark.parametrize("where", ["url", "repository_url"])
+@pytest.mark.parametrize("fonts", ["narrow", "wide"])
+def test_the_header_fits_phones_whatever_the_fonts_and_the_repository(
+    request, with_fonts, fonts, where
+):
+    """All of it can be seen and pressed, and what its menu holds."""
+    address, launched, wrong = request.getfixturevalue(where), with_fonts(fonts), {}
+    opened = launched.new_page(viewport={"width": PHONES[0], "height": 720})
+    for lang in LANGUAGES:
+        opened.goto(f"{address}/{lang}/detach.html")
+        menu = opened.locator("details.menu")
+        assert menu.locator("ul").count() == 3 or where == "url"
+        assert opened.locator(f".bd-header-article :is({CONTROLS}, .secondary-toggle)").count() == 5
+        for letters in ("as installed", "spaced"):
+            opened.add_style_tag(content=LETTERS[letters] or "/* none */")
+            for phone in PHONES:
+                opened.set_viewport_size({"width": phone, "height": 720})
+                menu.locator("summary").click()
+                hidden = opened.evaluate(HIDDEN)
+                width = opened.evaluate("document.documentElement.scrollWidth")
+                if hidden or width > phone:
+                    wrong[lang, letters, phone] = width, hidden
+                menu.locator("summary").click()
+    launched.close()
+    assert not wrong
+
+
+def test_the_narrow_and_the_wide_fonts_differ(with_fonts):
+    """Else the tests above would prove less than they say."""
+    lengths = []
+    for fonts in ("narrow", "wide"):
+        launched = with_fonts(fonts)
+        opened = launched.new_page()
+        opened.set_content("<span style='font: 20px sans-serif'>Executable PyTorch Notes</span>")
+        lengths.append(opened.locator("span").bounding_box()["width"])
+        launched.close()
+    if lengths[1] < 1.05 * lengths[0] and os.environ.get("REQUIRE_BROWSER") != "1":
+        pytest.skip("the fonts of tests/site/fonts are not installed")
+    assert lengths[1] >= 1.05 * lengths[0]
 
 
 # ---------------------------------------------------------------- two languages
@@ -343,6 +434,8 @@ def test_explorers_answer_to_keyboard_and_mouse(page, url, site, pages, lang):
     for name in (n for n in pages if n.startswith(lang)):
         tags = set(re.findall(r"<([a-z]+(?:-[a-z]+)+)[ >]", (site / name).read_text("utf8")))
         for tag in tags:
+            if tag in seen:
+                continue
             page.goto(f"{url}/{name}")
             for number in range(page.locator(f"main {tag}").count()):
                 seen.add(tag)
@@ -372,9 +465,10 @@ def operate(page, element, how: str) -> bool:
             if not control.is_enabled():
                 break
             act()
-            page.wait_for_timeout(30)
-            if status.inner_text() != before:
-                return True
+            for wait in (0, 30):
+                page.wait_for_timeout(wait)
+                if status.inner_text() != before:
+                    return True
     return False
 
 
@@ -419,19 +513,22 @@ def test_a_pasted_error_finds_itself_first(page, url, lang):
     items = page.locator("li[data-error]")
     errors = items.evaluate_all("all => all.map(e => e.dataset.error)")
     assert errors, "the book raises no error"
-    field = page.locator("#error-search")
-    shown = "all => all.filter(e => e.offsetParent).map(e => e.dataset.error)"
-    for error in errors:
-        for pasted in (error, f'Traceback (most recent call last):\n  File "train.py"\n{error}'):
-            field.fill(pasted)
-            page.wait_for_timeout(20)
-            assert items.evaluate_all(shown)[:1] == [error], f"pasted {pasted!r}"
-    field.fill("KeyboardInterrupt: nobody wrote about this zymurgy")
-    page.wait_for_timeout(20)
-    assert items.evaluate_all(shown) == []
-    field.fill("")
-    page.wait_for_timeout(20)
-    assert len(items.evaluate_all(shown)) == len(errors)
+    # what stays in sight after each text, in the order in which it stands there
+    paste = """texts => texts.map(text => {
+      const field = document.getElementById("error-search");
+      field.value = text;
+      field.dispatchEvent(new Event("input"));
+      return [...document.querySelectorAll("li[data-error]")]
+        .filter(e => e.offsetParent).map(e => e.dataset.error);
+    })"""
+    traceback = 'Traceback (most recent call last):\n  File "train.py"\n'
+    pasted = [text for error in errors for text in (error, traceback + error)]
+    for text, found in zip(pasted, page.evaluate(paste, pasted), strict=True):
+        assert found[:1] == [text.removeprefix(traceback)], f"pasted {text!r}"
+    other = "KeyboardInterrupt: nobody wrote about this zymurgy"
+    nothing, everything = page.evaluate(paste, [other, ""])
+    assert nothing == []
+    assert sorted(everything) == sorted(errors)
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -462,7 +559,7 @@ def test_the_theme_is_kept_and_follows_the_system_at_first(browser, url):
 
 def test_menus_of_the_header_open_and_close_by_keyboard(page, url):
     page.goto(f"{url}/en/detach.html")
-    menu = page.locator("details.download-buttons")
+    menu = page.locator("details.menu")
     menu.locator("summary").focus()
     page.keyboard.press("Enter")
     assert menu.locator("a").first.is_visible()

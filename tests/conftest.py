@@ -1,0 +1,46 @@
+"""The browser of all tests.
+
+Without Chromium they are skipped; REQUIRE_BROWSER=1 makes that a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")  # a session's would keep an event loop that nbclient trips over
+def chromium() -> Iterator[Callable]:
+    """Launches Chromium with our flags; takes the other arguments of Playwright's `launch`."""
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        reason = "Chromium was not found: the tests in a browser were NOT run"
+        if os.environ.get("REQUIRE_BROWSER") == "1":
+            pytest.fail(f"{reason}, and REQUIRE_BROWSER=1 asks for them")
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        yield partial(playwright.chromium.launch, executable_path=path, args=FLAGS)
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    launched = chromium()
+    yield launched
+    launched.close()
