@@ -18,33 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import reproducibility as r
-
-
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("", []),
-        ("import os\nos.getcwd()", []),
-        ("import numpy as np\nnumpy.ones(1)", ["numpy"]),
-        ("from torch import nn\nprint(nn, len, __name__)", []),
-        ("x = y + 1", ["y"]),
-        ("def f(a):\n    b = a\n    return b + c", ["c"]),
-        ("def f():\n    return later\nlater = 1", []),
-        ("def f():\n    global g\n    g = 1\ng", []),
-        ("[i for i in items if i]", ["items"]),
-        (
-            "class A(Base):\n    x = 1\n    def m(self):\n        return self.x, lost",
-            ["Base", "lost"],
-        ),
-    ],
-)
-def test_undefined_names(source, names):
-    assert r.undefined_names(source) == names
-
-
-def test_undefined_names_needs_python():
-    with pytest.raises(SyntaxError):
-        r.undefined_names("for")
+from helpers.demos import reproducibility as demos
+from helpers.exercises import reproducibility as exercises
 
 
 def test_environment_tells_the_switches(monkeypatch):
@@ -104,10 +79,10 @@ def test_seed_everything_repeats_all_three(seed):
 )
 def test_a_bad_seed_seeds_nothing(seed, error):
     r.seed_everything(0)
-    before = r._states()
+    before = exercises._states()
     with pytest.raises(error, match="seed must be"):
         r.seed_everything(seed)
-    assert r._states() == before
+    assert exercises._states() == before
 
 
 def test_deterministic_restores_what_was():
@@ -134,14 +109,14 @@ def test_sum_in_parts_is_the_sum(values, parts):
     x = torch.tensor(values, dtype=torch.float32)
     exact = math.fsum(x.tolist())
     size = x.double().abs().sum().item()
-    assert abs(r.sum_in_parts(x, parts) - exact) <= 1e-5 * size + 1e-30
+    assert abs(demos.sum_in_parts(x, parts) - exact) <= 1e-5 * size + 1e-30
 
 
 def test_sum_in_parts_adds_in_order():
-    assert r.sum_in_parts(torch.tensor([1e8, 1.0, -1e8])) == 0.0
-    assert r.sum_in_parts(torch.tensor([1e8, -1e8, 1.0])) == 1.0
-    assert r.sum_in_parts(torch.tensor([1.0, 1e8, -1e8, 1.0]), 2) == 0.0
-    assert r.sum_in_parts(torch.tensor([])) == 0.0
+    assert demos.sum_in_parts(torch.tensor([1e8, 1.0, -1e8])) == 0.0
+    assert demos.sum_in_parts(torch.tensor([1e8, -1e8, 1.0])) == 1.0
+    assert demos.sum_in_parts(torch.tensor([1.0, 1e8, -1e8, 1.0]), 2) == 0.0
+    assert demos.sum_in_parts(torch.tensor([])) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -154,7 +129,7 @@ def test_sum_in_parts_adds_in_order():
 )
 def test_sum_in_parts_errors(x, parts, says):
     with pytest.raises(ValueError, match=says):
-        r.sum_in_parts(x, parts)
+        demos.sum_in_parts(x, parts)
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False))
@@ -182,34 +157,34 @@ def test_toy_cudnn_obeys_its_switches():
     values = torch.rand(200, generator=torch.Generator().manual_seed(1))
 
     def names(**switches):
-        return {r.toy_cudnn(values, run, **switches)[0] for run in range(60)}
+        return {demos.toy_cudnn(values, run, **switches)[0] for run in range(60)}
 
     assert names(benchmark=False, deterministic=False) == {"atomic"}
     assert names(benchmark=False, deterministic=True) == {"one pass"}
     assert names(benchmark=True, deterministic=True) == {"one pass", "tiles"}
     assert names(benchmark=True, deterministic=False) == {"atomic", "one pass", "tiles"}
-    one = r.toy_cudnn(values, 3, True, False)
-    assert one == r.toy_cudnn(values, 3, True, False)
+    one = demos.toy_cudnn(values, 3, True, False)
+    assert one == demos.toy_cudnn(values, 3, True, False)
 
 
 def test_figures_show_their_numbers():
     import matplotlib.pyplot as plt
 
-    figure = r.draw_sums([1.0, 1.0, 1.0 + 2**-23], 1.0)
+    figure = demos.draw_sums([1.0, 1.0, 1.0 + 2**-23], 1.0)
     bars = figure.axes[0].patches
     assert [bar.get_height() for bar in bars] == [2, 1]
     assert bars[1].get_x() + bars[1].get_width() / 2 == pytest.approx(1)
-    figure = r.draw_switches({"a": 3, "b": 1})
+    figure = demos.draw_switches({"a": 3, "b": 1})
     assert [bar.get_width() for bar in figure.axes[0].patches] == [3, 1]
     plt.close("all")
     with pytest.raises(ValueError, match="at least one sum"):
-        r.draw_sums([], 1.0)
+        demos.draw_sums([], 1.0)
     with pytest.raises(ValueError, match="at least one setting"):
-        r.draw_switches({})
+        demos.draw_switches({})
 
 
 def test_visible_in_child():
-    seen = r.visible_in_child("1", "", "0,0")
+    seen = demos.visible_in_child("1", "", "0,0")
     assert seen["set in the shell"] == [1] and seen["CUDA started"] is False
     assert seen["then ''"] == [] and seen["then '0,0'"] == []  # a duplicate hides all
 
@@ -217,7 +192,7 @@ def test_visible_in_child():
 def test_visible_in_child_reports_a_failure(monkeypatch):
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(RuntimeError, match="_visible failed in a child process: no message"):
-        r.visible_in_child("0")
+        demos.visible_in_child("0")
 
 
 def test_a_job_cleans_up_on_sigterm_only():
@@ -225,7 +200,7 @@ def test_a_job_cleans_up_on_sigterm_only():
         (signal.SIGTERM, [], 0),
         (signal.SIGKILL, ["worker", "cache file"], -9),
     ):
-        with r.job() as job:
+        with demos.job() as job:
             assert job.left_behind() == ["process", "worker", "cache file"]
             job.process.send_signal(sent)
             assert job.process.wait(timeout=20) == code
@@ -243,7 +218,7 @@ def gone(pid):
 
 
 def test_a_job_leaves_nothing_after_an_error():
-    with pytest.raises(ZeroDivisionError), r.job(deaf=True) as job:
+    with pytest.raises(ZeroDivisionError), demos.job(deaf=True) as job:
         job.process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             job.process.wait(timeout=0.3)
@@ -257,8 +232,8 @@ def test_a_job_leaves_nothing_after_an_error():
 
 
 def test_a_job_that_does_not_start(monkeypatch):
-    monkeypatch.setattr(r, "_JOB", "raise SystemExit")
-    with pytest.raises(RuntimeError, match="did not start"), r.job():
+    monkeypatch.setattr(demos, "_JOB", "raise SystemExit")
+    with pytest.raises(RuntimeError, match="did not start"), demos.job():
         pass
 
 
@@ -266,7 +241,7 @@ def test_a_job_that_does_not_start(monkeypatch):
 def test_process_info():
     told = r.process_info(os.getpid())
     assert told["mine"] and told["command"]
-    with r.job() as job:
+    with demos.job() as job:
         assert str(job.cache) in r.process_info(job.process.pid)["command"]
         job.process.kill()
         job.process.wait()
@@ -341,7 +316,7 @@ def seeds_torch_only(function, seed):
     ],
 )
 def test_undisturbed(answer, says):
-    verdict = r.check_undisturbed(answer)
+    verdict = exercises.check_undisturbed(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -366,7 +341,7 @@ def sorts_in_place(x):
 @pytest.mark.parametrize("seed", range(20))
 def test_sum(answer, says, seed):
     torch.manual_seed(seed)
-    verdict = r.check_sum(answer)
+    verdict = exercises.check_sum(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -418,6 +393,6 @@ def insists(process):
     ],
 )
 def test_stop(answer, says):
-    verdict = r.check_stop(answer)
+    verdict = exercises.check_stop(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message

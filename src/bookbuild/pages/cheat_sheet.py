@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import copy
-import symtable
 from collections import Counter
 from collections.abc import Iterator
 
@@ -18,6 +17,7 @@ from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import GENERATED
 from bookbuild.pages.words import words
 from bookbuild.products import KERNEL
+from helpers.names import global_names
 
 KEPT_TAGS = ("gpu", "raises-exception", "nbval-ignore-output")
 KNOWN = {*dir(builtins), "__name__", "display", "get_ipython"}
@@ -60,11 +60,10 @@ def problems(nb: NotebookNode) -> Iterator[str]:
     known = set(KNOWN)
     for cell in code_cells(nb):
         try:
-            table = symtable.symtable(cell.source, "<cell>", "exec")
+            read, made = global_names(cell.source)
         except SyntaxError:  # a magic
             continue
-        made = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
-        missing = _globals(table) - made - known
+        missing = read - made - known
         for name in sorted(missing):
             yield (
                 f"{cell.id}: uses {name}, which no cheat cell before it makes; "
@@ -115,12 +114,3 @@ def _number(cells: list[NotebookNode]) -> None:
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = number
-
-
-def _globals(table: symtable.SymbolTable) -> set[str]:
-    """The global names that a piece of code reads, functions and comprehensions included."""
-    top = table.get_type() == "module"
-    names = {
-        s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())
-    }
-    return names.union(*(_globals(child) for child in table.get_children()))

@@ -1,0 +1,130 @@
+"""Checkers of the exercises of the chapter "Get the same numbers twice"."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from helpers.demos.reproducibility import job
+from helpers.exercises import Verdict, verdict
+from helpers.reproducibility import draws, seed_everything
+
+
+def _states() -> dict[str, Any]:
+    name, keys, *rest = np.random.get_state()
+    return {
+        "random": random.getstate(),
+        "numpy.random": (name, keys.tobytes(), *rest),
+        "torch": torch.get_rng_state().numpy().tobytes(),
+    }
+
+
+def check_undisturbed(answer: Callable[[Callable[[], Any], int], Any]) -> Verdict:
+    """Check `answer(function, seed)`: `function()` under `seed`, all global streams put back."""
+
+    def shuffle() -> None:
+        seed_everything(random.SystemRandom().randrange(2**32))
+
+    def repeats(f):
+        shuffle()
+        seed = random.SystemRandom().randrange(2**32)
+        first = f(draws, seed)
+        assert isinstance(first, dict), "the result of function() is not returned"
+        draws()
+        second, other = f(draws, seed), f(draws, (seed + 1) % 2**32)
+        for name in first:
+            assert first[name] == second[name], f"{name} draws other numbers under the same seed"
+            assert first[name] != other[name], f"{name} draws the same under another seed"
+
+    def puts_back(f):
+        shuffle()
+        before = _states()
+        f(draws, 3)
+        after = _states()
+        for name in before:
+            assert before[name] == after[name], f"the stream of {name} is not where it was"
+
+    def after_error(f):
+        def fails():
+            draws()
+            raise ZeroDivisionError
+
+        shuffle()
+        before = _states()
+        try:
+            f(fails, 3)
+        except ZeroDivisionError:
+            pass
+        else:
+            raise AssertionError("the exception of function() is swallowed")
+        assert _states() == before, "after an exception the streams are not where they were"
+
+    return verdict(answer, [repeats, puts_back, after_error])
+
+
+def check_sum(answer: Callable[[Tensor], float]) -> Verdict:
+    """Check `answer(x)`: the sum of float32 numbers, to the last bit the same in every order."""
+
+    def numbers() -> Tensor:
+        big = torch.rand(100) * 10.0 ** torch.randint(4, 12, (100,))
+        x = torch.cat([big, -big, torch.randn(100)])
+        return x[torch.randperm(300)]
+
+    def value(f):
+        x = numbers()
+        got = float(f(x))
+        exact, size = math.fsum(x.tolist()), x.double().abs().sum().item()
+        assert abs(got - exact) <= 1e-5 * size, "that is not the sum"
+
+    def order(f):
+        x = numbers()
+        sums = {float(f(x[torch.randperm(len(x))])) for _ in range(10)}
+        assert len(sums) == 1, "other orders of the same numbers give other sums"
+
+    def untouched(f):
+        x = numbers()
+        before = x.clone()
+        f(x)
+        assert torch.equal(x, before), "your function changes x"
+
+    return verdict(answer, [value, order, untouched])
+
+
+def check_stop(answer: Callable[[subprocess.Popen[str]], Any]) -> Verdict:
+    """Check `answer(process)`: the process is asked first, killed only if it does not listen.
+
+    The jobs need up to half a second to clean up; more than 20 s in all is too long.
+    """
+    import time
+
+    def polite(f):
+        with job() as j:
+            f(j.process)
+            left = j.left_behind()
+            assert "process" not in left, "the process is still running"
+            assert not left, f"killed before it could clean up: the {' and the '.join(left)} stayed"
+
+    def deaf(f):
+        with job(deaf=True) as j:
+            begin = time.monotonic()
+            try:
+                f(j.process)
+            except subprocess.TimeoutExpired:
+                raise AssertionError("a process that ignores SIGTERM is left running") from None
+            assert j.process.poll() is not None, "a process that ignores SIGTERM is left running"
+            assert time.monotonic() - begin < 20, "you wait too long before you kill"
+
+    def gone(f):
+        with job() as j:
+            j.process.terminate()
+            j.process.wait()
+            f(j.process)  # must not fail on a process that has ended
+
+    return verdict(answer, [polite, deaf, gone])

@@ -1,0 +1,51 @@
+"""The names of a piece of code, against what running it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from helpers import names
+
+
+@pytest.mark.parametrize(
+    ("source", "missing"),
+    [
+        ("", []),
+        ("import os\nos.getcwd()", []),
+        ("import numpy as np\nnumpy.ones(1)", ["numpy"]),
+        ("from torch import nn\nprint(nn, len, __name__)", []),
+        ("x = y + 1", ["y"]),
+        ("def f(a):\n    b = a\n    return b + c", ["c"]),
+        ("def f():\n    return later\nlater = 1", []),
+        ("def f():\n    global g\n    g = 1\ng", []),
+        ("[i for i in items if i]", ["items"]),
+        (
+            "class A(Base):\n    x = 1\n    def m(self):\n        return self.x, lost",
+            ["Base", "lost"],
+        ),
+    ],
+)
+def test_undefined_names(source, missing):
+    assert names.undefined_names(source) == missing
+
+
+def test_undefined_names_needs_python():
+    with pytest.raises(SyntaxError):
+        names.undefined_names("for")
+
+
+def test_global_names_are_told_apart_from_a_function_s_own():
+    read, made = names.global_names(
+        "import a.b as c, d\nfor e in range(3):\n    pass\nwith f as g:\n    pass\n"
+        "def h(i):\n    global j\n    j = k = i\n    return c, k\nx = [m for m in g]"
+    )
+    assert made == {"c", "d", "e", "g", "h", "j", "x"}
+    assert read == {"range", "f", "g", "c"}
+
+
+def test_no_torch_is_needed():
+    code = "import sys; import helpers.names; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
