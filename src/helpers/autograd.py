@@ -6,6 +6,7 @@ Source: "Autograd mechanics", https://pytorch.org/docs/stable/notes/autograd.htm
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,9 @@ def _shorten(nodes: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
     """Leave out the transposes that `nn.Linear` puts before its weights."""
 
     def skip(node: Any) -> Any:
-        return skip(nodes[node][0]) if node.name() == "TBackward0" else node
+        while node.name() == "TBackward0":
+            (node,) = nodes[node]
+        return node
 
     return {
         node: [skip(after) for after in afters]
@@ -145,16 +148,29 @@ def _shorten(nodes: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
     }
 
 
-def _draw(axis: Any, nodes: dict[Any, list[Any]], names: Mapping[str, torch.Tensor]) -> None:
-    depth: dict[Any, int] = {}
-
-    def visit(node: Any, level: int) -> None:
-        depth[node] = max(level, depth.get(node, 0))
+def _levels(nodes: dict[Any, list[Any]]) -> dict[Any, int]:
+    """How far each node is from the output, by the longest way there; depth-first order."""
+    waiting = Counter(after for afters in nodes.values() for after in afters)
+    roots = [node for node in nodes if not waiting[node]]
+    order: dict[Any, int] = {}
+    todo = roots[::-1]
+    while todo:
+        if (node := todo.pop()) not in order:
+            order[node] = 0
+            todo += reversed(nodes[node])
+    ready = roots
+    while ready:
+        node = ready.pop()
         for after in nodes[node]:
-            visit(after, level + 1)
+            order[after] = max(order[after], order[node] + 1)
+            waiting[after] -= 1
+            if not waiting[after]:
+                ready.append(after)
+    return order
 
-    for root in [n for n in nodes if not any(n in afters for afters in nodes.values())]:
-        visit(root, 0)
+
+def _draw(axis: Any, nodes: dict[Any, list[Any]], names: Mapping[str, torch.Tensor]) -> None:
+    depth = _levels(nodes)
     rows: dict[int, int] = {}
     place = {}
     for node, level in depth.items():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import warnings
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -142,6 +145,213 @@ def test_blame_lets_other_errors_through_and_switches_the_mode_off():
     assert not torch.is_anomaly_enabled()
 
 
+def test_blame_hides_no_warning_of_the_function():
+    def step():
+        warnings.warn("mine", UserWarning, stacklevel=1)
+        torch.zeros(2, requires_grad=True).sqrt().sum().mul(0).backward()
+
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        assert backward.blame(step)["operation"] == "SqrtBackward0"
+    assert [str(w.message) for w in shown] == ["mine"]
+    with warnings.catch_warnings(), pytest.raises(UserWarning, match="mine"):
+        warnings.simplefilter("error")
+        backward.blame(step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert backward.blame(step)["operation"] == "SqrtBackward0"
+    assert not torch.is_anomaly_enabled()
+
+
+# ---------------------------------------------------------------- the first nan
+
+
+class Log(nn.Module):
+    def forward(self, x):
+        return x.log()
+
+
+@given(st.integers(0, 5), st.sampled_from([torch.half, torch.bfloat16, torch.float, torch.double]))
+@settings(deadline=None, max_examples=20)
+def test_first_nan_names_the_module_at_any_depth(depth, dtype):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.Tanh(), Log()), nn.ReLU())
+    nn.init.constant_(model[0].bias, -50)
+    for _ in range(depth):
+        model = nn.Sequential(nn.Flatten(), model)
+    found = backward.first_nan(model.to(dtype), torch.rand(4, 3, dtype=dtype))
+    name = "1." * (depth + 1) + "1"
+    assert found == {"module": name, "type": "Log", "at": "output", "nan_weights": []}
+
+
+def test_first_nan_finds_nothing_and_leaves_everything_as_it_was():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.1), nn.Linear(3, 2))
+    before = copy.deepcopy(model.state_dict())
+    for x in (torch.randn(4, 3), torch.full((4, 3), torch.nan)):
+        expected = None if x.isfinite().all() else ("", "input")
+        found = backward.first_nan(model, x)
+        assert (found and (found["module"], found["at"])) == expected
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters()) and model.training
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+class Wrapped(nn.Module):
+    """Gives its result to `wrap`, and takes anything."""
+
+    def __init__(self, wrap):
+        super().__init__()
+        self.wrap = wrap
+
+    def forward(self, x, scale=1):
+        return self.wrap(x * scale)
+
+
+@dataclass
+class Output:
+    logits: torch.Tensor
+    hidden: tuple = ()
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda x: (torch.ones(1), [x.log()]),
+        lambda x: {"loss": None, "scores": {"deep": x.log()}},
+        lambda x: Output(torch.ones(1), (x.log(),)),
+        lambda x: x.log().to_sparse(),
+        lambda x: x.log().to_sparse_csr(),
+        lambda x: torch.complex(x, x.log()),
+        lambda x: nn.utils.rnn.pack_sequence([x.log()]),
+        lambda x: torch.nested.nested_tensor([x.log()], layout=torch.jagged),
+        lambda x: x.log().to(torch.float8_e4m3fn),
+    ],
+)
+def test_first_nan_looks_into_every_kind_of_output(wrap):
+    model = Wrapped(wrap)  # it has no parameters
+    found = backward.first_nan(model, -torch.ones(2, 2))
+    assert (found["module"], found["type"], found["at"]) == ("", "Wrapped", "output")
+    assert backward.first_nan(model, torch.ones(2, 2)) is None
+    assert backward.first_nan(model, torch.ones(2, 2), scale=-1)["at"] == "output"
+    assert backward.first_nan(model, x=torch.ones(2, 2), scale=torch.nan)["at"] == "output"
+    assert backward.first_nan(model, x=torch.full((2, 2), torch.nan))["at"] == "input"
+
+
+@pytest.mark.parametrize("value", [3, "nan", None, [], {}, torch.ones(2, dtype=torch.long), True])
+def test_outputs_that_hold_no_number_that_could_be_nan(value):
+    assert backward.first_nan(Wrapped(lambda x: value), torch.ones(1)) is None
+
+
+class Between(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 1)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen = self.seen + 1  # assigned anew, not in place
+        return self.second((-self.first(x).abs() - 1).sqrt())
+
+
+def test_first_nan_between_two_modules_is_not_the_second_modules_fault():
+    model = nn.Sequential(Between())
+    found = backward.first_nan(model, torch.randn(3, 2))
+    assert (found["module"], found["at"]) == ("0.second", "input")
+    assert model[0].seen == 0
+
+
+def test_first_nan_names_spoilt_weights_also_of_modules_that_are_never_called():
+    linear = nn.Sequential(nn.ReLU(), nn.Linear(2, 2))
+    linear[1].bias.data[0] = torch.nan
+    assert backward.first_nan(linear, torch.ones(1, 2))["nan_weights"] == ["bias"]
+    attention = nn.MultiheadAttention(4, 2)
+    attention.out_proj.weight.data[0, 0] = torch.nan
+    x = torch.ones(2, 1, 4)
+    found = backward.first_nan(attention, x, x, x)
+    assert (found["module"], found["nan_weights"]) == ("", ["out_proj.weight"])
+
+
+def test_first_nan_is_not_fooled_by_an_in_place_module():
+    class SqrtInPlace(nn.Module):
+        def forward(self, x):
+            return x.sqrt_()
+
+    found = backward.first_nan(nn.Sequential(nn.Identity(), SqrtInPlace()), -torch.ones(2))
+    assert (found["module"], found["at"]) == ("1", "output")
+
+
+def test_first_nan_and_a_model_that_fails():
+    def stop(x):
+        raise ValueError("stopped")
+
+    model = Wrapped(stop)
+    with pytest.raises(ValueError, match="stopped"):
+        backward.first_nan(model, torch.ones(1))
+    assert backward.first_nan(model, torch.full((1,), torch.nan))["at"] == "input"
+    with torch.no_grad():
+        assert backward.first_nan(nn.Linear(2, 2).eval(), torch.ones(2)) is None
+
+
+def test_an_inf_is_no_nan():
+    assert backward.first_nan(Log(), torch.zeros(2)) is None
+
+
+# ---------------------------------------------------------------- the drawn graph
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.integers(1, 9))
+def test_levels_are_the_longest_ways_from_the_output(data, size):
+    nodes = {0: []}
+    for node in range(1, size):
+        for before in data.draw(st.sets(st.integers(0, node - 1), min_size=1)):
+            nodes[before].append(node)
+        nodes[node] = []
+
+    def longest(node):
+        befores = [b for b, afters in nodes.items() if node in afters]
+        return max((longest(b) + 1 for b in befores), default=0)
+
+    levels = autograd._levels(nodes)
+    assert levels == {node: longest(node) for node in nodes}
+
+
+def test_graphs_with_many_ways_and_with_many_steps_are_drawn():
+    x = torch.ones(2, requires_grad=True)
+    residual, chain = x, x
+    for _ in range(40):
+        residual = residual + residual.sin()
+    for _ in range(3000):
+        chain = chain + 1
+    levels = autograd._levels(autograd.graph(residual))
+    assert max(levels.values()) == 80 and len(levels) == 81
+    assert max(autograd._levels(autograd.graph(chain)).values()) == 3000
+    transposed = x.reshape(1, 2)
+    for _ in range(2000):
+        transposed = transposed.t()
+    assert len(autograd._shorten(autograd.graph(transposed))) == 2
+    figure = autograd.draw_graphs({"y": residual}, {"x": x})
+    assert "x" in [text.get_text() for text in figure.axes[0].texts]
+
+
+# ---------------------------------------------------------------- training keeps nodes
+
+
+def test_a_sum_of_losses_keeps_the_nodes_of_every_training_step():
+    model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.ReLU(), nn.Linear(3, 1))
+    nodes = {}
+    for way in ("loss", "detach", "item"):
+        total, counts = torch.zeros(()), []
+        for _ in range(4):
+            loss = model(torch.randn(2, 3)).square().mean()
+            loss.backward()
+            total = total + {"loss": loss, "detach": loss.detach(), "item": loss.item()}[way]
+            counts.append(len(autograd.graph(total)))
+        nodes[way] = counts
+    steps = torch.tensor(nodes["loss"]).diff().tolist()
+    assert len(set(steps)) == 1 and steps[0] >= 6
+    assert nodes["detach"] == nodes["item"] == [0] * 4
+
+
 # ---------------------------------------------------------------- exercises
 
 
@@ -267,8 +477,16 @@ def test_accumulate(answer, says):
 def norms_by_grad(losses, parameters):
     found = []
     for loss in losses:
-        grads = torch.autograd.grad(loss, parameters, retain_graph=True)
-        found.append(sum(g.square().sum() for g in grads).sqrt().item())
+        grads = torch.autograd.grad(loss, parameters, retain_graph=True, materialize_grads=True)
+        found.append(nn.utils.get_total_norm(grads).item())
+    return found
+
+
+def norms_by_hand(losses, parameters, unused=True, square=lambda g: g.float().square()):
+    found = []
+    for loss in losses:
+        grads = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=unused)
+        found.append(sum(square(g).sum() for g in grads if g is not None).sqrt().item())
     return found
 
 
@@ -279,7 +497,9 @@ def norms_by_backward(losses, parameters, restore=True, retain=True):
         for p in parameters:
             p.grad = None
         loss.backward(retain_graph=retain or i < len(losses) - 1)
-        found.append(torch.cat([p.grad.flatten() for p in parameters]).norm().item())
+        found.append(
+            nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]).item()
+        )
     if restore:
         for p, g in zip(parameters, kept, strict=True):
             p.grad = g
@@ -313,7 +533,11 @@ def sum_of_norms(losses, parameters):
     ("answer", "says"),
     [
         (norms_by_grad, None),
+        (norms_by_hand, None),
         (norms_by_backward, None),
+        (lambda ls, ps: norms_by_hand(ls, ps, unused=False), "two heads"),
+        (lambda ls, ps: [*norms_by_grad(ls[:1], ps), 1.0, 1.0][: len(ls)], "a norm is wrong"),
+        (lambda ls, ps: norms_by_hand(ls, ps, square=torch.square), "do not fit into float16"),
         (lambda ls, ps: None, "return one number for each loss"),
         (lambda ls, ps: norms_by_grad(ls, ps)[:2], "return one number for each loss"),
         (norms_accumulated, "a norm is wrong"),

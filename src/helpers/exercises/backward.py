@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Run backward and check the gradient"."""
+"""Checkers of the exercises of the chapter on backward."""
 
 from __future__ import annotations
 
@@ -122,8 +122,9 @@ def check_loss_gradients(
 ) -> Verdict:
     """Check `answer(losses, parameters)`: for each loss the norm of its gradient, as a float.
 
-    The norm is that of all parameters' gradients together. Afterwards `.grad` is as it was, and
-    the sum of the losses can still be sent backward.
+    The norm is that of all parameters' gradients together; a parameter that a loss does not
+    depend on counts as 0. Both arguments are lists. Afterwards `.grad` is as it was, and the sum
+    of the losses can still be sent backward.
     """
 
     def case() -> tuple[list[Tensor], list[nn.Parameter]]:
@@ -134,6 +135,16 @@ def check_loss_gradients(
         out = trunk(torch.randn(6, 3)).tanh().square()  # one graph shared by all
         scale = torch.rand(3) * 9 + 1
         return [s * column.sum() for s, column in zip(scale, out.T, strict=True)], parameters
+
+    def two_heads() -> tuple[list[Tensor], list[nn.Parameter]]:
+        trunk, *heads = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(4, 2)
+        h = trunk(torch.randn(6, 3)).tanh()
+        parameters = [p for part in (trunk, *heads) for p in part.parameters()]
+        return [head(h).square().sum() for head in heads], parameters
+
+    def half() -> tuple[list[Tensor], list[nn.Parameter]]:
+        weight = nn.Parameter(torch.rand(4, dtype=torch.half) + 1)
+        return [(weight * 400).sum(), weight.sum()], [weight]
 
     def norms(f: Callable) -> None:
         losses, parameters = case()
@@ -148,6 +159,31 @@ def check_loss_gradients(
                 "a norm is wrong: take the root of the sum of squares over all parameters, "
                 "of one loss at a time, without what was in .grad before"
             )
+
+    def unreached(f: Callable) -> None:
+        losses, parameters = two_heads()
+        right = []
+        for loss in losses:
+            pieces = torch.autograd.grad(
+                loss, parameters, retain_graph=True, materialize_grads=True
+            )
+            right.append(torch.cat([g.flatten() for g in pieces]).norm().item())
+        try:
+            got = f(losses, parameters)
+        except (RuntimeError, TypeError, AttributeError):
+            raise AssertionError(
+                "with two heads each loss misses one of them: count its gradient as 0"
+            ) from None
+        assert all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, right, strict=True)), (
+            "with two heads a norm is wrong: a head that a loss does not reach counts as 0"
+        )
+
+    def precise(f: Callable) -> None:
+        got = f(*half())
+        assert all(math.isclose(a, b, rel_tol=1e-2) for a, b in zip(got, (800, 2), strict=True)), (
+            f"with float16 gradients of 400 the norms are {got} instead of [800.0, 2.0]: "
+            "their squares do not fit into float16"
+        )
 
     def untouched(f: Callable) -> None:
         losses, parameters = case()
@@ -169,4 +205,4 @@ def check_loss_gradients(
                 "the graph is gone, so the step itself can no longer run backward"
             ) from None
 
-    return verdict(answer, [norms, untouched, usable])
+    return verdict(answer, [norms, unreached, precise, untouched, usable])
