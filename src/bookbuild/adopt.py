@@ -10,7 +10,7 @@ from bookbuild.book import LANGUAGES, Book, BookError, read_text, write_text
 from bookbuild.notebooks import alt, read, tokens, written
 from bookbuild.products import MISSING, WAITING, notebook
 from bookbuild.text import SETUP, Cell, comments, fenced, replace_body
-from bookbuild.update import changed, edited, stored
+from bookbuild.update import changes, edited, stored
 
 
 def adopt(book: Book, name: str) -> list[str]:
@@ -58,10 +58,10 @@ def _edits(
         BookError: an edit cannot be taken over.
     """
     before, wanted = stored(nb), {c.id: written(c) for c in product.cells}
-    edits, found, after = edited(nb, product), [], None
+    edits, states, found, after = edited(nb, product), changes(nb), [], None
     for cell in nb.cells:
         if cell.id in edits:
-            change = changed(nb, cell)
+            change = states[cell.id]
             if change not in ("new", "edited"):
                 raise BookError(f"{where}::{cell.id}: moved in the notebook; move it in the text")
             if cell.id == SETUP:

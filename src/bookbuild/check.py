@@ -21,13 +21,18 @@ from bookbuild.products import helpers_used, notebook
 from bookbuild.text import SETUP, Text
 from bookbuild.translation import Waiting
 from bookbuild.typography import lint
-from bookbuild.update import changed, edited, told, why_run
+from bookbuild.update import changes, edited, told, why_run
 
 MAX_BYTES = 500_000
 MAX_COLUMNS = 79
 RECAP = ("Recap", "小结")
-_PATHS = re.compile(r"(?:/(?:home|root|tmp|Users|work|mnt|var)|[A-Z]:\\\\)[/\\][\w./\\-]+")
+_PATHS = re.compile(r"(?:/(?:home|root|tmp|Users|work|mnt|var)/|\b[A-Z]:\\\\)[\w./\\-]+")
 _FOREIGN = re.compile(r"""(?:src|href)=\\?["'](?:https?:)?//[^"'\\]+""")
+# A test's assertion that a checker's verdict is a refusal.
+_REFUSAL = re.compile(
+    r"\bassert\b[^\n]*(?:\bnot [\w.]+(?:\([^\n]*\))?\.passed|\.passed (?:==|is) (?!True)"
+    r"|\.message\b)"
+)
 # What a translation must carry over unchanged: maths, link targets, directives, labels.
 _FIXED = re.compile(
     r"\$\$.*?\$\$|\$[^$\n]+\$|\]\([^)\s]+\)|^[`:]{3,}\{[\w-]+\}|^:class: .+|^\([\w-]+\)=$|^#+ ",
@@ -43,6 +48,7 @@ def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[
     chosen = book.choose(list(names))
     problems = [] if names else list(_files(book))
     proved: dict[str, set[str]] = {}
+    notebooks: dict[tuple[str, str], NotebookNode] = {}
     try:
         stamps = translation.load(book)
     except BookError as error:
@@ -60,18 +66,17 @@ def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[
         if name in book.chapters:
             problems += _chapter(book, source)
         problems += map(str, waiting) if release else ()
+        helpers = helpers_used(book, source)
         for lang in LANGUAGES:
             try:
-                nb = read(book.notebook(lang, name))
+                nb = notebooks[lang, name] = read(book.notebook(lang, name))
+                problems += list(_notebook(book, lang, source, waiting, helpers, nb))
             except BookError as error:
                 problems.append(str(error))
-                continue
-            try:
-                problems += list(_notebook(book, lang, source, waiting, nb))
-            except BookError as error:
-                problems.append(str(error))
-            if lang == "en":
-                proved[name] = _proved(nb)
+        if english := notebooks.get(("en", name)):
+            proved[name] = _proved(english)
+            if chinese := notebooks.get(("zh", name)):
+                problems += _same_outputs(name, english, chinese)
     if OLD_NOTES in book.texts and OLD_NOTES not in proved:
         notebook_ = book.notebook("en", OLD_NOTES)
         proved[OLD_NOTES] = _proved(read(notebook_)) if notebook_.exists() else set()
@@ -79,7 +84,7 @@ def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[
     if not names:
         from bookbuild import pages
 
-        problems += pages.stale(book)
+        problems += pages.stale(book, notebooks)
     return problems
 
 
@@ -110,7 +115,7 @@ def _files(book: Book) -> Iterator[str]:
 def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
     """A chapter's text by itself."""
     where, late = f"book/text/{source.name}.md", {w.piece for w in waiting}
-    if not source.summary.en or source.summary.zh is None:
+    if not source.summary.en:
         yield f"{where}:{source.summary.line}: no summary"
     if next((c.id for c in source.cells if c.type == "code"), "") != SETUP:
         yield f"{where}:{source.cells[0].line}: the first code cell is not `%%% code {SETUP}`"
@@ -136,43 +141,52 @@ def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
 
 def _chapter(book: Book, source: Text) -> Iterator[str]:
     """A chapter ends with a recap, its module has tests, and they try the checkers of exercises."""
-    for column, recap in enumerate(RECAP):
-        prose = [c.words for c in source.cells if c.type == "markdown"]
-        found = [h.plain for w in prose for h in headings((w.en, w.zh or w.en)[column])]
-        if found[-1:] != [recap]:
+    titled = [c for c in source.cells if c.type == "markdown" and headings(c.words.en)]
+    last = titled[-1].words if titled else source.cells[-1].words
+    for text, recap in zip((last.en, last.zh), RECAP, strict=True):
+        if text is not None and [h.plain for h in headings(text)][-1:] != [recap]:
             where = f"book/text/{source.name}.md:{source.cells[-1].line}"
             yield f"{where}: the last section is not “{recap}”"
     test = f"tests/helpers/test_{source.name}.py"
     if not (book.root / "src" / "helpers" / f"{source.name}.py").exists():
         yield f"src/helpers/{source.name}.py: there is no such module"
     try:
-        tree = ast.parse(read_text(book.root / test, test))
+        functions = _functions(read_text(book.root / test, test))
     except (BookError, SyntaxError, ValueError) as error:
         yield str(error) if isinstance(error, BookError) else f"{test}: {error}"
         return
-    functions = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test")
-    ]
-    if not any(isinstance(n, ast.Assert) for f in functions for n in ast.walk(f)):
+    tests = [code for name, code in functions.items() if name.lower().startswith("test")]
+    if not any(re.search(r"^\s+assert\b", code, re.M) for code in tests):
         yield f"{test}: no test asserts anything"
     exercises = [c for c in source.cells if "exercise" in c.metadata.get("tags", ())]
     if not exercises:
         yield f"book/text/{source.name}.md: no exercise"
-    named = {
-        n.attr if isinstance(n, ast.Attribute) else n.id
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Attribute | ast.Name)
-    }
+    refusing = []  # what asserts that something is refused, itself or through a function it calls
+    for code in tests:
+        called = [functions.get(name, "") for name in set(re.findall(r"\b\w+(?=\()", code))]
+        if any(map(_REFUSAL.search, (code, *called))):
+            refusing.append(code)
     for cell in exercises:
-        for checker in sorted(set(re.findall(r"\bcheck_\w+", cell.source))):
-            if checker not in named:
-                yield f"{test}: {checker} of {cell.id} is given no wrong answer"
+        checkers = sorted(set(re.findall(r"\bcheck_\w+", cell.source)))
+        if not checkers:
+            yield f"book/text/{source.name}.md:{cell.line}: {cell.id}: no checker `check_…`"
+        for checker in checkers:
+            if not any(re.search(rf"\b{checker}\b", code) for code in refusing):
+                yield f"{test}: no test asserts that {checker} refuses a wrong answer"
+
+
+def _functions(source: str) -> dict[str, str]:
+    """The functions and classes of a module with their code and decorators, by name."""
+    lines, found = source.splitlines(), {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first = min([d.lineno for d in node.decorator_list], default=node.lineno)
+            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    return found
 
 
 def _notebook(
-    book: Book, lang: str, source: Text, waiting: list[Waiting], nb: NotebookNode
+    book: Book, lang: str, source: Text, waiting: list[Waiting], helpers: str, nb: NotebookNode
 ) -> Iterator[str]:
     """A notebook is what the text makes of it, and fit for every reader."""
     name = source.name
@@ -182,19 +196,20 @@ def _notebook(
         return
     if (size := book.notebook(lang, name).stat().st_size) > MAX_BYTES:
         yield f"{where}: {size} bytes, at most {MAX_BYTES}"
-    expected = notebook(source, lang, waiting, nb)
-    by_hand = edited(nb, expected)
+    expected, states = notebook(source, lang, waiting), changes(nb)
+    by_hand = edited(nb, expected, states)
     for cell_id in by_hand:
         yield told(lang, name, cell_id)
     if not by_hand:
         yield from _as_written(where, name, expected, nb)
-    if why := why_run(expected, nb, helpers_used(book, source)):
-        yield f"{where}: {why} since it ran; run `book update {name}`"
-    for number, cell in enumerate(code_cells(nb), 1):
-        for problem in _code(cell, number, changed(nb, cell)):
-            yield f"{where}::{cell.id}: {problem}"
-    if lang == "zh":
-        yield from _same_outputs(book, name, nb)
+    of_cells = [
+        f"{where}::{cell.id}: {problem}"
+        for number, cell in enumerate(code_cells(nb), 1)
+        for problem in _code(cell, number, states[cell.id])
+    ]
+    yield from of_cells
+    if not of_cells and (why := why_run(expected, nb, helpers, states)):
+        yield f"{where}: must run: {why}; run `book update {name}`"
 
 
 def _as_written(where: str, name: str, expected: NotebookNode, nb: NotebookNode) -> Iterator[str]:
@@ -209,15 +224,12 @@ def _as_written(where: str, name: str, expected: NotebookNode, nb: NotebookNode)
         yield f"{where}::summary: {_UPDATE.format(name)}"
 
 
-def _same_outputs(book: Book, name: str, zh: NotebookNode) -> Iterator[str]:
+def _same_outputs(name: str, en: NotebookNode, zh: NotebookNode) -> Iterator[str]:
     """The Chinese notebook shows what the English one stored."""
-    try:
-        stored = {c.id: c for c in code_cells(read(book.notebook("en", name)))}
-    except BookError:
-        return
+    stored = {c.id: c for c in code_cells(en)}
     for cell in code_cells(zh):
-        en = stored.get(cell.id)
-        if en and (en.outputs != cell.outputs or en.execution_count != cell.execution_count):
+        own = stored.get(cell.id, cell)
+        if own.outputs != cell.outputs or own.execution_count != cell.execution_count:
             yield f"zh/{name}::{cell.id}: output differs from English; run `book update {name}`"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import yaml
 
@@ -38,8 +39,13 @@ def load(book: Book) -> list[Claim]:
     path = book.root / "book" / "claims.yml"
     if not path.exists():
         return []
+    return list(_parse(read_text(path, "claims.yml")))
+
+
+@lru_cache(maxsize=2)
+def _parse(text: str) -> tuple[Claim, ...]:
     try:
-        chapters = yaml.load(read_text(path, "claims.yml"), yaml.CSafeLoader) or {}
+        chapters = yaml.load(text, yaml.CSafeLoader) or {}
     except yaml.YAMLError as error:
         raise BookError(f"claims.yml: {' '.join(str(error).split())}") from None
     if not isinstance(chapters, dict):
@@ -68,4 +74,4 @@ def load(book: Book) -> list[Claim]:
                     f"{', '.join(VERDICTS)}"
                 )
             claims.append(claim)
-    return claims
+    return tuple(claims)

@@ -19,19 +19,23 @@ class Heading(NamedTuple):
     plain: str
 
 
-def headings(text: str) -> list[Heading]:
+@cache
+def headings(text: str) -> tuple[Heading, ...]:
     """The headings of a Markdown text in order; those in directives and quotations are none."""
-    if not re.search(r"^ {0,3}(?:#|--|==)", text, re.M):
-        return []
-    tokens = _markdown().parse(text)
-    return [
-        Heading(
-            re.sub(r"\[(.*?)\]\([^)]*\)", r"\1", inline.content),
-            "".join(t.content for t in inline.children if t.type in ("text", "code_inline")),
-        )
+    if not re.search(r"^ {0,3}(?:#|-+\s*$|=+\s*$)", text, re.M):
+        return ()
+    tokens = _blocks().parse(text)
+    titles = [
+        inline.content
         for opening, inline in zip(tokens, tokens[1:], strict=False)
         if opening.type == "heading_open" and opening.level == 0
     ]
+    return tuple(Heading(re.sub(r"\[(.*?)\]\([^)]*\)", r"\1", t), _plain(t)) for t in titles)
+
+
+def _plain(title: str) -> str:
+    (inline,) = _inlines().parseInline(title)
+    return "".join(t.content for t in inline.children if t.type in ("text", "code_inline"))
 
 
 def anchors(titles: list[str]) -> list[str]:
@@ -48,5 +52,11 @@ def anchors(titles: list[str]) -> list[str]:
 
 
 @cache
-def _markdown() -> MarkdownIt:
-    return MarkdownIt().use(front_matter_plugin).use(colon_fence_plugin)
+def _blocks() -> MarkdownIt:
+    markdown = MarkdownIt().use(front_matter_plugin).use(colon_fence_plugin)
+    return markdown.disable("inline")  # most of the time, and only titles need it
+
+
+@cache
+def _inlines() -> MarkdownIt:
+    return MarkdownIt()

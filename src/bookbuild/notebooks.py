@@ -70,6 +70,9 @@ def _with_whole_strings(source: str) -> Iterator[tuple[int, str]]:
             yield token.type, token.string
 
 
+_JSON = json.JSONEncoder(sort_keys=True)
+
+
 def digest(text: str) -> str:
     """A short fingerprint of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -83,12 +86,12 @@ def written(cell: NotebookNode) -> str:
     meant = {
         k: cell.metadata[k] for k in ("tags", "claims", "cause", "mystnb") if cell.metadata.get(k)
     }
-    return digest(json.dumps([cell.cell_type, cell.source, meant], sort_keys=True))
+    return digest(_JSON.encode([cell.cell_type, cell.source, meant]))
 
 
 def printed(cell: NotebookNode) -> str:
     """Fingerprint of what a run stored in a code cell."""
-    return digest(json.dumps([cell.execution_count, cell.outputs], sort_keys=True))
+    return digest(_JSON.encode([cell.execution_count, cell.outputs]))
 
 
 def stamp(nb: NotebookNode, helpers: str = "") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import hashlib
 import re
@@ -151,26 +150,20 @@ def _files(folder: Path, module: str) -> Iterator[Path]:
             return
 
 
+_IMPORT = re.compile(r"\b(?:from|import)\s+helpers\b([.\w]*)(?:\s+import\s+(\([^)]*\)|[^\n;]*))?")
+_NAMED = re.compile(r"""["']helpers\.([\w.]+)["']""")
+
+
 @cache
 def _imported(source: str) -> tuple[str, ...]:
-    """The modules of `helpers` that a piece of code imports, or names in a string."""
-    if "helpers" not in source:
-        return ()
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:  # a cell with a magic
-        return tuple(re.findall(r"\bhelpers\.([\w.]+)", source))
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [
-                a.name.removeprefix("helpers.") for a in node.names if a.name.startswith("helpers.")
-            ]
-        elif (
-            isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "helpers"
-        ):
-            inside = node.module.removeprefix("helpers").removeprefix(".")
-            found += [".".join(filter(None, (inside, a.name))) for a in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found += re.findall(r"^helpers\.([\w.]+)$", node.value)
+    """The modules of `helpers` that a piece of code imports, or names in a string.
+
+    Names that are no modules do no harm: they have no file.
+    """
+    found = _NAMED.findall(source)
+    for package, names in _IMPORT.findall(source):
+        inside = package.removeprefix(".")
+        found += [inside] if inside else []
+        words = re.sub(r"#[^\n]*|\bas\s+\w+", "", names)
+        found += [".".join(filter(None, (inside, name))) for name in re.findall(r"\w+", words)]
     return tuple(found)

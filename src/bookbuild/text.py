@@ -42,6 +42,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 from bookbuild.book import Book, BookError, read_text
 
@@ -206,12 +207,15 @@ def _code(rest: str, body: str, line: int, wrong) -> Cell:
     return Cell(name, "code", line, Words(said, line), source, metadata)
 
 
+@cache
 def comments(source: str) -> list[tuple[int, int, str]]:
     """Row (from 0), column and text of each comment of a piece of code.
 
     Raises:
         BookError: Python cannot read it.
     """
+    if "#" not in source:
+        return []
     try:
         return [
             (token.start[0] - 1, token.start[1], token.string)

@@ -118,13 +118,21 @@ def _chapter(
     return ("ran, " if why else "") + ("written" if changed else "unchanged" if why else "")
 
 
-def why_run(now: NotebookNode, before: NotebookNode | None, helpers: str) -> str:
-    """Why a chapter must run: empty if its stored outputs are those of its code."""
+def why_run(
+    now: NotebookNode,
+    before: NotebookNode | None,
+    helpers: str,
+    states: dict[str, str] | None = None,
+) -> str:
+    """Why a chapter must run: empty if its stored outputs are those of its code.
+
+    `states` are the changes of `before`, where they are known already.
+    """
     if before is None:
         return "new"
     if dict(before.metadata.get("made") or {}).get("helpers") != helpers:
         return "its helpers changed"
-    old, new = code_cells(before), code_cells(now)
+    old, new, states = code_cells(before), code_cells(now), states or changes(before)
     if [c.id for c in old] != [c.id for c in new]:
         return "cells were added, removed or moved"
     for a, b in zip(old, new, strict=True):
@@ -132,34 +140,41 @@ def why_run(now: NotebookNode, before: NotebookNode | None, helpers: str) -> str
             return f"the code of {b.id} changed"
         if {*tags(a)}.symmetric_difference(tags(b)) & {"gpu", "raises-exception"}:
             return f"the tags of {b.id} changed"
-        if changed(before, a) == "output":
+        if states[a.id] == "output":
             return f"the output of {b.id} is not what its run stored"
         if a.execution_count is None and "gpu" not in tags(a):
             return f"{b.id} never ran"
     return ""
 
 
-def changed(nb: NotebookNode, cell: NotebookNode) -> str:
-    """What a cell is since `book update` wrote it: `new`, `edited`, `output` (changed) or ``."""
-    made = stored(nb).get(cell.id)
-    if not made:
-        return "new"
-    if made[0] != written(cell):
-        return "edited"
-    return "output" if cell.cell_type == "code" and made[1] != printed(cell) else ""
+def changes(nb: NotebookNode) -> dict[str, str]:
+    """What each cell is since `book update` wrote it: `new`, `edited`, `output` (changed) or ``."""
+    made, found = stored(nb), {}
+    for cell in nb.cells:
+        if cell.id not in made:
+            found[cell.id] = "new"
+        elif made[cell.id][0] != written(cell):
+            found[cell.id] = "edited"
+        else:
+            same = cell.cell_type != "code" or made[cell.id][1] == printed(cell)
+            found[cell.id] = "" if same else "output"
+    return found
 
 
-def edited(nb: NotebookNode, expected: NotebookNode) -> list[str]:
+def edited(
+    nb: NotebookNode, expected: NotebookNode, states: dict[str, str] | None = None
+) -> list[str]:
     """The cells that somebody wrote, removed or moved in a notebook since `book update` wrote it.
 
-    What the text says by now, in `expected`, is no edit to keep.
+    What the text says by now, in `expected`, is no edit to keep. `states` are the changes of `nb`,
+    where they are known already.
     """
-    made, ids = list(stored(nb)), [c.id for c in nb.cells]
+    made, ids, states = list(stored(nb)), [c.id for c in nb.cells], states or changes(nb)
     wanted = {c.id: written(c) for c in expected.cells}
     found = [
         c.id
         for c in nb.cells
-        if changed(nb, c) in ("new", "edited") and written(c) != wanted.get(c.id)
+        if states[c.id] in ("new", "edited") and written(c) != wanted.get(c.id)
     ]
     found += [name for name in made if name not in ids and name in wanted]
     kept = [name for name in ids if name in made]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import io
 import shutil
 
 import pytest
+from nbformat.v4 import new_output
 
-from bookbuild.book import Book
-from bookbuild.notebooks import read, write
+from bookbuild import run
+from bookbuild.book import Book, BookError
+from bookbuild.notebooks import code_cells, read, stamp, tags, write
 from bookbuild.update import update
 
 CONFIG = "title: Tiny\nrepository:\n  url: ''\n  branch: main\n"
@@ -119,7 +124,7 @@ The divisor is zero.
 ## 小结
 """,
 }
-TESTS = "def test_it():\n    assert not check_{}\n"
+TESTS = "def test_it():\n    assert not check_{}('wrong').passed\n"
 
 
 @pytest.fixture(scope="session")
@@ -169,6 +174,61 @@ def edit(book):
         write(nb, book.notebook(lang, name))
 
     return change
+
+
+@pytest.fixture
+def forge(edit):
+    """Change the notebooks of both languages and their stamps, as if a run had stored that."""
+
+    def change(name, action):
+        def act(nb):
+            action(nb)
+            stamp(nb, nb.metadata.made["helpers"])
+
+        for lang in ("en", "zh"):
+            edit(lang, name, act)
+
+    return change
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Cells run in this process instead of a kernel; returns the names of what ran."""
+    ran = []
+
+    def execute(nb, folder, where, cuda):
+        ran.append(where)
+        names = {}
+        for number, cell in enumerate(code_cells(nb), 1):
+            if cell.id == "setup" or "gpu" in tags(cell):
+                cell.execution_count = None if "gpu" in tags(cell) else number
+                continue
+            cell.execution_count, printed = number, io.StringIO()
+            *body, last = ast.parse(cell.source).body
+            value = ast.Expression(last.value) if isinstance(last, ast.Expr) else None
+            module = ast.Module(body if value else [*body, last], [])
+            try:
+                with contextlib.redirect_stdout(printed):
+                    exec(compile(module, "<cell>", "exec"), names)
+                    value = value and eval(compile(value, "<cell>", "eval"), names)
+            except Exception as error:
+                if "raises-exception" not in tags(cell):
+                    raise BookError(
+                        f"{where}::{cell.id}: {type(error).__name__}: {error}"
+                    ) from None
+                kind, said = type(error).__name__, str(error)
+                cell.outputs = [new_output("error", ename=kind, evalue=said, traceback=[said])]
+                continue
+            if printed.getvalue():
+                cell.outputs += [new_output("stream", name="stdout", text=printed.getvalue())]
+            if value is not None:
+                data = {"text/plain": repr(value)}
+                cell.outputs += [new_output("execute_result", data, execution_count=number)]
+        return nb
+
+    monkeypatch.setattr(run, "execute", execute)
+    monkeypatch.setattr(run, "kernels", lambda: False)
+    return ran
 
 
 @pytest.fixture

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 from nbformat.v4 import new_notebook
 
+from bookbuild.book import BookError
 from bookbuild.check import check
-from bookbuild.notebooks import BookError, clean, write
-from bookbuild.sync import sync
+from bookbuild.notebooks import clean, stamp, write
+from bookbuild.update import update
 
-
-def cell(nb, cell_id):
-    return next(c for c in nb.cells if c.id == cell_id)
+ADOPT = "edited by hand; `book adopt adding` takes the edit into book/text/adding.md, "
 
 
 @pytest.fixture
-def faults(book, monkeypatch):
+def faults(book):
     """The problems of the chapters, without those of the generated pages."""
     return lambda: check(book, book.chapters)
 
@@ -28,181 +28,286 @@ def only(problems, *parts):
         assert part in problems[0]
 
 
-def test_the_tiny_book_has_no_fault(faults):
-    assert faults() == []
+def starts(problems, *beginnings):
+    """Each problem begins as told, in this order."""
+    assert len(problems) == len(beginnings), problems
+    for problem, beginning in zip(problems, beginnings, strict=True):
+        assert problem.startswith(beginning)
 
 
-def test_a_number_changed_in_one_language(faults, edit):
-    def change(nb):
-        cell(nb, "adding-numbers").source = "# add\na = 1 + 2\nassert a == 2\na"
-
-    edit("zh", "adding", change)
-    found = faults()
-    assert any(p.startswith("zh/adding::adding-numbers: code differs") for p in found), found
-    assert any("changed since it was run" in p for p in found)
+def test_the_tiny_book_has_no_fault(book):
+    assert check(book) == []
+    assert check(book, release=True) == []
 
 
-def test_a_comment_may_differ(faults, edit, book):
-    def change(nb):
-        cell(nb, "adding-numbers").source = "# 相加\na = 1 + 1\nassert a == 2\na"
-
-    edit("zh", "adding", change)
-    assert faults() == []
-    sync(book, echo=lambda line: None)
-    assert "相加" in book.path("zh", "adding").read_text("utf8")
-
-
-def test_a_swapped_cell(faults, edit):
-    def change(nb):
-        nb.cells[-1], nb.cells[-2] = nb.cells[-2], nb.cells[-1]
-
-    edit("zh", "adding", change)
-    only(faults(), "zh/adding: cells or their order differ", "adding-recap where English has")
-
-
-def test_a_cell_missing_at_the_end(faults, edit):
-    edit("zh", "adding", lambda nb: nb.cells.pop())
-    only(faults(), "zh/adding", "None where English has adding-recap")
-
-
-def test_a_stale_translation(faults, edit, book):
-    def change(nb):
-        cell(nb, "adding-recap").source = "## Recap\n\nThe sum is returned."
-
-    edit("en", "adding", change)
-    only(faults(), "zh/adding::adding-recap: the English changed")
-    assert sync(book, echo=lambda line: None) == ["adding::adding-recap: stale"]
-    only(faults(), "zh/adding::adding-recap: the English changed")
-
-
-def test_a_missing_translation(faults, edit, book):
-
-    def change(nb):
-        extra = copy.deepcopy(cell(nb, "adding-recap"))
-        extra.id, extra.source = "adding-more", "Some more words."
-        nb.cells.append(extra)
-
-    edit("en", "adding", change)
-    sync(book, echo=lambda line: None)
-    only(faults(), "zh/adding::adding-more: not translated")
-
-
-def test_a_cause_not_translated(faults, edit):
-    def change(nb):
-        cell(nb, "failing-error").metadata.cause = "The divisor is zero."
-
-    edit("zh", "failing", change)
-    only(faults(), "zh/failing::failing-error: not translated")
+# ---------------------------------------------------------------- products edited by hand
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_an_unrun_cell(faults, edit, lang):
+def test_code_changed_by_hand(faults, edit, cell, lang):
     def change(nb):
-        cell(nb, "adding-numbers").execution_count = None
+        cell(nb, "adding-numbers").source = "# add\na = 1 + 2\nassert a == 2\na"
 
     edit(lang, "adding", change)
-    assert any(f"{lang}/adding::adding-numbers: never run" in p for p in faults())
+    starts(
+        faults(),
+        f"{lang}/adding::adding-numbers: {ADOPT}`git checkout book/{lang}/adding.ipynb` drops it",
+        f"{lang}/adding: must run: the code of adding-numbers changed; run `book update adding`",
+    )
 
 
-def test_a_new_cell_with_a_count_but_no_run(faults, edit):
-    def change(nb):
-        extra = copy.deepcopy(cell(nb, "adding-numbers"))
-        extra.id, extra.execution_count = "adding-forged", 3
-        nb.cells.append(extra)
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c["adding-title"].update(source="# Other words"),
+        lambda c: c["adding-numbers"].update(source="# x\na = 1 + 1\nassert a == 2\na"),
+        lambda c: c["adding-numbers"].metadata.update(tags=["cheat"]),
+        lambda c: c["adding-numbers"].metadata.update(claims=["A-1", "A-2"]),
+        lambda c: c["adding-numbers"].metadata.pop("claims"),
+        lambda c: c["adding-numbers"].metadata.update(cause="None."),
+        lambda c: c["adding-numbers"].metadata.update(mystnb={"image": {"alt": "None."}}),
+        lambda c: c["setup"].update(source=c["setup"].source + "\nimport torch"),
+    ],
+)
+def test_a_cell_written_by_hand(faults, edit, lang, change):
+    edit(lang, "adding", lambda nb: change({c.id: c for c in nb.cells}))
+    assert any(p.startswith(f"{lang}/adding::") and ADOPT in p for p in faults()), faults()
 
-    edit("en", "adding", change)
-    assert any("en/adding::adding-forged: never run" in p for p in faults())
+
+def test_a_fault_whose_stamp_was_forged_is_not_as_the_text_says(faults, forge, cell):
+    forge("adding", lambda nb: cell(nb, "adding-title").update(source="# Other\n\n$a + b$"))
+    starts(
+        faults(),
+        "en/adding::adding-title: not what the text makes of it; run `book update adding`",
+        "zh/adding::adding-title: not what the text makes of it; run `book update adding`",
+    )
 
 
-def test_counts_out_of_order(faults, edit):
-    def change(nb):
-        cell(nb, "adding-numbers").execution_count = 7
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_cells_moved_removed_or_added_by_hand(faults, edit, book, lang):
+    before = book.notebook(lang, "adding").read_bytes()
 
-    edit("en", "adding", change)
-    assert any("adding-numbers: execution count 7, expected 2" in p for p in faults())
+    def swap(nb):
+        nb.cells[-1], nb.cells[-2] = nb.cells[-2], nb.cells[-1]
 
+    def add(nb):
+        nb.cells.append(copy.deepcopy(nb.cells[2]))
+        nb.cells[-1].update(id="adding-forged", execution_count=5)
 
-def test_an_output_edited_by_hand_in_both_languages(faults, edit):
-    def change(nb):
-        cell(nb, "adding-numbers").outputs[0].data["text/plain"] = "3"
-
-    for lang in ("en", "zh"):
+    for change in (swap, add, lambda nb: nb.cells.pop(), lambda nb: nb.cells.pop(0)):
         edit(lang, "adding", change)
-    found = faults()
-    assert [p.partition(": ")[0] for p in found] == [
-        "en/adding::adding-numbers",
-        "zh/adding::adding-numbers",
-    ]
-    assert all("output differs from what the run stored" in p for p in found)
-
-
-def test_an_output_of_a_new_run_not_carried_over(faults, edit):
-    def change(nb):
-        cell(nb, "adding-numbers").outputs[0].data["text/plain"] = "3"
-        clean(nb)
-
-    edit("en", "adding", change)
-    only(faults(), "zh/adding::adding-numbers: output differs from English; run `book sync`")
-
-
-def test_a_missing_claim(faults, edit):
-    def change(nb):
-        del cell(nb, "adding-numbers").metadata["claims"]
-
-    for lang in ("en", "zh"):
-        edit(lang, "adding", change)
-    only(faults(), "claims.yml::A-1: no cell of adding proves it")
-
-
-def test_a_claim_on_a_cell_that_proves_nothing(faults, edit):
-    def change(nb):
-        target = cell(nb, "adding-numbers")
-        target.source, target.outputs = "a = 1 + 1", []
-        clean(nb)
-
-    for lang in ("en", "zh"):
-        edit(lang, "adding", change)
-    only(faults(), "claims.yml::A-1: no cell of adding proves it")
-
-
-def test_a_claim_with_a_reason_needs_no_cell(faults, edit, book):
-    def change(nb):
-        del cell(nb, "adding-numbers").metadata["claims"]
-
-    for lang in ("en", "zh"):
-        edit(lang, "adding", change)
-    path = book.root / "book/claims.yml"
-    path.write_text(path.read_text("utf8") + "    proof: {en: A slip., zh: 笔误。}\n", "utf8")
+        assert any(p.startswith(f"{lang}/adding::") and ADOPT in p for p in faults()), faults()
+        book.notebook(lang, "adding").write_bytes(before)
     assert faults() == []
 
 
-def test_a_claim_that_nobody_made(faults, edit):
+def test_a_summary_changed_by_hand(faults, edit):
+    edit("zh", "adding", lambda nb: nb.metadata.update(summary="别的"))
+    only(faults(), "zh/adding::summary: not what the text makes of it")
+
+
+def test_stamps_changed_by_hand(faults, edit):
+    edit("en", "adding", lambda nb: nb.metadata.made.update(helpers="0123"))
+    only(faults(), "en/adding: must run: its helpers changed; run `book update adding`")
+    edit("en", "adding", lambda nb: nb.metadata.pop("made"))
+    assert any(p.startswith("en/adding") for p in faults())
+
+
+def test_stamps_of_the_translation_changed_by_hand(faults, book):
+    path = book.root / "book/translated.json"
+    path.write_text(path.read_text().replace('"adding-title"', '"adding-gone"'))
+    only(faults(), "book/translated.json::adding: not what the text makes of it; run `book update")
+
+
+def test_a_text_that_changed_since_the_notebooks_were_made(faults, mend):
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    starts(
+        faults(),
+        "en/adding::adding-recap: not what the text makes of it; run `book update adding`",
+        "zh/adding::adding-recap: not what the text makes of it; run `book update adding`",
+    )
+
+
+def test_jupyters_own_save_is_no_edit(book, edit):
+    def save(nb):
+        nb.metadata.kernelspec.display_name = "Python 3 (ipykernel)"
+        nb.metadata.language_info = {"name": "python", "version": "3.13.1", "mimetype": "text/x"}
+        nb.metadata.widgets, nb.nbformat_minor = {}, 5
+        for number, cell in enumerate(nb.cells):
+            cell.metadata.update(collapsed=False, scrolled=True, trusted=True, editable=True)
+            cell.metadata.update(slideshow={"slide_type": ""}, execution={"iopub": str(number)})
+            if cell.metadata.get("tags") is None:
+                cell.metadata.tags = []
+
+    for lang in ("en", "zh"):
+        edit(lang, "adding", save)
+    assert check(book) == []
+
+
+# ---------------------------------------------------------------- outputs
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_an_unrun_cell(faults, edit, cell, lang):
+    edit(lang, "adding", lambda nb: cell(nb, "adding-numbers").update(execution_count=None))
+    assert any(f"{lang}/adding::adding-numbers: never run" in p for p in faults())
+
+
+def test_an_unrun_cell_whose_stamp_was_forged(faults, forge, cell):
+    forge("adding", lambda nb: cell(nb, "adding-numbers").update(execution_count=None, outputs=[]))
+    assert any("en/adding::adding-numbers: never run" in p for p in faults())
+
+
+def test_a_cell_whose_number_is_not_its_place(faults, forge, cell):
+    forge("adding", lambda nb: cell(nb, "adding-numbers").update(execution_count=7))
+    starts(
+        faults(),
+        "en/adding::adding-numbers: execution count 7, expected 2; run `book update`",
+        "zh/adding::adding-numbers: execution count 7, expected 2; run `book update`",
+    )
+
+
+def test_an_output_edited_by_hand_in_both_languages(faults, edit, cell):
     def change(nb):
-        cell(nb, "adding-numbers").metadata["claims"] = ["A-1", "A-9"]
+        cell(nb, "adding-numbers").outputs[0].data["text/plain"] = "3"
 
     for lang in ("en", "zh"):
         edit(lang, "adding", change)
-    only(faults(), "en/adding: proves A-9")
+    starts(
+        faults(),
+        "en/adding::adding-numbers: output differs from what the run stored; run `book update`",
+        "zh/adding::adding-numbers: output differs from what the run stored; run `book update`",
+    )
+
+
+def test_an_output_that_is_not_the_one_of_the_other_language(faults, edit, cell):
+    def change(nb):
+        cell(nb, "adding-numbers").outputs[0].data["text/plain"] = "3"
+        stamp(nb, nb.metadata.made["helpers"])
+
+    edit("en", "adding", change)
+    only(
+        faults(), "zh/adding::adding-numbers: output differs from English; run `book update adding`"
+    )
 
 
 @pytest.mark.parametrize(
-    ("row", "what"),
+    ("output", "what"),
     [
-        ("adding:\n  - id: A-1\n    note: x\n", "lacks 'verdict'"),
-        ("adding: [", "claims.yml:"),
+        ("/home/someone/book/x.py", "a path of one machine in the output: /home/someone"),
+        ("C:\\Users\\someone\\x.py", "a path of one machine"),
+        ("<script src='https://cdn.example/x.js'></script>", "loads from another host"),
+        ("<img src='//cdn.example/x.png'>", "loads from another host"),
     ],
 )
-def test_a_broken_claims_file(faults, book, row, what):
-    (book.root / "book/claims.yml").write_text(row)
-    assert any(what in p for p in faults())
+def test_what_an_output_must_not_hold(faults, forge, cell, output, what):
+    forge(
+        "adding",
+        lambda nb: cell(nb, "adding-numbers").outputs[0].data.update({"text/html": output}),
+    )
+    found = faults()
+    assert len(found) == 2 and all(what in p for p in found), found
 
 
-def test_tags_that_differ(faults, edit):
+def test_an_exception_without_tag_or_cause(book, mend, quick):
+    mend("failing", "%%% cause\nThe divisor is zero.\n%%% zh\n除数为零。\n", "")
+    assert update(book, ["failing"], echo=lambda line: None) == []
+    starts(
+        check(book, ["failing"]),
+        "en/failing::failing-error: raises, but does not say why: give it a cause",
+        "zh/failing::failing-error: raises, but does not say why: give it a cause",
+    )
+
+
+def test_an_exception_without_its_tag(faults, forge, cell):
+    forge("failing", lambda nb: cell(nb, "failing-error").metadata.update(tags=[]))
+    assert sum("raises, but has no tag raises-exception" in p for p in faults()) == 2
+
+
+def test_a_figure_without_text(faults, forge, cell):
+    data = {"image/png": "iVBORw0KGgo="}
+    forge("adding", lambda nb: cell(nb, "adding-numbers").outputs[0].data.update(data))
+    found = faults()
+    assert len(found) == 2 and all("give it an alt" in p for p in found)
+
+
+@pytest.mark.parametrize(("tag", "mark"), [("exercise", "✗"), ("solution", "✓")])
+def test_exercises_show_their_verdict(faults, forge, cell, tag, mark):
     def change(nb):
-        cell(nb, "adding-numbers").metadata["tags"] = ["cheat"]
+        cell(nb, f"adding-{tag}").outputs[0].text = "nothing"
 
-    edit("zh", "adding", change)
-    only(faults(), "zh/adding::adding-numbers: tags or claims differ from English")
+    forge("adding", change)
+    found = faults()
+    assert len(found) == 2 and all(
+        f"tagged {tag}, but its output has no {mark}" in p for p in found
+    )
+
+
+def test_a_gpu_cell_may_wait_for_one_and_no_other(book, mend, quick):
+    mend(
+        "adding",
+        "%%% code adding-exercise",
+        "%%% code adding-gpu{}\n```python\n1\n```\n\n%%% code adding-exercise",
+    )
+    mend("adding", "adding-gpu{}", "adding-gpu tags=gpu")
+    assert update(book, echo=lambda line: None) == []
+    assert check(book) == []
+    mend("adding", "adding-gpu tags=gpu", "adding-gpu")
+    assert any("en/adding: must run: the tags of adding-gpu changed" in p for p in check(book))
+
+
+def test_long_lines_and_large_files(faults, mend, forge, cell):
+    mend("adding", "assert a == 2\n", "assert a == 2  # " + "x" * 80 + "\n")
+    forge(
+        "adding",
+        lambda nb: cell(nb, "adding-numbers").outputs[0].data.update({"text/plain": "2" * 600_000}),
+    )
+    found = faults()
+    line = "book/text/adding.md:17: adding-numbers: line of 97 columns, at most 79: assert a =="
+    assert any(p.startswith(line) for p in found), found
+    size = "bytes, at most 500000"
+    assert [p[:10] for p in found if size in p] == ["en/adding:", "zh/adding:"]
+
+
+# ---------------------------------------------------------------- claims
+
+
+def test_a_claim_that_no_cell_names(book, mend, quick):
+    mend("adding", " claims=A-1", "")
+    assert update(book, echo=lambda line: None) == []
+    only(check(book), "claims.yml::A-1: no cell of adding proves it")
+    path = book.root / "book/claims.yml"
+    path.write_text(path.read_text("utf8") + "    proof: {en: A slip., zh: 笔误。}\n", "utf8")
+    assert check(book, ["adding"]) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "tag", "proves"),
+    [
+        ("a = 1 + 1", "", False),
+        ("a = 'assert'  # assert", "", False),
+        ("a = 1 + 1\nassert a", "", True),
+        ("a = 1 + 1\na", "", True),
+        ("a = 1 + 1\na", " tags=nbval-ignore-output", False),
+    ],
+)
+def test_a_claim_on_a_cell_that_proves_nothing(book, mend, quick, code, tag, proves):
+    mend(
+        "adding",
+        "# add both numbers\na = 1 + 1\nassert a == 2\na\n```\n%%% zh\n把两个数相加",
+        code + "\n```",
+    )
+    mend("adding", " claims=A-1", tag + " claims=A-1")
+    assert update(book, echo=lambda line: None) == []
+    found = check(book)
+    assert found == ([] if proves else ["claims.yml::A-1: no cell of adding proves it"])
+
+
+def test_a_claim_that_nobody_made(book, mend, quick):
+    mend("adding", " claims=A-1", " claims=A-1,A-9")
+    assert update(book, echo=lambda line: None) == []
+    only(check(book), "en/adding: proves A-9, which claims.yml does not have")
 
 
 def test_a_claim_twice_and_a_claim_of_no_chapter(faults, book):
@@ -215,126 +320,128 @@ def test_a_claim_twice_and_a_claim_of_no_chapter(faults, book):
     assert "claims.yml::A-2: no chapter gone" in found
 
 
-def test_an_unknown_verdict(faults, book):
+def test_the_chinese_of_a_claim_is_linted(faults, book):
     path = book.root / "book/claims.yml"
-    path.write_text(path.read_text("utf8").replace("holds", "maybe"), "utf8")
-    assert any("verdict 'maybe' is none of" in p for p in faults())
+    path.write_text(path.read_text("utf8").replace("一加一等于二。", "您的1加1"), "utf8")
+    assert "claims.yml::A-1: write 你, not 您" in faults()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "{}", '{"cells": 3, "nbformat": 4}', "[]", "not json at all"]
-)
-def test_a_broken_notebook_file(faults, book, text):
-    book.path("en", "adding").write_text(text)
-    assert any(p.startswith("en/adding.ipynb: not a notebook") for p in faults()), faults()
+# ---------------------------------------------------------------- files
 
 
-def test_a_missing_notebook(faults, book):
-    book.path("zh", "adding").unlink()
-    only(faults(), "zh/adding.ipynb: there is no such notebook")
+def test_a_missing_notebook(book):
+    book.notebook("zh", "adding").unlink()
+    only(check(book, ["adding"]), "zh/adding.ipynb: there is no such file")
 
 
-def test_a_stray_notebook(book):
-    write(clean(new_notebook()), book.path("en", "stray"))
-    assert "en/stray.ipynb: not in _toc.yml" in check(book)
-
-
-def test_the_setup_cell(faults, edit):
-    def change(nb):
-        cell(nb, "setup").source += "\nimport torch"
-        clean(nb)
-
+def test_strays(book):
     for lang in ("en", "zh"):
-        edit(lang, "adding", change)
-    found = faults()
-    assert [p.partition(" ")[0] for p in found] == ["en/adding::setup:", "zh/adding::setup:"]
+        write(clean(new_notebook()), book.notebook(lang, "stray"))
+    book.text("stray").write_text("")
+    assert check(book) == [
+        f"{file}: not in _toc.yml" for file in ("text/stray.md", "en/stray.ipynb", "zh/stray.ipynb")
+    ]
 
 
-@pytest.mark.parametrize(
-    ("output", "what"),
-    [
-        ("/home/someone/book/x.py", "a path of one machine"),
-        ("<script src='https://cdn.example/x.js'></script>", "loads from another host"),
-    ],
-)
-def test_what_an_output_must_not_hold(faults, edit, output, what):
-    def change(nb):
-        cell(nb, "adding-numbers").outputs[0].data["text/html"] = output
-        clean(nb)
-
-    for lang in ("en", "zh"):
-        edit(lang, "adding", change)
-    found = faults()
-    assert len(found) == 2 and all(what in p for p in found), found
-
-
-def test_an_exception_without_tag_or_cause(faults, edit):
-    def change(nb):
-        cell(nb, "failing-error").metadata = {}
-
-    for lang in ("en", "zh"):
-        edit(lang, "failing", change)
-    found = faults()
-    assert any("no tag raises-exception" in p for p in found)
-    assert any("does not say why" in p for p in found)
-
-
-def test_a_figure_without_text(faults, edit):
-    def change(nb):
-        cell(nb, "adding-numbers").outputs[0].data["image/png"] = "iVBORw0KGgo="
-        clean(nb)
-
-    for lang in ("en", "zh"):
-        edit(lang, "adding", change)
-    assert all("give it an alt" in p for p in faults()) and faults()
-
-
-@pytest.mark.parametrize("tag", ["exercise", "solution"])
-def test_exercises_show_their_verdict(faults, edit, tag):
-    def change(nb):
-        cell(nb, "adding-numbers").metadata["tags"] = [tag]
-
-    for lang in ("en", "zh"):
-        edit(lang, "adding", change)
-    assert len(faults()) == 2 and all(f"tagged {tag}" in p for p in faults())
-
-
-def test_long_lines_and_large_files(faults, edit):
-    def change(nb):
-        cell(nb, "adding-numbers").source = "a = 2\nassert a == 2  # " + "x" * 80
-        cell(nb, "adding-numbers").outputs[0].data["text/plain"] = "2" * 600_000
-        clean(nb)
-
-    for lang in ("en", "zh"):
-        edit(lang, "adding", change)
-    found = faults()
-    assert sum("columns, at most 79" in p for p in found) == 2
-    assert sum("bytes, at most 500000" in p for p in found) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("# 两数相加\n\n加法需要 $a - b$。", "not the same in both languages: '$a - b$'"),
-        ("## 两数相加\n\n加法需要 $a + b$。", "not the same in both languages: '##'"),
-        ("# 两数相加\n\n加法需要 $a + b$.", "translation changed; run `book sync`"),
-        ("# 两数相加,加法\n\n您需要 $a + b$。", "write 你, not 您"),
-    ],
-)
-def test_what_a_translation_must_keep(faults, edit, text, what):
-    def change(nb):
-        cell(nb, "adding-title").source = text
-
-    edit("zh", "adding", change)
-    assert any(p.startswith("zh/adding::adding-title") and what in p for p in faults()), faults()
-
-
-def test_two_cells_with_one_id(faults, edit, book):
-    text = book.path("en", "adding").read_text("utf8")
-    book.path("en", "adding").write_text(text.replace("adding-recap", "adding-title"), "utf8")
-    assert any("adding-title" in p for p in faults())
+def test_two_cells_with_one_id(faults, book):
+    path = book.notebook("en", "adding")
+    path.write_text(
+        path.read_text("utf8").replace('"id": "adding-recap"', '"id": "adding-title"'), "utf8"
+    )
+    assert any("several cells have the id adding-title" in p for p in faults())
 
 
 def test_an_unknown_chapter_suggests_the_nearest(book):
-    with pytest.raises(BookError, match="no chapter 'ading': did you mean adding"):
+    with pytest.raises(BookError, match=r"no chapter 'ading': did you mean adding\?"):
         check(book, ["ading"])
+
+
+# ---------------------------------------------------------------- what a chapter must have
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("加法需要 $a + b$。", "加法需要 $a - b$。", "not the same in both languages: '$a - b$'"),
+        ("# 两数相加", "## 两数相加", "not the same in both languages: '##'"),
+        (
+            "加法需要 $a + b$。",
+            "[加](b.md)法 $a + b$。",
+            "not the same in both languages: '](b.md)'",
+        ),
+        ("加法需要 $a + b$。", "加法需要。真的.", "half-width full stop"),
+        ("加法需要", "您需要", "write 你, not 您"),
+        ("关于加法。", "关于加法,您。", "summary: half-width punctuation"),
+        ("把两个数相加", "把2个数相加", "adding-numbers/comments: no space between"),
+        ("About adding.", "", ": no summary"),
+        (
+            "%%% code setup tags=setup,remove-cell\n",
+            "",
+            "the first code cell is not `%%% code setup`",
+        ),
+        ("## Recap", "## The end", ": the last section is not “Recap”"),
+        ("## 小结", "## 总结", ": the last section is not “小结”"),
+        ("和会打印出来。", "和会打印出来。\n\n## 再见", ": the last section is not “小结”"),
+        ("adding-exercise tags=exercise", "adding-exercise", "book/text/adding.md: no exercise"),
+        ("check_adding = ", "check_other = ", "that check_other refuses a wrong answer"),
+    ],
+)
+def test_what_a_text_must_have(faults, mend, book, old, new, what):
+    if old.startswith("check_"):
+        path = book.text("adding")
+        path.write_text(path.read_text("utf8").replace("check_adding", "check_other"), "utf8")
+    else:
+        mend("adding", old, new)
+    found = [p for p in faults() if what in p]
+    assert found and all("adding" in p for p in found), faults()
+
+
+def test_a_chapter_without_module_or_tests(faults, book):
+    (book.root / "src/helpers/adding.py").unlink()
+    (book.root / "tests/helpers/test_failing.py").unlink()
+    assert faults() == [
+        "src/helpers/adding.py: there is no such module",
+        "tests/helpers/test_failing.py: there is no such file",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tests", "what"),
+    [
+        ("def test_it():\n    check_adding(1)\n", ["no test asserts anything", "that check_add"]),
+        ("def test_it():\n    assert check_adding(1).passed\n", ["that check_adding refuses"]),
+        ("check_adding\ndef test_it():\n    assert not x.passed\n", ["that check_adding"]),
+        ("def test_it():\n    assert not check_adding_twice(1).passed\n", ["that check_adding"]),
+        ("def test_it(\n", ["test_adding.py: '(' was never closed"]),
+        ("def test_it():\n    assert 'no' in check_adding(1).message\n", []),
+        ("@pytest.mark.parametrize('f', [check_adding])\ndef test_it(f):\n"
+         "    assert f(1).passed == (1 is None)\n", []),
+        ("def judge(v):\n    assert not v.passed\ndef test_it():\n    judge(check_adding)\n"
+         "def test_that():\n    assert 1\n", []),
+    ],
+)  # fmt: skip
+def test_tests_that_try_no_wrong_answer(faults, book, tests, what):
+    (book.root / "tests/helpers/test_adding.py").write_text(tests)
+    found = faults()
+    assert len(found) == len(what) and all(w in f for w, f in zip(what, found, strict=True)), found
+
+
+def test_an_exercise_without_a_checker(faults, book):
+    path = book.text("adding")
+    path.write_text(path.read_text("utf8").replace("check_adding", "adding"), "utf8")
+    assert any("adding-exercise: no checker `check_…`" in p for p in faults())
+
+
+def test_english_alone_is_enough(book, quick):
+    """A chapter that nobody has translated is proved; a release waits for it."""
+    text = book.text("adding").read_text("utf8")
+    alone = re.sub(r"^%%% zh\n.*?(?=^%%%|\Z)", "", text, flags=re.M | re.S)
+    book.text("adding").write_text(alone, "utf8")
+    assert update(book, echo=lambda line: None) == []
+    assert check(book) == []
+    assert [p.split(": ")[1:] for p in check(book, release=True)] == [
+        ["adding::summary", "not translated"],
+        ["adding::adding-title", "not translated"],
+        ["adding::adding-numbers/comments", "comments not translated"],
+        ["adding::adding-recap", "not translated"],
+    ]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from bookbuild.book import CHEAT_SHEET, LANGUAGES, Book, BookError, write_text
 
 if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
     from bookbuild.pages.chapters import Chapter
 
 
@@ -24,18 +26,18 @@ def generate(book: Book) -> list[Path]:
     return [path for path, text in pages if write_text(path, text)]
 
 
-def stale(book: Book) -> list[str]:
+def stale(book: Book, notebooks: dict[tuple[str, str], NotebookNode] | None = None) -> list[str]:
     """What is wrong with the generated pages, a line each.
 
     A page that is not what its chapters make of it today, edited by hand or outdated, and cells of
     the cheat sheet that would not run there. The status pages are not compared: they change with
-    every test run.
+    every test run. `notebooks` are those that were read already, by language and name.
     """
     from bookbuild.pages import cheat_sheet
     from bookbuild.pages.chapters import chapters
 
     try:
-        found = chapters(book)
+        found = chapters(book, notebooks=notebooks)
         problems = [
             f"{path.parent.name}/{path.name}: stale; run `book update`"
             for path, text in _pages(book, found)

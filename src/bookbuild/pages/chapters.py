@@ -34,10 +34,14 @@ class Chapter:
         return code_cells(self.notebook)
 
 
-def chapters(book: Book, names: list[str] | None = None) -> dict[str, list[Chapter]]:
+def chapters(
+    book: Book,
+    names: list[str] | None = None,
+    notebooks: dict[tuple[str, str], NotebookNode] | None = None,
+) -> dict[str, list[Chapter]]:
     """The chapters that exist in all languages, in reading order, for each language.
 
-    `names` asks for others.
+    `names` asks for others; `notebooks` are those that were read already, by language and name.
 
     Raises:
         BookError: a file is no notebook.
@@ -45,9 +49,10 @@ def chapters(book: Book, names: list[str] | None = None) -> dict[str, list[Chapt
     found: dict[str, list[Chapter]] = {lang: [] for lang in LANGUAGES}
     for name in book.chapters if names is None else names:
         if all(book.notebook(lang, name).exists() for lang in LANGUAGES):
-            notebooks = {lang: read(book.notebook(lang, name)) for lang in LANGUAGES}
-            for lang, nb in notebooks.items():
-                title, sections = _sections(name, notebooks["en"], nb)
+            known = notebooks or {}
+            both = {x: known.get((x, name)) or read(book.notebook(x, name)) for x in LANGUAGES}
+            for lang, nb in both.items():
+                title, sections = _sections(name, both["en"], nb)
                 found[lang].append(Chapter(name, title, nb, sections))
     return found
 
