@@ -15,6 +15,9 @@ from torch import nn
 
 from helpers import child
 from helpers import cuda_semantics as cs
+from helpers.demos import cuda_semantics as demos
+from helpers.exercises import cuda_semantics as exercises
+from helpers.measure import cuda_semantics as measure
 
 # ---------------------------------------------------------------- where, unregistered
 
@@ -61,7 +64,7 @@ def test_unregistered_names_exactly_what_stays_on_the_cpu(plain, buffers):
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=20))
 def test_queue_works_in_order_and_never_before_the_launch(works):
-    gpu = cs.ToyGPU()
+    gpu = demos.ToyGPU()
     for work in works:
         gpu.launch(work)
     assert gpu.clock == len(works)
@@ -75,7 +78,7 @@ def test_queue_works_in_order_and_never_before_the_launch(works):
 
 @given(st.lists(st.integers(1, 9), max_size=9), st.booleans())
 def test_tasks_run_in_order_when_python_waits(works, blocking):
-    gpu, done = cs.ToyGPU(blocking), []
+    gpu, done = demos.ToyGPU(blocking), []
     for number, work in enumerate(works):
         gpu.launch(work, lambda number=number: done.append(number))
         assert done == (list(range(number + 1)) if blocking else [])
@@ -88,7 +91,7 @@ def test_tasks_run_in_order_when_python_waits(works, blocking):
 
 
 def test_an_error_is_raised_by_synchronize_and_ends_the_queue():
-    gpu, done = cs.ToyGPU(), []
+    gpu, done = demos.ToyGPU(), []
     gpu.launch(1, lambda: 1 / 0)
     gpu.launch(1, lambda: done.append(1))
     with pytest.raises(ZeroDivisionError):
@@ -100,24 +103,24 @@ def test_an_error_is_raised_by_synchronize_and_ends_the_queue():
 @pytest.mark.parametrize("work", [0, -3])
 def test_launch_refuses_work_that_takes_no_time(work):
     with pytest.raises(ValueError, match=f"at least 1 step, got {work}"):
-        cs.ToyGPU().launch(work)
+        demos.ToyGPU().launch(work)
 
 
 def test_timeline_shows_each_launch_and_each_reading():
     import matplotlib
 
     matplotlib.use("Agg")
-    gpu = cs.ToyGPU()
+    gpu = demos.ToyGPU()
     for work in (3, 5):
         gpu.launch(work)
-    axis = cs.draw_timeline(gpu, {"early": 2, "late": 9}).axes[0]
+    axis = demos.draw_timeline(gpu, {"early": 2, "late": 9}).axes[0]
     words = [text.get_text() for text in axis.texts]
     assert words == ["1", "2", "early", "late"]
     assert [line.get_xdata()[0] for line in axis.lines] == [2, 9]
     boxes = [bar.get_paths()[0].get_extents() for bar in axis.collections]
     assert [(b.x0, b.x1) for b in boxes] == [(0, 1), (1, 4), (1, 2), (4, 9)]
     with pytest.raises(ValueError, match="at least one launch"):
-        cs.draw_timeline(cs.ToyGPU(), {})
+        demos.draw_timeline(demos.ToyGPU(), {})
 
 
 # ---------------------------------------------------------------- CUDA_VISIBLE_DEVICES
@@ -162,9 +165,9 @@ def test_visible_devices_refuses_what_it_does_not_read(monkeypatch):
 
 def test_a_new_process_that_hides_all_gpus_counts_none(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert cs.devices_seen("before CUDA starts") == 0
+    assert demos.devices_seen("before CUDA starts") == 0
     with pytest.raises(ValueError, match="must be one of 'before CUDA starts', .* got 'never'"):
-        cs.devices_seen("never")
+        demos.devices_seen("never")
 
 
 def test_gpus_are_hidden_before_or_after_cuda_starts(monkeypatch):
@@ -176,7 +179,7 @@ def test_gpus_are_hidden_before_or_after_cuda_starts(monkeypatch):
         inits = []
         monkeypatch.setattr(torch.cuda, "init", lambda inits=inits: inits.append(hidden()))
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-        assert cs._count_devices(started) is True
+        assert demos._count_devices(started) is True
         assert inits == [False] * started
 
 
@@ -188,24 +191,24 @@ def test_the_messages_are_put_together_from_their_children(monkeypatch):
 
     def call(function, *arguments, env=None):
         asked.append((function, arguments, env))
-        return {"statement": "s", "message": "m"} if function is cs._blame else {"x": 1}
+        return {"statement": "s", "message": "m"} if function is measure._blame else {"x": 1}
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(child, "call", call)
-    values = cs.record_messages()
+    values = measure.record_device_messages()
     assert values["blamed"] == values["blamed with CUDA_LAUNCH_BLOCKING=1"] == "s"
     assert values["x"] == 1
-    blames = [env for function, _, env in asked if function is cs._blame]
+    blames = [env for function, _, env in asked if function is measure._blame]
     assert blames == [{"CUDA_LAUNCH_BLOCKING": "0"}, {"CUDA_LAUNCH_BLOCKING": "1"}]
-    assert [a for f, a, _ in asked if f is cs._count_devices] == [(False,), (True,)]
+    assert [a for f, a, _ in asked if f is demos._count_devices] == [(False,), (True,)]
 
 
 def test_measurements_run_on_a_cpu_and_give_what_json_can_write():
     """Not a measurement: only that the code runs and that the parts fit together."""
-    clock = cs._clock("cpu", size=64, products=3)
+    clock = measure._clock("cpu", size=64, products=3)
     without, with_ = clock["seconds without synchronize"], clock["seconds with synchronize"]
     assert 0 < without <= with_ and clock["with / without"] == with_ / without
-    copies = cs._copies("cpu", mib=1, times=2)
+    copies = measure._copies("cpu", mib=1, times=2)
     assert copies.pop("copy to the CPU complete after synchronize") is True
     assert copies.pop("copy to the CPU complete before synchronize") is True
     assert len(copies) == 3
@@ -214,19 +217,19 @@ def test_measurements_run_on_a_cpu_and_give_what_json_can_write():
 
 
 def test_messages_are_the_errors_of_the_device():
-    said = cs._messages("meta")
+    said = measure._messages("meta")
     assert said["nn.Linear"].startswith("RuntimeError: Tensor on device meta")
     assert said["x + y"].startswith("RuntimeError")
     assert said["DataLoader(shuffle=True)"].startswith("RuntimeError")
     assert said["the move kept the parameter"] is False  # meta makes new ones
-    with cs._moves_in_place():
-        said = cs._messages("meta")
+    with exercises._moves_in_place():
+        said = measure._messages("meta")
     assert said["the move kept the parameter"] is True
     assert said["Adam after a late move"].startswith("RuntimeError")
 
 
 def test_blame_names_the_statement_that_raised():
-    blamed = cs._blame("cpu")
+    blamed = measure._blame("cpu")
     assert blamed["statement"] == "x[index]" and "index 7 is out of bounds" in blamed["message"]
 
 
@@ -270,7 +273,7 @@ def in_a_list(self, mean, std):
 @pytest.mark.parametrize("store", [buffers, frozen])
 def test_normalize_accepts(store):
     for _ in range(5):
-        assert cs.check_normalize(normalize(store)).passed
+        assert exercises.check_normalize(normalize(store)).passed
 
 
 @pytest.mark.parametrize(
@@ -295,7 +298,7 @@ def test_normalize_accepts(store):
 )
 def test_normalize_names_the_fault(answer, words):
     for _ in range(3):
-        says(cs.check_normalize(answer), words)
+        says(exercises.check_normalize(answer), words)
 
 
 def to_device(batch, device):
@@ -337,7 +340,7 @@ def in_place(batch, device):
 
 def test_to_device_accepts():
     for _ in range(10):
-        assert cs.check_to_device(to_device).passed
+        assert exercises.check_to_device(to_device).passed
 
 
 @pytest.mark.parametrize(
@@ -366,7 +369,7 @@ def test_to_device_accepts():
 )
 def test_to_device_names_the_fault(answer, words):
     for _ in range(3):
-        says(cs.check_to_device(answer), words)
+        says(exercises.check_to_device(answer), words)
 
 
 def test_random_batches_reach_every_container_and_leaf():
@@ -383,7 +386,7 @@ def test_random_batches_reach_every_container_and_leaf():
                 walk(part)
 
     for _ in range(200):
-        walk(cs._nested(rng, 3))
+        walk(exercises._nested(rng, 3))
     assert seen == {"dict", "list", "tuple", "Pair", "Tensor", "str", "int", "NoneType"}
 
 
@@ -416,7 +419,7 @@ def replace(model, optimizer, target):
 def test_move_accepts(answer):
     before = torch.__future__.get_swap_module_params_on_conversion()
     for _ in range(3):
-        assert cs.check_move(answer).passed
+        assert exercises.check_move(answer).passed
     assert torch.__future__.get_swap_module_params_on_conversion() is before
 
 
@@ -437,7 +440,7 @@ def test_move_accepts(answer):
     ],
 )
 def test_move_names_the_fault(answer, words):
-    says(cs.check_move(answer), words)
+    says(exercises.check_move(answer), words)
 
 
 # ---------------------------------------------------------------- the module itself

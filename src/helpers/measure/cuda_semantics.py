@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers import child
-from helpers.cuda_semantics import devices_seen
+from helpers.demos.cuda_semantics import devices_seen
 from helpers.recorded import error_line, repeated
 from helpers.timing import device_ratios, wait
 

@@ -1,0 +1,234 @@
+"""Checkers of the exercises of the chapter "Move models and tensors between devices"."""
+
+from __future__ import annotations
+
+import random
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.exercises import Verdict, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def _moves_in_place() -> Iterator[None]:
+    """Let a module's `.to("meta")` keep its parameter objects, as a move to a GPU does."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+
+
+def check_normalize(answer: Callable[[Tensor, Tensor], nn.Module]) -> Verdict:
+    """Check `answer(mean, std)`: a module that computes `(x - mean) / std`.
+
+    `mean` and `std` are float32 of shape (channels,), `x` is (batch, channels). Both constants
+    follow the module to another device and dtype, are saved with it, and are not trained.
+    """
+
+    def draw() -> tuple[Tensor, Tensor, Tensor]:
+        channels = random.randint(1, 5)
+        return torch.randn(channels), torch.rand(channels) + 0.5, torch.randn(3, channels)
+
+    def make(f, mean, std):
+        module = f(mean.clone(), std.clone())
+        kind = type(module).__name__
+        assert isinstance(module, nn.Module), f"expected an nn.Module, got {kind}"
+        return module
+
+    def value(f):
+        mean, std, x = draw()
+        out = make(f, mean, std)(x)
+        assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+        assert torch.allclose(out, (x - mean) / std), "the value is not (x - mean) / std"
+
+    def frozen(f):
+        names = [name for name, p in make(f, *draw()[:2]).named_parameters() if p.requires_grad]
+        assert not names, f"an optimizer would train {' and '.join(names)}"
+
+    def follows(f):
+        mean, std, x = draw()
+        module = make(f, mean, std).to("meta")
+        left = [n for n, v in vars(module).items() if isinstance(v, Tensor) and not v.is_meta]
+        assert not left, f"after .to('meta') {' and '.join(left)} stayed behind"
+        try:
+            out = module(x.to("meta"))
+        except RuntimeError as error:
+            raise AssertionError(f"after .to('meta') the forward pass fails: {error}") from None
+        assert out.is_meta, "after .to('meta') the result is not on meta"
+        dtype = make(f, mean, std).double()(x.double()).dtype
+        assert dtype == torch.float64, f"after .double() the result is {dtype}"
+
+    def saved(f):
+        mean, std, x = draw()
+        module, other = make(f, mean, std), make(f, mean + 1, std + 1)
+        assert len(module.state_dict()) == 2, (
+            f"the state_dict should hold both constants, it has {list(module.state_dict())}"
+        )
+        other.load_state_dict(module.state_dict())
+        assert torch.allclose(other(x), module(x)), "loading the state_dict did not bring them back"
+
+    return verdict(answer, [value, frozen, follows, saved])
+
+
+Pair = namedtuple("Pair", "image label")
+
+
+def _nested(rng: random.Random, depth: int) -> Any:
+    """A random batch: tensors and other values in dicts, lists, tuples and named tuples."""
+    kind = rng.choice(["dict", "list", "tuple", "pair"]) if depth else "leaf"
+    if kind == "leaf":
+        return rng.choice(
+            [torch.rand(2), torch.arange(3), torch.zeros(1, device="meta"), "a name", 7, None]
+        )
+    parts = [_nested(rng, depth - rng.randint(1, depth)) for _ in range(2)]
+    if kind == "dict":
+        return {"x": parts[0], "y": parts[1]}
+    return Pair(*parts) if kind == "pair" else {"list": list, "tuple": tuple}[kind](parts)
+
+
+def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") -> None:
+    """Raise AssertionError at the first place where `got` is not `batch` on `device`."""
+    assert type(got) is type(batch), (
+        f"{path}: expected {type(batch).__name__}, got {type(got).__name__}"
+    )
+    if isinstance(batch, Tensor):
+        assert got.device == device, f"{path}: the tensor is not on the device"
+        assert got.dtype == batch.dtype and got.shape == batch.shape, (
+            f"{path}: dtype or shape changed"
+        )
+        assert got is batch or batch.device != device, (
+            f"{path}: was copied although it was there already"
+        )
+    elif isinstance(batch, Mapping):
+        assert list(got) == list(batch), f"{path}: expected the keys {list(batch)}"
+        for key in batch:
+            _compare(got[key], batch[key], device, f"{path}[{key!r}]")
+    elif isinstance(batch, (list, tuple)):
+        assert len(got) == len(batch), f"{path}: expected {len(batch)} items, got {len(got)}"
+        for number, (mine, theirs) in enumerate(zip(got, batch, strict=True)):
+            _compare(mine, theirs, device, f"{path}[{number}]")
+    else:
+        assert got is batch, f"{path}: {batch!r} is no tensor and should be left alone"
+
+
+def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
+    """Check `answer(batch, device)`: the batch with every tensor in it on `device`.
+
+    A batch is a tensor, or a dict, list, tuple or named tuple of batches, or anything else, which
+    is passed through. Containers keep their type; a tensor that is there already is not copied.
+    """
+    meta, cpu = torch.device("meta"), torch.device("cpu")
+
+    def simple(f):
+        for batch in (
+            torch.rand(2),
+            {"image": torch.rand(2), "name": "a.png"},
+            [torch.rand(2), [torch.arange(3), None]],
+            (torch.rand(2), 7),
+            Pair(torch.rand(2), torch.tensor(1)),
+        ):
+            _compare(f(batch, meta), batch, meta)
+
+    def untouched(f):
+        batch = {"x": [torch.rand(2)]}
+        f(batch, meta)
+        assert batch["x"][0].device == cpu, "the caller's batch was changed"
+
+    def nothing_to_do(f):
+        batch = [torch.rand(2), {"y": torch.arange(2)}]
+        _compare(f(batch, cpu), batch, cpu)
+
+    def nested(f):
+        rng = random.Random()
+        for _ in range(30):
+            batch = _nested(rng, 3)
+            _compare(f(batch, meta), batch, meta)
+
+    return verdict(answer, [simple, untouched, nothing_to_do, nested])
+
+
+_OPTIMIZERS: Sequence[Callable[..., torch.optim.Optimizer]] = (
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adagrad,
+    lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
+)
+
+
+def check_move(
+    answer: Callable[[nn.Module, torch.optim.Optimizer, torch.dtype | str], object],
+) -> Verdict:
+    """Check `answer(model, optimizer, target)`: convert both in the middle of a training run.
+
+    The optimizer has made some steps. `target` is a dtype or a device; moves keep the parameters'
+    identity, also to meta. The next step must run, with the moments that the optimizer had.
+    """
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).pow(2).sum().backward()
+        optimizer.step()
+
+    def running(make) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+        optimizer = make(model.parameters(), lr=0.05)
+        for _ in range(3):
+            train(model, optimizer, torch.randn(5, 3))
+        return model, optimizer
+
+    def state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+        values = [v for s in optimizer.state.values() for k, v in s.items() if k != "step"]
+        return [v for v in values if isinstance(v, Tensor)]
+
+    def go_on(model, optimizer, x):
+        try:
+            train(model, optimizer, x)
+        except RuntimeError as error:
+            raise AssertionError(f"the next training step fails: {error}") from None
+
+    def dtype(f):
+        for make in _OPTIMIZERS:
+            model, optimizer = running(make)
+            before = [v.clone() for v in state(optimizer)]
+            f(model, optimizer, torch.float64)
+            held = [p for group in optimizer.param_groups for p in group["params"]]
+            parameters = list(model.parameters())
+            assert all(p.dtype == torch.float64 for p in parameters), "the model did not move"
+            assert len(held) == len(parameters) and all(
+                a is b for a, b in zip(held, parameters, strict=True)
+            ), "the optimizer holds other parameters than the model"
+            after = state(optimizer)
+            assert len(after) == len(before), "the optimizer forgot its moments"
+            for old, new in zip(before, after, strict=True):
+                assert torch.equal(old.double(), new.double()), "the moments changed"
+                assert new.dtype == torch.float64, (
+                    f"the state of {type(optimizer).__name__} stayed {new.dtype}"
+                )
+            go_on(model, optimizer, torch.randn(5, 3).double())
+
+    def device(f):
+        for make in _OPTIMIZERS:
+            model, optimizer = running(make)
+            with _moves_in_place():
+                f(model, optimizer, "meta")
+            assert all(p.is_meta for p in model.parameters()), "the model did not move"
+            assert all(v.is_meta for v in state(optimizer)), (
+                f"the state of {type(optimizer).__name__} stayed on the old device"
+            )
+            steps = [s["step"] for s in optimizer.state.values() if "step" in s]
+            assert not any(isinstance(v, Tensor) and v.is_meta for v in steps), (
+                "the step counter moved too: it belongs on the CPU, where reading it costs nothing"
+            )
+            go_on(model, optimizer, torch.randn(5, 3, device="meta"))
+
+    return verdict(answer, [dtype, device])
