@@ -13,6 +13,7 @@ through the allocator (the CUDA context, libraries' own workspaces).
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -561,3 +562,41 @@ def _bytes(value: Any, what: str = "nbytes") -> int:
 
 def _label(block: Block) -> str:
     return f"block {block.name!r}" if block.name is not None else f"the block of {block.size} bytes"
+
+
+def random_trace(seed: int, n: int = 200) -> list[tuple[Any, ...]]:
+    """`n` random operations, the same for the same seed; at most 1 GiB is held at a time.
+
+    Sizes mix small (up to 1 MiB), large (1 to 10 MiB) and huge (10 to 100 MiB) requests with the
+    edges between them; about one operation in 25 empties the cache.
+
+    Raises:
+        ValueError: `n` is negative.
+    """
+    if n < 0:
+        raise ValueError(f"n must not be negative, got {n}")
+    rng = random.Random(seed)
+    edges = [0, 1, 511, 512, 513, MIB - 1, MIB, MIB + 1, 10 * MIB - 512, 10 * MIB - 1, 10 * MIB]
+    held: dict[str, int] = {}
+    trace: list[tuple[Any, ...]] = []
+    for number in range(n):
+        if rng.random() < 0.04:
+            trace.append(("empty_cache",))
+        elif held and (rng.random() < 0.42 or sum(held.values()) > 900 * MIB):
+            name = rng.choice(list(held))
+            del held[name]
+            trace.append(("free", name))
+        else:
+            kind = rng.random()
+            if kind < 0.45:
+                nbytes = int(2 ** rng.uniform(0, 20))
+            elif kind < 0.75:
+                nbytes = rng.randint(MIB + 1, 10 * MIB - 1)
+            elif kind < 0.9:
+                nbytes = rng.randint(10 * MIB, 100 * MIB)
+            else:
+                nbytes = rng.choice(edges)
+            name = f"t{number}"
+            held[name] = nbytes
+            trace.append(("malloc", name, nbytes))
+    return trace

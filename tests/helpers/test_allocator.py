@@ -16,11 +16,11 @@ from helpers.allocator import (
     OutOfMemoryError,
     check_trace,
     format_size,
+    random_trace,
     replay,
     round_size,
     segment_size,
 )
-from helpers.memory_caching import random_trace
 
 SIZES = st.one_of(
     st.sampled_from([0, 1, 512, 513, MIB, MIB + 1, 10 * MIB - 512, 10 * MIB - 1, 10 * MIB]),

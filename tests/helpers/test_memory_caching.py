@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,27 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from helpers import memory_caching as mc
-from helpers.memory_caching import (
-    FRAGMENTATION_CAPACITY,
-    MIB,
-    CachingAllocator,
-    Footprint,
-    allocations,
-    check_mean_loss,
-    check_releasable,
-    check_segment,
-    check_trace,
-    compare,
-    compare_recorded,
-    footprint,
-    fragmentation_trace,
-    live_trace,
-    notes_trace,
-    random_trace,
-    replay,
-    watch,
-)
+from helpers import allocator
+from helpers.allocator import MIB, CachingAllocator, check_trace, random_trace, replay
+from helpers.demos import memory_caching as demos
+from helpers.demos.memory_caching import FRAGMENTATION_CAPACITY, fragmentation_trace, notes_trace
+from helpers.exercises import memory_caching as exercises
+from helpers.exercises.memory_caching import check_mean_loss, check_releasable, check_segment
+from helpers.measure import memory_caching as measure
+from helpers.measure.memory_caching import compare, compare_recorded, live_trace
+from helpers.memory_caching import Footprint, allocations, footprint, watch
 from helpers.recorded import Recording
 
 # Traces
@@ -126,7 +115,7 @@ class FakeCuda:
         def stats() -> dict[str, int]:
             assert self.ready, "memory_stats is empty before CUDA is initialised"
             counters = self.model.counters
-            return {key: getattr(counters, name) for name, key in mc.STATS.items()}
+            return {key: getattr(counters, name) for name, key in allocator.STATS.items()}
 
         def fraction(value: float) -> None:
             assert 0 <= value <= 1
@@ -163,14 +152,14 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def do(self, *operation: object) -> dict:
             sent = json.loads(json.dumps(operation))
-            return json.loads(json.dumps(mc._perform(sent, self.held)))
+            return json.loads(json.dumps(measure._perform(sent, self.held)))
 
-    monkeypatch.setattr(mc, "_Device", InProcess)
+    monkeypatch.setattr(measure, "_Device", InProcess)
 
 
 @pytest.mark.usefixtures("fake")
 def test_what_is_recorded_can_be_compared() -> None:
-    values = json.loads(json.dumps(mc.record_allocator_trace()))
+    values = json.loads(json.dumps(measure.record_allocator_trace()))
     assert [entry["name"] for entry in values] == [
         "notes",
         "random",
@@ -184,7 +173,7 @@ def test_what_is_recorded_can_be_compared() -> None:
     assert values[3]["steps"][-1]["retries"] >= failures["max_split_size"]
 
     # whatever is changed in a recording is found and named
-    for key in [*mc.STATS, "address", "error"]:
+    for key in [*allocator.STATS, "address", "error"]:
         step = values[0]["steps"][3]
         original = step[key]
         step[key] = "failed" if key == "error" else original + 512
@@ -199,18 +188,18 @@ def test_what_is_recorded_can_be_compared() -> None:
 
 @pytest.mark.usefixtures("fake")
 def test_the_chapter_checks_what_was_recorded() -> None:
-    book = Path(mc.__file__).parents[2] / "book" / "en" / "memory_caching.ipynb"
-    cells = {cell["id"]: "".join(cell["source"]) for cell in json.loads(book.read_text())["cells"]}
+    text = (Path(__file__).parents[2] / "book/text/memory_caching.md").read_text("utf8")
+    cells = dict(re.findall(r"^%%% code (\S+).*\n```python\n([^`]*)```", text, re.MULTILINE))
 
     def check(cell: str, variable: str, values: object) -> None:
         recording = Recording(variable, "a GPU", "2", "13", "3", "2026-01-02", values)
-        exec(cells[cell], {"memory_caching": mc, "MIB": MIB, variable: recording})
+        exec(cells[cell], {"measure": measure, "MIB": MIB, variable: recording})
 
-    rows = mc.record_device_memory()
+    rows = measure.record_device_memory()
     for row in (rows[0], rows[3]):
         row["device"] += 400 * MIB  # the context of the process
     check("memory-smi-claim", "memory", rows)
-    traces = json.loads(json.dumps(mc.record_allocator_trace()))
+    traces = json.loads(json.dumps(measure.record_allocator_trace()))
     check("memory-check-claim", "measured", traces)
     rows[2]["reserved"] = 0
     with pytest.raises(AssertionError):
@@ -242,13 +231,13 @@ def test_the_reader_s_own_settings_do_not_reach_the_device_process(
             seen.append(env)
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(mc.subprocess, "Popen", Popen)
+    monkeypatch.setattr(subprocess, "Popen", Popen)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    mc._Device()
-    mc._Device(max_split_size_mb=32)
+    measure._Device()
+    measure._Device(max_split_size_mb=32)
     for env in seen:
         assert not {"PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"} & set(env)
         assert env["CUDA_VISIBLE_DEVICES"] == "1"
@@ -258,7 +247,7 @@ def test_the_reader_s_own_settings_do_not_reach_the_device_process(
 
 @pytest.mark.usefixtures("fake")
 def test_device_memory_is_seen_from_outside() -> None:
-    rows = mc.record_device_memory()
+    rows = measure.record_device_memory()
     assert [row["after"] for row in rows] == [
         "CUDA context",
         "malloc 256 MiB",
@@ -272,9 +261,9 @@ def test_device_memory_is_seen_from_outside() -> None:
 
 @pytest.mark.usefixtures("fake")
 def test_report_says_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    mc.report(None)
+    measure.report(None)
     assert capsys.readouterr().out == "not measured on a GPU yet\n"
-    mc.report(
+    measure.report(
         Recording(
             name="device_memory",
             device="a GPU",
@@ -282,7 +271,7 @@ def test_report_says_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -
             cuda="13.0",
             python="3.11",
             date="2026-01-02",
-            values=mc.record_device_memory(),
+            values=measure.record_device_memory(),
         )
     )
     lines = capsys.readouterr().out.splitlines()
@@ -299,14 +288,14 @@ def test_live_trace_checks_its_arguments() -> None:
     with pytest.raises(ValueError, match="step 0"):
         live_trace([("malloc", "x")])
     with pytest.raises(ValueError, match="unknown operation"):
-        mc._perform(("reboot",), {})
+        measure._perform(("reboot",), {})
 
 
 def test_a_device_that_does_not_start_clean_is_an_error(
     fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    perform = mc._perform
-    monkeypatch.setattr(mc, "_perform", lambda *a: {**perform(*a), "reserved": 2 * MIB})
+    perform = measure._perform
+    monkeypatch.setattr(measure, "_perform", lambda *a: {**perform(*a), "reserved": 2 * MIB})
     with pytest.raises(RuntimeError, match="does not start clean"):
         live_trace([("empty_cache",)])
 
@@ -317,7 +306,7 @@ def test_serve_answers_each_line(
     FakeCuda(monkeypatch)
     lines = [["counters"], ["malloc", "x", 1000], ["free", "x"]]
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(json.dumps(x) + "\n" for x in lines)))
-    mc._serve()
+    measure._serve()
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [a["allocated"] for a in answers] == [0, 1024, 0]
     assert answers[1]["address"] == FakeCuda.base
@@ -325,19 +314,16 @@ def test_serve_answers_each_line(
 
 def test_stats_are_names_that_torch_documents() -> None:
     documented = torch.cuda.memory_stats.__doc__
-    for key in mc.STATS.values():
+    for key in allocator.STATS.values():
         family = key.split(".")[0]
         assert f'"{family}' in documented
-    assert set(mc.STATS) == set(mc.Counters.__dataclass_fields__)
+    assert set(allocator.STATS) == set(allocator.Counters.__dataclass_fields__)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_without_a_gpu_the_live_trace_says_so() -> None:
     with pytest.raises(RuntimeError, match="needs a CUDA device and this machine has none"):
         live_trace(notes_trace())
-    for measure in mc.recordings().values():
-        with pytest.raises(RuntimeError, match="needs a CUDA device"):
-            measure()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -349,12 +335,8 @@ def test_a_process_that_dies_on_the_gpu_is_reported(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: nothing to compare with")
 def test_the_model_matches_the_gpu_byte_for_byte() -> None:
-    differences = compare_recorded(mc.record_allocator_trace())
+    differences = compare_recorded(measure.record_allocator_trace())
     assert differences == {name: [] for name in differences}
-
-
-def test_recordings_are_named() -> None:
-    assert set(mc.recordings()) == {"allocator_trace", "device_memory"}
 
 
 # Who keeps memory alive
@@ -427,7 +409,7 @@ def test_allocations_follow_python_s_lifetimes(plan: list[tuple[int, bool]]) -> 
 
 
 def test_footprint_of_a_graph() -> None:
-    model, x = mc._small_model(), torch.randn(4, 8)
+    model, x = exercises._small_model(), torch.randn(4, 8)
     hidden, out = 4 * 16 * 4, 4 * 4
     # tanh saves its result, the second linear the same; square saves its input
     assert footprint(lambda: model(x).square().mean()).kept == hidden + out + 4
@@ -446,7 +428,7 @@ def test_what_a_failing_function_did_is_not_hidden() -> None:
 
 
 def test_without_a_gpu_reading_is_safe_and_managing_raises() -> None:
-    answers = mc.without_gpu()
+    answers = demos.without_gpu()
     raising = {name.rpartition(".")[2] for name, answer in answers.items() if answer == "raises"}
     assert raising == {
         "reset_peak_memory_stats()",
@@ -464,14 +446,14 @@ def test_the_child_without_a_gpu_sees_none(monkeypatch: pytest.MonkeyPatch) -> N
         return subprocess.CompletedProcess(command, 0, stdout="{}")
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setattr(mc.subprocess, "run", run)
-    assert mc.without_gpu() == {}
+    monkeypatch.setattr(subprocess, "run", run)
+    assert demos.without_gpu() == {}
 
 
 def test_a_failing_child_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mc.sys, "executable", "false")
+    monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(RuntimeError, match="_call_without_gpu failed in a child process"):
-        mc.without_gpu()
+        demos.without_gpu()
 
 
 # Exercises

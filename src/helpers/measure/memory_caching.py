@@ -9,7 +9,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -21,14 +22,18 @@ from helpers.allocator import (
     STATS,
     CachingAllocator,
     Operation,
+    Step,
     check_trace,
+    format_size,
+    random_trace,
+    replay,
 )
-from helpers.memory_caching import (
+from helpers.demos.memory_caching import (
     FRAGMENTATION_CAPACITY,
     fragmentation_trace,
     notes_trace,
-    random_trace,
 )
+from helpers.recorded import MISSING, Recording
 
 
 class _Device:
@@ -230,3 +235,51 @@ def record_device_memory() -> list[dict[str, Any]]:
 def _used_memory() -> int:
     free, total = torch.cuda.mem_get_info()
     return total - free
+
+
+def compare(model_steps: Sequence[Step], recorded: Sequence[dict[str, Any]]) -> list[str]:
+    """Every difference between a replay and `live_trace`, one sentence each; empty when equal.
+
+    All counters, whether the operation failed, and the address of each malloc's block where the
+    replay was given the recorded ones.
+    """
+    differences = []
+    if len(model_steps) != len(recorded):
+        differences.append(f"the model has {len(model_steps)} steps, the device {len(recorded)}")
+    for number, (step, real) in enumerate(zip(model_steps, recorded, strict=False)):
+        ours = {**asdict(step.counters), "failed": step.error is not None, "address": step.address}
+        theirs = {**real, "failed": real["error"] is not None}
+        differences += [
+            f"step {number} {' '.join(map(str, step.operation))}: {key} is {value} in the model, "
+            f"{theirs[key]} on the device"
+            for key, value in ours.items()
+            if value != theirs[key]
+        ]
+    return differences
+
+
+def compare_recorded(values: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
+    """Replay every trace of the recording "allocator_trace" and `compare`: differences by name."""
+    return {
+        entry["name"]: compare(
+            replay(
+                entry["trace"],
+                entry["capacity"],
+                max_split_size_mb=entry["max_split_size_mb"],
+                addresses=[step["address"] for step in entry["steps"]],
+            ),
+            entry["steps"],
+        )
+        for entry in values
+    }
+
+
+def report(recording: Recording | None) -> None:
+    """Print the recording "device_memory", a line per step, with where it was measured."""
+    if recording is None:
+        print(MISSING)
+        return
+    for row in recording.values:
+        sizes = (f"{key} {format_size(row[key])}" for key in ("device", "reserved", "allocated"))
+        print(f"{row['after']}: {', '.join(sizes)}")
+    print(f"device: {recording.provenance}")

@@ -1,0 +1,89 @@
+"""Figures and demonstrations of the chapter "Read GPU memory: allocated, reserved, cached"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from helpers import child
+from helpers.allocator import MIB
+
+
+def notes_trace(repeats: int = 1) -> list[tuple[Any, ...]]:
+    """The old notes' experiment: a 3x3 convolution over batches of 1, 3 and 1 again, then tidy up.
+
+    A `Conv2d(3, 10, 3)` is moved to the device (1120 bytes in two tensors). Then for each batch
+    of 3x321x321 float32 images: copy the images, compute the 319x319 output, drop both. At the
+    end the cache is emptied. Sizes are read off tensors on the meta device. What cuDNN may take
+    as workspace is not in it.
+
+    Args:
+        repeats: how many times each batch size runs before the next; the notes have 5.
+    """
+    net = torch.nn.Conv2d(3, 10, kernel_size=3, device="meta")
+    trace: list[tuple[Any, ...]] = [
+        ("malloc", name, parameter.nbytes) for name, parameter in net.named_parameters()
+    ]
+    for number, batch in enumerate((1, 3, 1), start=1):
+        images = torch.ones(batch, 3, 321, 321, device="meta")
+        output = net(images)
+        for _ in range(repeats):
+            trace += [
+                ("malloc", f"images {number}", images.nbytes),
+                ("malloc", f"output {number}", output.nbytes),
+                ("free", f"output {number}"),
+                ("free", f"images {number}"),
+            ]
+    return [*trace, ("empty_cache",)]
+
+
+FRAGMENTATION_CAPACITY = 40 * MIB
+"""Bytes of the device on which `fragmentation_trace` ends in an out-of-memory error."""
+
+
+def fragmentation_trace() -> list[tuple[Any, ...]]:
+    """Half of the memory is free, in pieces: a request for less than that still fails.
+
+    Eight blocks of 5 MiB fill two segments of 20 MiB; every second one is freed. With
+    `FRAGMENTATION_CAPACITY` bytes there is no room for 12 MiB although 20 MiB are free, since no
+    free block is larger than 5 MiB, and no segment is wholly free and could be released. Once the
+    rest of the first segment is free its blocks merge, and the same request fits.
+    """
+    names = [f"t{i}" for i in range(8)]
+    return [
+        *(("malloc", name, 5 * MIB) for name in names),
+        *(("free", name) for name in names[::2]),
+        ("empty_cache",),
+        ("malloc", "big", 12 * MIB),
+        *(("free", name) for name in names[1:4:2]),
+        ("malloc", "big again", 12 * MIB),
+    ]
+
+
+def without_gpu() -> dict[str, Any]:
+    """What calls of the memory API give where no GPU is visible: the value, or `"raises"`.
+
+    A new process hides every GPU before it calls, so the answer is the same on every machine.
+
+    Raises:
+        RuntimeError: that process fails.
+    """
+    return child.call(_call_without_gpu, env={"CUDA_VISIBLE_DEVICES": ""})
+
+
+def _call_without_gpu() -> dict[str, Any]:
+    functions = {
+        "cuda": """memory_allocated memory_reserved max_memory_allocated empty_cache
+            reset_peak_memory_stats memory_summary mem_get_info synchronize""",
+        "accelerator": "memory_allocated memory_reserved empty_cache",
+    }
+    result = {}
+    for module, names in functions.items():
+        for name in names.split():
+            try:
+                answer = getattr(getattr(torch, module), name)()
+            except Exception:  # its type depends on the build and on the driver
+                answer = "raises"
+            result[f"torch.{module}.{name}()"] = answer
+    return result

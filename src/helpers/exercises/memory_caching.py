@@ -1,0 +1,172 @@
+"""Checkers of the exercises of the chapter "Read GPU memory: allocated, reserved, cached"."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from helpers.allocator import (
+    LARGE_BUFFER,
+    MIB,
+    MIN_BLOCK_SIZE,
+    MIN_LARGE_ALLOC,
+    SMALL_BUFFER,
+    CachingAllocator,
+    random_trace,
+    replay,
+)
+from helpers.exercises import Verdict, verdict
+from helpers.memory_caching import watch
+
+
+def _small_model() -> torch.nn.Sequential:
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+
+
+def check_segment(answer: Callable[[int], int]) -> Verdict:
+    """Exercise: `answer(nbytes)` is what one tensor of `nbytes` >= 1 reserves on a fresh device."""
+    edges = [1, MIB, MIB + 1, 5 * MIB, 10 * MIB - 512, 10 * MIB - 1, 10 * MIB, 10 * MIB + 1]
+    rng = random.Random(0)
+    some = [int(2 ** rng.uniform(0, 32)) for _ in range(200)]
+    return verdict(
+        answer,
+        [
+            lambda function: _segments_agree(function, edges),
+            lambda function: _segments_agree(function, some),
+        ],
+    )
+
+
+def _segments_agree(answer: Callable[[int], int], sizes: Iterable[int]) -> None:
+    for nbytes in sizes:
+        allocator = CachingAllocator()
+        allocator.malloc(nbytes)
+        got, want = answer(nbytes), allocator.reserved
+        _is_bytes(got, f"for nbytes = {nbytes}")
+        assert got == want, (
+            f"for nbytes = {nbytes} you said {got}, the allocator takes {want}: "
+            + _segment_hint(nbytes, want)
+        )
+
+
+def _is_bytes(got: Any, where: str) -> None:
+    assert got is not None, f"{where} your function returned None"
+    assert isinstance(got, int) and not isinstance(got, bool), (
+        f"{where} expected a whole number of bytes (int), got {got!r}"
+    )
+
+
+def _segment_hint(nbytes: int, want: int) -> str:
+    if want == SMALL_BUFFER:
+        return "up to 1 MiB a block comes from a segment of 2 MiB"
+    if want == LARGE_BUFFER and nbytes <= MIN_LARGE_ALLOC - MIN_BLOCK_SIZE:
+        return "above 1 MiB and below 10 MiB a block comes from a segment of 20 MiB"
+    if nbytes < MIN_LARGE_ALLOC:
+        return "the size is rounded up to 512 bytes first, and only then compared with 10 MiB"
+    return "from 10 MiB on the segment is the size rounded up to a multiple of 2 MiB"
+
+
+def check_releasable(answer: Callable[[list[dict[str, Any]]], int]) -> Verdict:
+    """Exercise: `answer(snapshot)` is how many bytes `empty_cache` would give back.
+
+    `snapshot` is what `CachingAllocator.snapshot` returns, in the form of
+    `torch.cuda.memory_snapshot`.
+    """
+    used = [("malloc", "a", 5 * MIB)]
+    free = [*used, ("free", "a")]
+    both = [*used, ("malloc", "b", 30 * MIB), ("malloc", "c", 512), ("free", "b"), ("free", "c")]
+    by_hand = [[("empty_cache",)], used, free, both]
+    rng = random.Random(0)
+    drawn = [random_trace(rng.getrandbits(32), rng.randint(1, 80)) for _ in range(40)]
+    return verdict(
+        answer,
+        [
+            lambda function: _releasable_agrees(function, by_hand),
+            lambda function: _releasable_agrees(function, drawn),
+        ],
+    )
+
+
+def _releasable_agrees(
+    answer: Callable[[list[dict[str, Any]]], int], traces: Iterable[list[tuple[Any, ...]]]
+) -> None:
+    for trace in traces:
+        step, after = replay([*trace, ("empty_cache",)])[-2:]
+        want = step.counters.reserved - after.counters.reserved
+        count = len(step.snapshot)
+        where = f"with {count} segment{'s' * (count > 1)}" if count else "without a segment"
+        got = answer(step.snapshot)
+        _is_bytes(got, where)
+        free = step.counters.reserved - step.counters.allocated
+        hint = "count the segments in which no block is allocated, each with its whole size"
+        if got == free:
+            hint = "you counted every free byte, but a segment that a tensor still uses stays whole"
+        elif got == step.counters.reserved:
+            hint = "you counted every segment, also those that tensors still use"
+        elif got and got == step.counters.allocated:
+            hint = "you counted what tensors hold, which is never given back"
+        assert got == want, f"{where} you said {got}, empty_cache gives back {want}: {hint}"
+
+
+def check_mean_loss(answer: Callable[..., float]) -> Verdict:
+    """Exercise: `answer(model, batches, loss_fn)` is the mean loss, and keeps no graph alive.
+
+    `batches` yields pairs `(x, y)` of equal size and can be read once; the answer is a `float`.
+    """
+    return verdict(answer, [_mean_loss_is_right, _mean_loss_keeps_nothing])
+
+
+def _validation(count: int, seed: int) -> tuple[torch.nn.Sequential, list, Callable]:
+    generator = torch.Generator().manual_seed(seed)
+    batches = [
+        (torch.randn(4, 8, generator=generator), torch.randn(4, 1, generator=generator))
+        for _ in range(count)
+    ]
+    return _small_model(), batches, torch.nn.MSELoss()
+
+
+def _mean_loss_is_right(answer: Callable[..., float]) -> None:
+    for count in (1, 2, 7):
+        model, batches, loss_fn = _validation(count, seed=count)
+        with torch.no_grad():
+            losses = [loss_fn(model(x), y).item() for x, y in batches]
+        want = sum(losses) / count
+        got = answer(model, iter(batches), loss_fn)
+        assert got is not None, "your function returned None, not the mean loss"
+        assert not isinstance(got, torch.Tensor), (
+            "your function returned a tensor"
+            + (", and its graph with it" * got.requires_grad)
+            + ": return a Python float"
+        )
+        assert isinstance(got, float), f"expected a float, got {type(got).__name__}"
+        if count > 1:
+            assert abs(got - sum(losses)) > 1e-6 * abs(got), (
+                f"over {count} batches you returned the sum of the losses: divide by their number"
+            )
+        assert abs(got - want) < 1e-4 * max(1, abs(want)), (
+            f"over {count} batches the mean loss is {want:.4f}, you returned {got:.4f}"
+        )
+
+
+def _mean_loss_keeps_nothing(answer: Callable[..., float]) -> None:
+    count = 12
+    model, batches, loss_fn = _validation(count, seed=0)
+    watched: list[Callable[[], bool]] = []
+
+    def look(module: torch.nn.Module, inputs: Any, activation: torch.Tensor) -> None:
+        kept = sum(alive() for alive in watched)
+        # A loss still bound to its name keeps the last graph, which harms nobody
+        assert kept <= 1, (
+            f"at batch {len(watched) + 1} the activations of {kept} earlier batches are still in "
+            "memory: each loss you keep as a tensor keeps its graph"
+        )
+        watched.append(watch(activation))
+
+    model[1].register_forward_hook(look)
+    answer(model, iter(batches), loss_fn)
+    assert len(watched) == count, (
+        f"there are {count} batches, your function ran the model on {len(watched)}"
+    )
