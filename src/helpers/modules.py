@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers.evaluation import preserve_modes
+
 
 def inventory(module: nn.Module) -> dict[str, str]:
     """What becomes of each attribute of `module` that holds tensors.
@@ -90,12 +92,8 @@ def summary(model: nn.Module, *inputs: Tensor) -> str:
 
     if not inputs:
         raise ValueError("summary needs the inputs of forward, got none")
-    modes = {module: module.training for module in model.modules()}
-    try:
+    with preserve_modes(model):
         table = torchinfo.summary(model, input_data=list(inputs), verbose=0)
-    finally:
-        for module, training in modes.items():
-            module.training = training
     lines = str(table).splitlines()
     end = next(n for n, line in enumerate(lines) if line.startswith("Non-trainable params"))
     return "\n".join(lines[: end + 1])
