@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset
 
-from helpers.data_loading import H5Dataset, Waiting, Working, gain
+from helpers.data_loading import H5Dataset
+from helpers.demos.data_loading import Waiting, Working, gain
 
 WORKERS = (1, 2, 4)
 IMAGES, BATCH = 128, 8

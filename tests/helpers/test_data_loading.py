@@ -21,9 +21,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import data_loading
 from helpers.data_loading import H5Dataset
+from helpers.demos import data_loading as demos
+from helpers.exercises import data_loading as exercises
 
 multiprocessing = torch.multiprocessing
-multiprocessing.set_forkserver_preload(["helpers.data_loading"])
+multiprocessing.set_forkserver_preload(["helpers.demos.data_loading"])
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
@@ -143,7 +145,7 @@ def test_a_file_that_grows_is_none_of_our_business(path):
 
 
 def write_too_much(path, queue):
-    data_loading.small_files(0)
+    demos.small_files(0)
     try:
         with h5py.File(path, "w") as file:
             file["x"] = np.ones((64, 64, 64))
@@ -182,18 +184,18 @@ def test_h5_dataset_pickles_and_closes(path):
 
 @pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("forkserver", 2), ("spawn", 1)])
 def test_h5_datasets_under_every_start_method(path, method, workers):
-    eager = data_loading.EagerH5(path, ["x", "y"])
+    eager = demos.EagerH5(path, ["x", "y"])
     want = "64 samples, 0 wrong" if method == "fork" else "TypeError: h5py objects cannot be"
-    assert data_loading.read_all(eager, method).startswith(want)
+    assert demos.read_all(eager, method).startswith(want)
     eager.file.close()
     dataset = H5Dataset(path, ["x", "y"])
     dataset[0]  # open in this process, too
-    assert data_loading.read_all(dataset, method, workers) == "64 samples, 0 wrong"
+    assert demos.read_all(dataset, method, workers) == "64 samples, 0 wrong"
     assert dataset[1][1] == 1
 
 
 def test_only_the_lazy_dataset_has_a_position_of_its_own(path):
-    eager = data_loading.EagerH5(path, ["x"])
+    eager = demos.EagerH5(path, ["x"])
     assert data_loading.shares_position(eager)
     eager.file.close()
     dataset = H5Dataset(path, ["x"])
@@ -204,9 +206,9 @@ def test_only_the_lazy_dataset_has_a_position_of_its_own(path):
 def test_read_all_counts_wrong_samples():
     x = torch.arange(6)[:, None].repeat(1, 3)
     y = torch.arange(6)
-    assert data_loading.read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 0 wrong"
+    assert demos.read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 0 wrong"
     x[2, 1] = x[5, 0] = 9
-    assert data_loading.read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 2 wrong"
+    assert demos.read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 2 wrong"
 
 
 # ---------------------------------------------------------------- chunks
@@ -248,11 +250,11 @@ def test_what_is_not_chunked_or_asked_for_is_refused(path):
     with pytest.raises(ValueError, match="at least one index"):
         data_loading.chunk_reads(path, "x", [])
     with pytest.raises(ValueError, match="at least one file"):
-        data_loading.draw_chunks({}, "x", 0)
+        demos.draw_chunks({}, "x", 0)
 
 
 def test_the_picture_fills_the_chunks_that_were_fetched(path):
-    figure = data_loading.draw_chunks({"one": path}, "x", 37)
+    figure = demos.draw_chunks({"one": path}, "x", 37)
     (axis,) = figure.axes
     filled = [p for p in axis.patches if p.get_hatch()]
     assert [p.get_x() for p in filled] == [37] and len(axis.patches) == 64
@@ -263,46 +265,44 @@ def test_the_picture_fills_the_chunks_that_were_fetched(path):
 
 
 def test_workers_that_are_killed_say_how_under_fork():
-    with data_loading.stderr_of_workers() as written:
-        assert data_loading.killed(signal.SIGBUS) == "killed by signal: Bus error."
+    with demos.stderr_of_workers() as written:
+        assert demos.killed(signal.SIGBUS) == "killed by signal: Bus error."
     assert written[0].startswith("ERROR: Unexpected bus error encountered in worker.")
-    assert data_loading.killed(signal.SIGKILL) == "killed by signal: Killed."
+    assert demos.killed(signal.SIGKILL) == "killed by signal: Killed."
 
 
 def test_after_a_killed_worker_the_next_epoch_is_whole(path):
     dataset = H5Dataset(path, ["x", "y"])
-    data_loading.killed(signal.SIGKILL)
-    assert data_loading.read_all(dataset, "fork") == "64 samples, 0 wrong"
+    demos.killed(signal.SIGKILL)
+    assert demos.read_all(dataset, "fork") == "64 samples, 0 wrong"
 
 
 def test_a_failed_loader_is_not_left_to_the_next_fork(recwarn):
     """Its workers end with it: what a fork inherits would complain, and take 5 s to collect."""
-    full = {"num_workers": 1, "worker_init_fn": data_loading.small_files}
-    data_loading.outcome(DataLoader(data_loading.Blank((512, 1024)), **full))
+    full = {"num_workers": 1, "worker_init_fn": demos.small_files}
+    demos.outcome(DataLoader(demos.Blank((512, 1024)), **full))
     assert not multiprocessing.active_children()
-    data_loading.killed(signal.SIGKILL)
-    data_loading.read_all(
-        TensorDataset(torch.zeros(2), torch.zeros(1)[:, None].expand(2, 1)), "fork"
-    )
+    demos.killed(signal.SIGKILL)
+    demos.read_all(TensorDataset(torch.zeros(2), torch.zeros(1)[:, None].expand(2, 1)), "fork")
     assert not multiprocessing.active_children()
 
 
 def test_a_full_shared_memory_is_an_error_or_a_timeout():
-    full = {"num_workers": 1, "worker_init_fn": data_loading.small_files, "batch_size": 4}
-    big = data_loading.Blank((512, 1024))
-    assert data_loading.outcome(DataLoader(big, **full)).startswith("RuntimeError: unable to")
-    with data_loading.stderr_of_workers() as written:
-        full |= {"multiprocessing_context": "fork", "collate_fn": data_loading.stack_only}
+    full = {"num_workers": 1, "worker_init_fn": demos.small_files, "batch_size": 4}
+    big = demos.Blank((512, 1024))
+    assert demos.outcome(DataLoader(big, **full)).startswith("RuntimeError: unable to")
+    with demos.stderr_of_workers() as written:
+        full |= {"multiprocessing_context": "fork", "collate_fn": demos.stack_only}
         loader = DataLoader(big, timeout=2, **full)
-        assert "timed out after 2 seconds" in data_loading.outcome(loader)
+        assert "timed out after 2 seconds" in demos.outcome(loader)
     assert any("unable to resize file <…>" in line for line in written)
-    assert data_loading.outcome(DataLoader(big, batch_size=4, num_workers=1)) == "done"
+    assert demos.outcome(DataLoader(big, batch_size=4, num_workers=1)) == "done"
 
 
 TINY = """
     import os, torch
     from torch.utils.data import DataLoader
-    from helpers.data_loading import Blank, outcome, sharing, stack_only
+    from helpers.demos.data_loading import Blank, outcome, sharing, stack_only
     big = Blank((1024, 1024))  # 4 MiB a sample, batches of 16 MiB
 
     def go(workers=1, **options):
@@ -347,8 +347,8 @@ def test_a_tiny_dev_shm(tmp_path):
 def test_reading_a_list_copies_it_into_the_worker():
     names = [f"images/{i:08d}.jpg" for i in range(50_000)]
     size = sum(map(len, names))
-    assert data_loading.copied_by_reading(names) > size
-    assert data_loading.copied_by_reading(np.array(names, "S")) < size / 2
+    assert demos.copied_by_reading(names) > size
+    assert demos.copied_by_reading(np.array(names, "S")) < size / 2
 
 
 def test_shared_memory_is_counted():
@@ -364,7 +364,7 @@ def test_shared_memory_is_counted():
 
 def test_sharing_is_put_back_after_an_error():
     before = multiprocessing.get_sharing_strategy()
-    with pytest.raises(KeyError), data_loading.sharing("file_system"):
+    with pytest.raises(KeyError), demos.sharing("file_system"):
         assert multiprocessing.get_sharing_strategy() == "file_system"
         raise KeyError
     assert multiprocessing.get_sharing_strategy() == before
@@ -378,36 +378,36 @@ def draw(dataset, **options):
 
 def test_random_numbers_of_workers():
     for source in ("numpy", "torch"):
-        numbers = draw(data_loading.Augmented(source), num_workers=2)
+        numbers = draw(demos.Augmented(source), num_workers=2)
         assert len(set(numbers)) == 16
-        assert numbers == draw(data_loading.Augmented(source), num_workers=2)
-    own = data_loading.Augmented("own")
+        assert numbers == draw(demos.Augmented(source), num_workers=2)
+    own = demos.Augmented("own")
     assert len(set(draw(own, num_workers=2))) == 4
     fresh = draw(own, num_workers=2, worker_init_fn=data_loading.fresh_rng)
     assert len(set(fresh)) == 16
-    by_index = data_loading.Augmented("index")
+    by_index = demos.Augmented("index")
     assert draw(by_index) == draw(by_index, num_workers=2)
     first = [by_index[i] for i in range(8)]
     by_index.epoch = 1
     assert not set(first) & {by_index[i] for i in range(8)}
     with pytest.raises(ValueError, match="source must be"):
-        data_loading.Augmented("random")
+        demos.Augmented("random")
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_streams(workers):
-    once = DataLoader(data_loading.Stream(7, split=True), batch_size=2, num_workers=workers)
+    once = DataLoader(demos.Stream(7, split=True), batch_size=2, num_workers=workers)
     assert sorted(torch.cat(list(once)).tolist()) == list(range(7))
-    all_of_them = DataLoader(data_loading.Stream(7), batch_size=2, num_workers=workers)
+    all_of_them = DataLoader(demos.Stream(7), batch_size=2, num_workers=workers)
     assert sorted(torch.cat(list(all_of_them)).tolist()) == sorted([*range(7)] * max(workers, 1))
 
 
 def test_waiting_is_shared_among_workers():
-    assert data_loading.gain(data_loading.Waiting(samples=16), 2) > 1.2
-    assert data_loading.gain(TensorDataset(torch.arange(400)), 2) < 1
-    assert data_loading.Working(1000)[0] == data_loading.Working(1000)[1]
+    assert demos.gain(demos.Waiting(samples=16), 2) > 1.2
+    assert demos.gain(TensorDataset(torch.arange(400)), 2) < 1
+    assert demos.Working(1000)[0] == demos.Working(1000)[1]
     with pytest.raises(ValueError, match="got workers=0"):
-        data_loading.gain(range(4), 0)
+        demos.gain(range(4), 0)
 
 
 # ---------------------------------------------------------------- exercises
@@ -466,7 +466,7 @@ def off_by_one(n, info):
     ],
 )
 def test_share(answer, says):
-    judge(data_loading.check_share, answer, says, several=answer is long_tail)
+    judge(exercises.check_share, answer, says, several=answer is long_tail)
 
 
 def judge(check, answer, says, several=False):
@@ -513,7 +513,7 @@ def pad_by_ones(samples):
 )
 def test_pad(answer, says):
     sometimes = says in ("expected values of shape", "a sample is not at its place")
-    judge(data_loading.check_pad, answer, says, several=sometimes)
+    judge(exercises.check_pad, answer, says, several=sometimes)
 
 
 def noise(seed, epoch, index):
@@ -549,4 +549,4 @@ def noise_of(seed):
     ],
 )
 def test_noise(answer, says):
-    judge(data_loading.check_noise, answer, says)
+    judge(exercises.check_noise, answer, says)

@@ -1,0 +1,154 @@
+"""Checkers of the exercises of the chapter "Load data with workers"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from helpers.exercises import Verdict, verdict
+
+
+def check_share(answer: Callable[[int, Any], Iterable[int]]) -> Verdict:
+    """Check `answer(n, info)`: the indices below `n` that this worker reads, one block in a row.
+
+    `info` is what `get_worker_info()` returns: None, or an object with `id` and `num_workers`.
+    """
+
+    def ask(f, n, workers):
+        shares = [list(f(n, SimpleNamespace(id=i, num_workers=workers))) for i in range(workers)]
+        for share in shares:
+            assert all(isinstance(i, int) for i in share), "expected indices, plain integers"
+        return shares
+
+    def some():
+        workers = int(torch.randint(2, 6, ()))
+        return int(torch.randint(1, 6, ())) * workers + int(torch.randint(1, workers, ())), workers
+
+    def alone(f):
+        n, _ = some()
+        share = f(n, None)
+        assert share is not None, "expected indices, got None"
+        assert list(share) == list(range(n)), "without workers, everything must come, in order"
+
+    def once(f):
+        n, workers = some()
+        seen = [i for share in ask(f, n, workers) for i in share]
+        assert len(seen) == len(set(seen)), f"{workers} workers read some index twice"
+        assert set(seen) == set(range(n)), f"{workers} workers leave out some of {n} indices"
+
+    def blocks(f):
+        n, workers = some()
+        for share in ask(f, n, workers):
+            assert share == sorted(share), "a worker must go forwards"
+            assert not share or share[-1] - share[0] == len(share) - 1, "a share is not one block"
+
+    def even(f):
+        for n, workers in (some(), (2, 5)):
+            sizes = [len(share) for share in ask(f, n, workers)]
+            assert sum(sizes) == n, f"{workers} workers do not read {n} indices in all"
+            assert max(sizes) - min(sizes) <= 1, f"shares of {sizes} differ by more than one"
+
+    return verdict(answer, [alone, once, blocks, even])
+
+
+def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdict:
+    """Check `answer(samples)`: 1-D tensors padded with 0 to (N, T), and where they are real.
+
+    Returns the padded tensor, of the samples' dtype, and a bool tensor (N, T), True at real
+    values.
+    """
+
+    def batch():
+        lengths = torch.randperm(6)[:4] + 1
+        return [torch.randint(-1, 2, (int(n),)).float() for n in lengths]
+
+    def both(f, samples):
+        got = f(samples)
+        pair = isinstance(got, (tuple, list)) and len(got) == 2
+        assert pair and all(isinstance(t, Tensor) for t in got), "expected a pair of tensors"
+        return got
+
+    def padded(f):
+        samples = batch()
+        values, _ = both(f, samples)
+        shape = (len(samples), max(map(len, samples)))
+        assert values.shape == shape, f"expected values of shape {shape}, got {tuple(values.shape)}"
+        for row, sample in zip(values, samples, strict=True):
+            assert torch.equal(row[: len(sample)], sample), "a sample is not at its place"
+            assert not row[len(sample) :].any(), "the padding is not 0"
+
+    def mask(f):
+        samples = batch()
+        samples[0][:] = 0  # real zeros are not padding
+        values, real = both(f, samples)
+        assert real.dtype == torch.bool, f"expected a mask of bool, got {real.dtype}"
+        assert real.shape == values.shape, "the mask must have the shape of the values"
+        lengths = torch.tensor([len(sample) for sample in samples])
+        want = torch.arange(values.shape[1]) < lengths[:, None]
+        assert not torch.equal(real, ~want), "the mask is True at the padding: turn it round"
+        assert torch.equal(real, want), "the mask is wrong: a real 0 is not padding"
+
+    def types(f):
+        samples = [torch.arange(3), torch.arange(1)]
+        values, _ = both(f, samples)
+        assert values.dtype == torch.int64, f"int64 samples became {values.dtype}"
+
+    return verdict(answer, [padded, mask, types])
+
+
+def check_noise(answer: Callable[[int, int, int], Tensor]) -> Verdict:
+    """Check `answer(seed, epoch, index)`: random float32 (3,) that depends on these three alone."""
+
+    def draw():
+        return [int(i) for i in torch.randint(1, 1000, (3,))]
+
+    def ask(f, *args):
+        got = f(*args)
+        assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+        assert got.shape == (3,), f"expected shape (3,), got {tuple(got.shape)}"
+        assert got.dtype == torch.float32, f"expected float32, got {got.dtype}"
+        return got
+
+    def same(f):
+        args = draw()
+        first = ask(f, *args)
+        torch.rand(1)
+        assert torch.equal(first, ask(f, *args)), "the same sample got other noise the second time"
+
+    def different(f):
+        seed, epoch, index = draw()
+        base = ask(f, seed, epoch, index)
+        others = {
+            "seed": (seed + 1, epoch, index),
+            "epoch": (seed, epoch + 1, index),
+            "index": (seed, epoch, index + 1),
+        }
+        for name, args in others.items():
+            assert not torch.equal(base, ask(f, *args)), f"another {name} gives the same noise"
+
+    def apart(f):
+        seed, epoch, index = draw()
+        index += 1000  # so that exchanging the two changes something
+        args, base = (seed, epoch, index), ask(f, seed, epoch, index)
+        for other in (
+            (seed, epoch - 1, index + 1),
+            (seed + 1, epoch - 1, index),
+            (seed + 1, epoch, index - 1),
+            (seed, index, epoch),
+        ):
+            equal = torch.equal(base, ask(f, *other))
+            assert not equal, f"(seed, epoch, index) {args} and {other} get the same noise"
+
+    def quiet(f):
+        args = draw()
+        state = torch.random.get_rng_state()
+        ask(f, *args)
+        kept = torch.equal(state, torch.random.get_rng_state())
+        torch.random.set_rng_state(state)
+        assert kept, "the global generator was touched: everything drawn later changes"
+
+    return verdict(answer, [quiet, same, different, apart])
