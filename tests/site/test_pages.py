@@ -108,7 +108,7 @@ def visit(context, address: str, sizes: dict[str, int]) -> Visit:
     opened.on("request", lambda r: found.requests.append(r.url))
     opened.on("pageerror", lambda e: found.errors.append(str(e)))
     opened.on("console", lambda m: m.type == "error" and found.errors.append(m.text))
-    opened.on("response", answers.append)
+    opened.on("response", lambda answer: answers.append(answer))
     opened.goto(address)
     found.lang = opened.locator("html").get_attribute("lang")
     found.labels = opened.evaluate(LABELS)
