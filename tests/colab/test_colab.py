@@ -1,11 +1,13 @@
 """As on Colab: one notebook in an empty folder, PyTorch there, the book's helpers not.
 
-A fresh environment sees the installed libraries, and `helpers` has to come from the repository that
-the setup cell names: here a local one, by `git+file://`.
+A fresh environment sees the installed libraries, and `helpers` has to come from the repository and
+the commit that the setup cell names: here a local one, by `git+file://`. It is installed once; each
+chapter then runs alone.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild.notebooks import Book, code_cells, read, write
+from bookbuild import setup_cell
+from bookbuild.book import Book
+from bookbuild.notebooks import code_cells, read, write
 
 BOOK = Book.find(Path(__file__))
 EXECUTE = """
@@ -30,46 +34,77 @@ nbformat.write(nb, "done.ipynb")
 def call(*command, cwd=None, env=None):
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+    return done.stdout.strip()
+
+
+def clean_environment():
+    return {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory):
-    """What pip needs of this checkout, as it is now, in a repository of its own."""
+    """What pip needs of this checkout, as it is now, in a repository of its own: address, commit.
+
+    A later commit breaks the package: only the one that the page was built from is right.
+    """
     root = tmp_path_factory.mktemp("repository")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(BOOK.root / name, root)
     shutil.copytree(BOOK.root / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
     call("git", "init", "-q", "-b", "main", cwd=root)
+    git = ("git", "-c", "user.name=Book", "-c", "user.email=book@localhost")
     call("git", "add", "-A", cwd=root)
-    who = ("-c", "user.name=Book", "-c", "user.email=book@localhost")
-    call("git", *who, "commit", "-qm", "The book", cwd=root)
-    return root.as_uri()
+    call(*git, "commit", "-qm", "The book", cwd=root)
+    commit = call("git", "rev-parse", "HEAD", cwd=root)
+    call("git", "rm", "-qr", "src/helpers", cwd=root)
+    call(*git, "commit", "-qm", "Helpers are gone", cwd=root)
+    return root.as_uri(), commit
 
 
-@pytest.fixture
-def python(tmp_path_factory):
-    """A fresh environment that has the libraries of this one, and no helpers."""
-    root = tmp_path_factory.mktemp("environment")
+def fresh(root):
+    """A fresh environment that has the libraries of this one, and no helpers: its Python."""
     call(sys.executable, "-m", "venv", "--without-pip", str(root))
     executable = root / "bin/python"
     query = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = Path(call(str(executable), "-c", query).strip())
+    site = Path(call(str(executable), "-c", query))
     # A directory named in a .pth file is searched, but its own .pth files (helpers') are not read.
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     call(str(executable), "-c", "import importlib.util as u; assert not u.find_spec('helpers')")
     return executable
 
 
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory):
+    return fresh(tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture(scope="session")
+def python(repository, tmp_path_factory):
+    """An environment in which the setup cell has installed the helpers."""
+    executable = fresh(tmp_path_factory.mktemp("environment"))
+    cell, folder = setup_cell.source(*repository), tmp_path_factory.mktemp("empty")
+    assert call(str(executable), "-c", cell, cwd=folder, env=clean_environment()) == ""
+    return executable
+
+
+def test_the_setup_cell_installs_the_commit_of_the_page(python, repository):
+    code = (
+        "import helpers, importlib.metadata as m; print(helpers.__file__);"
+        "print(m.distribution('executable-pytorch-notes').read_text('direct_url.json'))"
+    )
+    file, origin = call(str(python), "-c", code, env=clean_environment()).splitlines()
+    assert Path(file).is_relative_to(python.parents[1])
+    assert json.loads(origin)["vcs_info"]["commit_id"] == repository[1]
+
+
 @pytest.mark.parametrize("name", BOOK.chapters)
-def test_a_chapter_alone(name, python, repository, tmp_path, monkeypatch):
-    monkeypatch.setenv("BOOK_REPOSITORY_URL", repository)
-    nb = read(BOOK.path("en", name))
-    nb.cells[[c.id for c in nb.cells].index("setup")].source = Book(BOOK.root).setup
+def test_a_chapter_alone(name, python, repository, tmp_path):
+    nb = read(BOOK.notebook("en", name))
+    nb.cells[[c.id for c in nb.cells].index(setup_cell.ID)].source = setup_cell.source(*repository)
     for cell in code_cells(nb):
         cell.outputs = []
     write(nb, tmp_path / "chapter.ipynb")
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    env = clean_environment()
     env |= {"JUPYTER_DATA_DIR": str(tmp_path / "jupyter"), "JUPYTER_PREFER_ENV_PATH": "1"}
     call(str(python), "-c", EXECUTE, cwd=tmp_path, env=env)
     cells = code_cells(read(tmp_path / "done.ipynb"))
@@ -79,12 +114,33 @@ def test_a_chapter_alone(name, python, repository, tmp_path, monkeypatch):
             assert "✓" in str(cell.outputs), cell.id
 
 
-def test_without_a_repository_one_sentence_says_what_to_set(python, tmp_path, monkeypatch):
-    monkeypatch.delenv("BOOK_REPOSITORY_URL", raising=False)
-    book = Book(BOOK.root)
-    book.config["repository"] = {"url": ""}
-    done = subprocess.run(
-        [str(python), "-S", "-c", book.setup], cwd=tmp_path, capture_output=True, text=True
-    )
+def last_line(python, cell, folder):
+    done = subprocess.run([str(python), "-c", cell], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "helpers is not installed: set repository.url in _config.yml" in done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_lone_notebook_tells_its_reader_what_to_do(bare, tmp_path):
+    told = last_line(bare, setup_cell.source(), tmp_path)
+    assert told.startswith("RuntimeError: the book's package helpers is missing: open this")
+    assert "_config" not in told and "pip install" in told
+
+
+@pytest.mark.parametrize("own", ["helpers.py", "helpers/mine.py", "helpers/__init__.py"])
+def test_a_package_that_hides_the_helpers_is_named(own, bare, python, tmp_path):
+    """A reader's own one beside the notebook, whether ours are installed or not."""
+    (tmp_path / own).parent.mkdir(exist_ok=True)
+    (tmp_path / own).write_text("raise SystemExit('it was imported')\n")
+    package = own == "helpers/mine.py"  # without __init__.py an installed package goes before it
+    for executable in (bare,) if package else (bare, python):
+        told = last_line(executable, setup_cell.source(), tmp_path)
+        assert "hides the book's helpers: rename it, restart the kernel" in told
+        assert ("a folder called helpers" if package else str(tmp_path / own)) in told
+
+
+def test_the_cell_fits_a_page_and_names_the_commit_once():
+    stamped = setup_cell.source("https://github.com/owner/executable-pytorch-notes", "f" * 40)
+    for cell in (setup_cell.source(), stamped):
+        assert max(map(len, cell.splitlines())) <= 79
+        compile(cell, "setup", "exec")
+    assert stamped.count("f" * 40) == 1 and "git+" not in setup_cell.source()

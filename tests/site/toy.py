@@ -149,6 +149,9 @@ def write(root: Path) -> Path:
     for name in ("_static", "_templates", "_locale"):
         shutil.copytree(ROOT / "book" / name, root / "book" / name)
     (root / "_toc.yml").write_text(TOC, "utf8")
+    text = root / "book/text/detach.md"
+    text.parent.mkdir()
+    text.write_text("%%% md title\n")
     for lang, w in WORDS.items():
         folder = root / "book" / lang
         folder.mkdir()

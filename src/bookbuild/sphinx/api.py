@@ -66,10 +66,27 @@ def fields(
     return True if (obj.__doc__ or "").startswith("Alias for field number") else None
 
 
+def short(
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: object,
+    options: object,
+    signature: str | None,
+    returns: str | None,
+) -> tuple[str | None, str | None]:
+    """Show the types of packages that are only imitated as autodoc shows others: by their names."""
+    full = re.compile(rf"(?<![~\w.])(?=(?:{'|'.join(app.config.autodoc_mock_imports)})\.)")
+    parts = re.split(r"( = .*?(?=, \*{0,2}\w+: |\) *$|\)$))", signature or "")  # defaults between
+    parts[::2] = [full.sub("~", part) for part in parts[::2]]
+    return signature and "".join(parts), returns and full.sub("~", returns)
+
+
 def setup(app: Sphinx) -> None:
     """Register the directive and what it needs."""
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sphinx.ext.napoleon")
     app.connect("autodoc-process-docstring", plain, priority=400)  # before napoleon
     app.connect("autodoc-skip-member", fields)
+    app.connect("autodoc-process-signature", short)
     app.add_directive("helpers-api", HelpersApi)
