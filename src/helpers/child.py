@@ -29,7 +29,7 @@ def call(
         env: environment variables to add, or to replace.
 
     Returns:
-        The result after a way through JSON: tuples are lists, keys are strings.
+        The result after a JSON round trip: tuples are lists, keys are strings.
 
     Raises:
         RuntimeError: the process failed, with its last words, or was not done after `SECONDS`.

@@ -39,7 +39,7 @@ def conv_output_size(
     Raises:
         ValueError: torch refuses these settings: the kernel spans more than the padded input,
             "same" comes with a stride, or a number is too small.
-        TypeError: a setting is no int.
+        TypeError: a setting is not an int.
     """
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
@@ -85,7 +85,7 @@ def conv_transpose_output_size(
         ValueError: torch refuses these settings: `output_padding` is not smaller than stride or
             dilation, nothing is left after cropping (some backends then give an empty tensor
             instead), or a number is too small.
-        TypeError: a setting is no int.
+        TypeError: a setting is not an int.
     """
     _integers(
         _POSITIVE,
@@ -129,7 +129,7 @@ def pool_output_size(
     Raises:
         ValueError: torch refuses these settings: too much padding, no window fits, or a number is
             too small.
-        TypeError: a setting is no int.
+        TypeError: a setting is not an int.
     """
     stride = kernel_size if stride is None else stride
     _integers(
@@ -158,7 +158,7 @@ def adaptive_windows(size: int, output_size: int) -> list[tuple[int, int]]:
 
     Raises:
         ValueError: `size` below 1 or `output_size` below 0.
-        TypeError: one of them is no int.
+        TypeError: one of them is not an int.
     """
     _integers(_POSITIVE, size=size, output_size=output_size)
     return [
@@ -176,7 +176,7 @@ def same_padding(
 
     Raises:
         ValueError: a number is too small.
-        TypeError: a setting is no int.
+        TypeError: a setting is not an int.
     """
     _integers(_POSITIVE, size=size, kernel_size=kernel_size, stride=stride, dilation=dilation)
     last = (-(-size // stride) - 1) * stride  # where the last window starts

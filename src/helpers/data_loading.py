@@ -36,7 +36,7 @@ def _open(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise OSError(f"{path} is no complete HDF5 file: {error}") from None
+        raise OSError(f"{path} is not a complete HDF5 file: {error}") from None
 
 
 class H5Dataset(Dataset):

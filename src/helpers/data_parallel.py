@@ -61,7 +61,7 @@ def replicate(module: nn.Module, replicas: int) -> list[nn.Module]:
 
 
 def _replica(modules: list[nn.Module], first: bool) -> nn.Module:
-    copies = {original: original._replicate_for_data_parallel() for original in modules}
+    copies = {original: _shallow_copy(original) for original in modules}
     made: dict[Tensor, Tensor] = {}  # tied weights stay tied
 
     def copy(tensor: Tensor) -> Tensor:
@@ -78,6 +78,11 @@ def _replica(modules: list[nn.Module], first: bool) -> nn.Module:
         for name, buffer in original._buffers.items():
             replica._buffers[name] = None if buffer is None else copy(buffer)
     return copies[modules[0]]
+
+
+def _shallow_copy(module: nn.Module) -> nn.Module:
+    """PyTorch's private copy of a module whose parameters and children are yet to be filled in."""
+    return module._replicate_for_data_parallel()
 
 
 def gather(outputs: Sequence[Any], dim: int = 0) -> Any:

@@ -26,10 +26,20 @@ def watch(tensor: torch.Tensor) -> Callable[[], bool]:
     name is gone, and a weak reference to the tensor does not always see that. Memory that only a
     reference cycle holds counts until `gc.collect()`.
     """
+    gone = _expiry(tensor.untyped_storage())
+    return lambda: not gone()
+
+
+def _expiry(storage: torch.UntypedStorage) -> Callable[[], bool]:
+    """Whether a storage has been freed, by PyTorch's private weak reference to it."""
     from torch.multiprocessing.reductions import StorageWeakRef
 
-    storage = StorageWeakRef(tensor.untyped_storage())
-    return lambda: not storage.expired()
+    return StorageWeakRef(storage).expired
+
+
+def _identity(storage: torch.UntypedStorage) -> int:
+    """The same number for every tensor of a storage, by PyTorch's private handle; meta too."""
+    return storage._cdata
 
 
 def allocations(function: Callable[[], Any], device: str | None = None) -> list[tuple[Any, ...]]:
@@ -47,25 +57,24 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
         `("malloc", name, nbytes)` and `("free", name)`; a name is that of the operation with a
         number. What the returned value holds is not freed.
     """
-    from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     trace: list[tuple[Any, ...]] = []
-    held: dict[int, tuple[str, StorageWeakRef]] = {}
+    held: dict[int, tuple[str, Callable[[], bool]]] = {}
     numbers = itertools.count(1)
 
     def storages(values: Any) -> dict[int, torch.UntypedStorage]:
         tensors = [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
         return {
-            t.untyped_storage()._cdata: t.untyped_storage()
+            _identity(t.untyped_storage()): t.untyped_storage()
             for t in tensors
             if device is None or t.device.type == device
         }
 
     def sweep() -> None:
-        for key, (name, storage) in list(held.items()):
-            if storage.expired():
+        for key, (name, gone) in list(held.items()):
+            if gone():
                 del held[key]
                 trace.append(("free", name))
 
@@ -79,7 +88,7 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
             for key, storage in storages(result).items():
                 if key not in known:
                     name = f"{operation.overloadpacket.__name__.strip('_')} {next(numbers)}"
-                    held[key] = name, StorageWeakRef(storage)
+                    held[key] = name, _expiry(storage)
                     trace.append(("malloc", name, storage.nbytes()))
             return result
 

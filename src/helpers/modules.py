@@ -21,12 +21,12 @@ def inventory(module: nn.Module) -> dict[str, str]:
 
     Each word is tried out on a copy: `moves` (it follows `to()` to another device, here the meta
     device), `saves` (it is in the `state_dict`), `trains` (it is in `parameters()` and requires
-    grad). An attribute of which nothing is true is `lost`. Attributes without a tensor are left
+    grad). An attribute of which none is true is `lost`. Attributes without a tensor are left
     out; lists, tuples and dicts are looked into.
 
     Raises:
         TypeError: `module` is not a module.
-        ValueError: `module` lies on the meta device already, so no move could be seen.
+        ValueError: `module` is on the meta device already, so no move could be seen.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"expected an nn.Module, got {type(module).__name__}")

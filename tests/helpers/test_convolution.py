@@ -63,6 +63,19 @@ def test_conv_output_size_is_torch_s_or_both_refuse(n, k, s, p, d):
     assert ours(lambda: c.conv_output_size(n, k, s, p, d)) == found
 
 
+@pytest.mark.parametrize(("size", "error"), [(0, ValueError), (1.0, TypeError)])
+def test_a_transposed_convolution_needs_a_size(size, error):
+    with pytest.raises(error, match="size must be"):
+        c.conv_transpose_output_size(size, 3)
+
+
+def test_the_settings_that_are_left_out_are_torch_s():
+    x, weight = torch.zeros(1, 1, 9), torch.zeros(1, 1, 3)
+    assert c.conv_output_size(9, 3) == F.conv1d(x, weight).numel()
+    assert c.conv_transpose_output_size(9, 3) == F.conv_transpose1d(x, weight).numel()
+    assert c.pool_output_size(9, 3) == F.max_pool1d(x, 3).numel()
+
+
 @many
 @given(**small, extra=st.integers(-1, 4))
 def test_conv_transpose_output_size_is_torch_s_or_both_refuse(n, k, s, p, d, extra):

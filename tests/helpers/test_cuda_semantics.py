@@ -154,6 +154,17 @@ def test_visible_devices_counts_like_torch(numbers, installed):
     assert len(cs.visible_devices(value, installed)) == count
 
 
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [("", []), ("2,0", [2, 0]), ("1,-1,0", [1]), ("0,0", []), ("GPU-8932f937", ["GPU-8932f937"])],
+)
+def test_torch_s_private_reader_of_the_variable(value, read, monkeypatch):
+    """`torch.cuda._parse_visible_devices`: a list of numbers or of UUIDs, ended by what is bad."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert cs._parse_visible_devices(value) == read
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
+
+
 def test_visible_devices_refuses_what_it_does_not_read(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(ValueError, match="not be negative, got -1"):

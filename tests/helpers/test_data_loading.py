@@ -98,7 +98,7 @@ def test_a_missing_truncated_or_foreign_file_is_said_at_once(path, tmp_path):
     for size in (len(whole) - 1, len(whole) // 2, 100, 0):
         cut = tmp_path / "cut.h5"
         cut.write_bytes(whole[:size])
-        with pytest.raises(OSError, match=r"cut\.h5 is no complete HDF5 file"):
+        with pytest.raises(OSError, match=r"cut\.h5 is not a complete HDF5 file"):
             H5Dataset(cut, ["x"])
     assert path.read_bytes() == whole
 
@@ -106,9 +106,9 @@ def test_a_missing_truncated_or_foreign_file_is_said_at_once(path, tmp_path):
 def test_a_file_truncated_later_is_an_error_in_the_worker(path):
     dataset = H5Dataset(path, ["x", "y"])
     os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(OSError, match="is no complete HDF5 file"):
+    with pytest.raises(OSError, match="is not a complete HDF5 file"):
         dataset[0]
-    with pytest.raises(OSError, match="is no complete HDF5 file"):
+    with pytest.raises(OSError, match="is not a complete HDF5 file"):
         list(DataLoader(dataset, num_workers=1))
     path.unlink()
     with pytest.raises(FileNotFoundError, match="no file"):

@@ -111,6 +111,17 @@ def test_gradients_of_the_replicas_add_up(n, replicas):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
+def test_torch_s_private_copy_of_a_module_is_what_replicate_expects():
+    """`nn.Module._replicate_for_data_parallel`: an object of its own, to be filled in."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval()
+    twin = data_parallel._shallow_copy(model[1])
+    assert type(twin) is nn.BatchNorm1d and twin is not model[1] and not twin.training
+    assert twin._parameters == {} and twin._buffers == model[1]._buffers
+    assert twin._buffers is not model[1]._buffers
+    whole = data_parallel._shallow_copy(model)
+    assert whole._modules == model._modules and whole._modules is not model._modules
+
+
 def test_replicas_share_memory_as_torch_promises():
     model = nn.BatchNorm1d(2)
     first, second = data_parallel.replicate(model, 2)

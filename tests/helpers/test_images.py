@@ -181,6 +181,14 @@ def test_every_frame_can_be_drawn():
     assert torch.equal(*again)
 
 
+@pytest.mark.parametrize("frames", [3, 90])
+def test_the_generator_alone_draws_the_frames(frames):
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    images.segment_indices(frames, 8, train=True, generator=torch.Generator())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 @pytest.mark.parametrize("n", [0, -1])
 def test_segment_indices_errors(n):
     with pytest.raises(ValueError, match=f"num_frames must be at least 1, got {n}: was the file"):

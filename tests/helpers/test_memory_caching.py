@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from helpers import allocator
+from helpers import allocator, memory_caching
 from helpers.allocator import MIB, CachingAllocator, check_trace, random_trace, replay
 from helpers.demos import memory_caching as demos
 from helpers.demos.memory_caching import FRAGMENTATION_CAPACITY, fragmentation_trace, notes_trace
@@ -324,6 +324,30 @@ def test_stats_are_names_that_torch_documents() -> None:
 def test_without_a_gpu_the_live_trace_says_so() -> None:
     with pytest.raises(RuntimeError, match="needs a CUDA device and this machine has none"):
         live_trace(notes_trace())
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_torch_s_private_handles_of_a_storage(device: str) -> None:
+    """`StorageWeakRef` and `UntypedStorage._cdata` see through views, and see the end."""
+    x, other = (torch.empty(4, device=device) for _ in range(2))
+    view = x[1:]
+    same = memory_caching._identity(view.untyped_storage())
+    assert same == memory_caching._identity(x.untyped_storage())
+    assert same != memory_caching._identity(other.untyped_storage())
+    gone = memory_caching._expiry(x.untyped_storage())
+    del x
+    assert not gone()
+    del view
+    assert gone()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_the_device_process_ends_with_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with measure._Device() as device:
+        pass
+    assert device._process.returncode == 0
+    assert device._errors.closed and device._process.stdout.closed
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")

@@ -165,6 +165,7 @@ def test_draw_masks_fills_what_is_seen():
         filled = [p.get_xy() for p in axis.patches if p.get_facecolor()[:3] != (1, 1, 1)]
         assert filled == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 1)]
         assert len(axis.lines) == 5 and len(axis.patches) == 8
+    assert [t.get_text() for t in axes[0].get_xticklabels()] == ["0", "1", "2", "3"]
     assert [t.get_text() for t in axes[0].get_yticklabels()] == ["2", "3"]
     assert not axes[2].lines
 

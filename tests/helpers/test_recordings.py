@@ -57,6 +57,15 @@ def test_a_child_that_fails_says_why(function, arguments, words):
         child.call(function, *arguments)
 
 
+def test_only_the_last_words_of_a_child_are_told():
+    with pytest.raises(RuntimeError, match="exec failed in a child process: ValueError: last$"):
+        child.call(exec, "raise ValueError('last')")
+
+
+def test_a_child_that_answered_does_not_fail_while_it_ends():
+    assert child.call(exec, "import atexit, os; atexit.register(os._exit, 3)") is None
+
+
 def test_a_child_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(child, "SECONDS", 0.1)
     with pytest.raises(RuntimeError, match="sleep was not done after 0.1 s in a child process"):
@@ -128,6 +137,10 @@ def test_device_times_wait_before_and_after(monkeypatch):
     assert events == ["wait", "clock", "run", "wait", "clock"]
     timing.device_seconds(lambda: events.append("run"), "cpu")
     assert events[5:] == ["clock", "run", "clock"]
+
+
+def test_one_round_is_enough():
+    assert timing.time_ratio(float, float, rounds=1) > 0
 
 
 def test_device_ratios_take_turns_after_warming_up(monkeypatch):

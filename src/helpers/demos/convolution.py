@@ -32,7 +32,7 @@ def paths(module: nn.Module, shape: Sequence[int], at: int | None = None) -> Ten
 
     Raises:
         TypeError: `module` holds a max pooling, whose gradient reaches one cell of the window
-            only, or gives something that is no tensor.
+            only, or gives something that is not a tensor.
     """
     if any("MaxPool" in type(part).__name__ for part in module.modules()):
         raise TypeError("the gradient of max pooling reaches one cell only: use average pooling")

@@ -171,7 +171,7 @@ def check_move(
     """Check `answer(model, optimizer, target)`: convert both in the middle of a training run.
 
     The optimizer has made some steps. `target` is a dtype or a device; moves keep the parameters'
-    identity, also to meta. The next step must run, with the moments that the optimizer had.
+    identity, even to meta. The next step must run, with the moments that the optimizer had.
     """
 
     def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None:

@@ -27,7 +27,7 @@ def _small_model() -> torch.nn.Sequential:
 
 
 def check_segment(answer: Callable[[int], int]) -> Verdict:
-    """Exercise: `answer(nbytes)` is what one tensor of `nbytes` >= 1 reserves on a fresh device."""
+    """Check `answer(nbytes)` is what one tensor of `nbytes` >= 1 reserves on a fresh device."""
     edges = [1, MIB, MIB + 1, 5 * MIB, 10 * MIB - 512, 10 * MIB - 1, 10 * MIB, 10 * MIB + 1]
     rng = random.Random(0)
     some = [int(2 ** rng.uniform(0, 32)) for _ in range(200)]
@@ -70,7 +70,7 @@ def _segment_hint(nbytes: int, want: int) -> str:
 
 
 def check_releasable(answer: Callable[[list[dict[str, Any]]], int]) -> Verdict:
-    """Exercise: `answer(snapshot)` is how many bytes `empty_cache` would give back.
+    """Check `answer(snapshot)` is how many bytes `empty_cache` would give back.
 
     `snapshot` is what `CachingAllocator.snapshot` returns, in the form of
     `torch.cuda.memory_snapshot`.
@@ -112,7 +112,7 @@ def _releasable_agrees(
 
 
 def check_mean_loss(answer: Callable[..., float]) -> Verdict:
-    """Exercise: `answer(model, batches, loss_fn)` is the mean loss, and keeps no graph alive.
+    """Check `answer(model, batches, loss_fn)` is the mean loss, and keeps no graph alive.
 
     `batches` yields pairs `(x, y)` of equal size and can be read once; the answer is a `float`.
     """

@@ -52,7 +52,7 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
 def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verdict:
     """Check a class `answer(mean, widths)`: everything it needs is registered, as what it is.
 
-    Its forward pass takes off `mean`, then runs for each pair of neighbouring widths a linear
+    Its forward pass subtracts `mean`, then runs for each pair of neighbouring widths a linear
     layer, ReLU and, in training, dropout of 0.5. The mean is saved and not trained.
     """
 

@@ -150,7 +150,7 @@ def live_trace(
 
     Raises:
         RuntimeError: there is no CUDA device, its process fails, or it does not start clean.
-        ValueError: a malformed operation, or a capacity that is no multiple of 2 MiB.
+        ValueError: a malformed operation, or a capacity that is not a multiple of 2 MiB.
     """
     trace = check_trace(trace)
     CachingAllocator(capacity, max_split_size_mb=max_split_size_mb)  # complains as the model does
