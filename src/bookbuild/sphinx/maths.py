@@ -1,4 +1,9 @@
-"""Maths rendered by KaTeX while building: readers load no script, and bad TeX stops the build."""
+"""Maths rendered by KaTeX while building: readers load no script, and bad TeX stops the build.
+
+`katex/` is KaTeX 0.19.1 as its npm package has it. To update it: `npm pack katex`, then take
+`dist/katex.min.js` and `LICENSE` to `katex/`, `dist/katex.min.css` and `dist/fonts/*.woff2` to
+`katex/site/`, take the `.woff` and `.ttf` addresses out of the style sheet, and run `tests/site`.
+"""
 
 from __future__ import annotations
 
