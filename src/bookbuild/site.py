@@ -86,10 +86,9 @@ def _pages(
 ) -> int:
     """Bring the pages in the cache up to date; returns how many there are."""
     state = cache / "state.json"
-    try:
+    old = {}
+    if python == sys.executable and state.exists():  # another's packages are not known here
         old = json.loads(state.read_text("utf8"))
-    except (OSError, ValueError):
-        old = {}
     now = {"always": _frame(root, python), "pages": _sources(root)}
     if old.get("always") != now["always"]:
         for lang in LANGUAGES:
