@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from helpers.demos.memory_caching import notes_trace
 from helpers.explorers.allocator import allocator_explorer
 from helpers.explorers.batch import batch_explorer
 from helpers.explorers.conv import conv_explorer
@@ -12,7 +13,6 @@ from helpers.explorers.mean import mean_explorer
 from helpers.explorers.move import move_explorer
 from helpers.explorers.schedule import schedule_explorer
 from helpers.explorers.stride import stride_explorer
-from helpers.memory_caching import notes_trace
 
 EXPLORERS = [
     batch_explorer,
