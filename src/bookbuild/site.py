@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from bookbuild import setup_cell
-from bookbuild.book import LANGUAGES, BookError
+from bookbuild.book import LANGUAGES, BookError, write_text
 
 ZIP_NAME = "executable-pytorch-notes"
 NOTEBOOKS_BRANCH = "notebooks"  # what Colab and Binder open; .github/workflows/pages.yml writes it
@@ -100,7 +100,7 @@ def _pages(
             told = list(filter(None, pool.map(job, LANGUAGES)))
         if told:
             raise BuildFailed("the site was not built:\n" + "\n".join(told))
-        state.write_text(json.dumps(now), "utf8")
+        write_text(state, json.dumps(now))
     elif not quiet:
         print("nothing has changed", flush=True)
     return sum(len(list((cache / lang / "html").glob("*.html"))) for lang in LANGUAGES)

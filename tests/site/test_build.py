@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -164,7 +165,7 @@ def test_a_build_that_is_killed_leaves_the_old_site_and_no_lock(book):
     code = "import bookbuild.site as s, pathlib, sys; s.build(pathlib.Path(sys.argv[1]))"
     job = subprocess.Popen([sys.executable, "-c", code, book], start_new_session=True)
     while (book / "_build/cache/state.json").exists() and job.poll() is None:
-        pass
+        time.sleep(0.05)
     os.killpg(job.pid, signal.SIGKILL)
     job.wait()
     assert files(site) == made
