@@ -27,11 +27,11 @@ class CheckpointError(RuntimeError):
 
 
 def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write `state` to `path`, which holds the old or the new checkpoint at any time, never a half.
+    """Write `state` to `path` atomically: the file is the old checkpoint or the new one, in full.
 
     The new file is written beside the old one as `<path>.tmp`, forced to the disk, and renamed
-    over it. If that fails, the temporary file is removed; only after a kill it stays, and the next
-    save overwrites it. One process at a time may write to a path. A missing folder is made.
+    over it. If that fails, the temporary file is removed; after a kill it stays until the next save
+    overwrites it. Only one process at a time may write to a path. A missing folder is created.
 
     Raises:
         CheckpointError: `load_checkpoint` would refuse to read `state` back, because something in
@@ -139,7 +139,7 @@ def _wrong(path: Path, verify: bool) -> str | None:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
-    """`model.load_state_dict(weights)` that looks first and loads all or nothing.
+    """`model.load_state_dict(weights)` that checks first, and loads everything or nothing.
 
     Raises:
         CheckpointError: names or shapes do not fit. The message lists each of them and what would
@@ -214,7 +214,7 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 
 
 def differences(a: Any, b: Any) -> list[str]:
-    """The keys under which two checkpoints differ, compared bit for bit and as deep as they go.
+    """The keys under which two checkpoints differ, compared bit for bit at any depth.
 
     A key that only one of them has is among them.
     """

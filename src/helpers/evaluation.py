@@ -119,7 +119,7 @@ def averages(matrix: Tensor, zero_division: float = math.nan) -> dict[str, list[
     """Micro, macro and weighted averages, each of precision, recall and F1 in this order.
 
     Undefined scores are left out of an average where `zero_division` is nan, as in scikit-learn.
-    Where nothing with a weight is left, or `matrix` counts nothing, the average is nan.
+    If no score with a weight is left, or `matrix` holds only zeros, the average is nan.
 
     Raises:
         ValueError: `matrix` is not square.
@@ -195,7 +195,7 @@ def auroc(score: Tensor, target: Tensor) -> float:
     """Area under the ROC curve: how often a positive scores higher than a negative; a tie is half.
 
     Args:
-        score: shape (N,), any numbers that rise with the belief in the positive class, no nan.
+        score: shape (N,), any numbers but nan; higher means more likely to be positive.
         target: 0, 1 or booleans, shape (N,).
 
     Raises:

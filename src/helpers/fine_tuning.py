@@ -95,7 +95,7 @@ class _AskedError(Exception):
 def download_of(build: Callable[[], Any]) -> str | None:
     """The file of weights that `build()` would download first, or None; nothing is downloaded.
 
-    The model is built on the meta device, and warnings are kept quiet.
+    The model is built on the meta device, and warnings are suppressed.
     """
     from torchvision.models import WeightsEnum
 

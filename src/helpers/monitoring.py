@@ -138,7 +138,7 @@ class VisdomSink:
 
     Raises:
         ModuleNotFoundError: visdom is not installed; the message says what to install.
-        ConnectionError: no server answers there; so do calls once the server is gone.
+        ConnectionError: no server answers there. Calls raise it too once the server is gone.
     """
 
     def __init__(self, port: int = 8097, env: str = "main", seconds: float = 5) -> None:
@@ -262,7 +262,7 @@ class Logger:
 
     Every number goes to `curves` first. A sink that raises gets one warning and nothing more, so
     that a dead server costs one timeout and not one per step. `KeyboardInterrupt` passes.
-    Under `-W error` the warning is an error, as asked.
+    Under `-W error` the warning becomes an error, as requested.
 
     Args:
         sinks: called with tag, step and value; closed by `close` if they have such a method.

@@ -74,13 +74,13 @@ def fit(
 def evaluate(model: nn.Module, loader: Batches, **measures: Measure) -> dict[str, float]:
     """The mean per sample of each of `measures`, in eval mode and without a graph.
 
-    Every module comes back to the mode that it had, also when something fails.
+    Every module is put back in its own mode afterwards, even after an error.
 
     Args:
         loader: gives batches (x, y) with `len(y)` samples.
         **measures: each gives the mean over a batch, of shape (), from `model(x)` and `y`: for
-            example `loss=F.cross_entropy, accuracy=accuracy`. A mean over something else than
-            samples, as with class weights or ignored labels, is not put together rightly.
+            example `loss=F.cross_entropy, accuracy=accuracy`. Means over anything but
+            samples, as with class weights or ignored labels, are not combined correctly.
 
     Raises:
         ValueError: `loader` gave no batch, no measure was given, or one is not a single number.
@@ -105,7 +105,7 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
         labels: integers of shape (N,).
 
     Raises:
-        ValueError: other shapes, which `==` would broadcast in silence.
+        ValueError: the shapes are different ones, which `==` might silently broadcast.
     """
     if scores.ndim != 2 or labels.shape != scores.shape[:1]:
         raise ValueError(

@@ -454,6 +454,17 @@ def starter_capture(model, names, x):
     return kept
 
 
+def test_hooks_are_still_where_pytorch_kept_them():
+    model = nn.Sequential(nn.Linear(1, 1))
+    assert exercises._hooks(model) == 0
+    model[0].register_forward_hook(lambda *_: None)
+    model.register_forward_pre_hook(lambda *_: None)
+    assert exercises._hooks(model) == 2, (
+        "PyTorch no longer keeps hooks in _forward_hooks and _forward_pre_hooks: "
+        "check_capture cannot see whether an answer leaves one behind"
+    )
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
