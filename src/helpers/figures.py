@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from helpers.explorers import Explorer  # noqa: F401  until every chapter imports it from there
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 

@@ -184,8 +184,8 @@ def test_importing_helpers_loads_nothing_heavy():
     script = (
         "import importlib, pkgutil, sys, torch, helpers\n"
         "before = set(sys.modules)\n"
-        "for m in pkgutil.iter_modules(helpers.__path__):\n"
-        "    importlib.import_module(f'helpers.{m.name}')\n"
+        "for m in pkgutil.walk_packages(helpers.__path__, 'helpers.'):\n"
+        "    importlib.import_module(m.name)\n"
         f"print([m for m in '{heavy}'.split() if m in set(sys.modules) - before])"
     )
     done = subprocess.run(
