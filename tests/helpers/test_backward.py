@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.nn.utils.prune
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -350,6 +351,81 @@ def test_a_sum_of_losses_keeps_the_nodes_of_every_training_step():
     steps = torch.tensor(nodes["loss"]).diff().tolist()
     assert len(set(steps)) == 1 and steps[0] >= 6
     assert nodes["detach"] == nodes["item"] == [0] * 4
+
+
+# ---------------------------------------------------------------- what the chapter says of torch
+
+
+@pytest.mark.parametrize(
+    ("operation", "editable"),
+    [
+        (torch.sin, ["output"]),
+        (torch.square, ["output"]),
+        (nn.Linear(2, 2), ["output"]),
+        (torch.exp, ["input"]),
+        (torch.tanh, ["input"]),
+        (torch.sigmoid, ["input"]),
+        (torch.relu, ["input"]),
+        (nn.Softmax(dim=0), ["input"]),
+        (torch.neg, ["input", "output"]),
+        (lambda x: x + 1, ["input", "output"]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_which_in_place_edits_are_allowed(operation, editable, dtype):
+    operation = operation.to(dtype) if isinstance(operation, nn.Module) else operation
+    fine = []
+    for edited in ("input", "output"):
+        x = torch.ones(2, dtype=dtype, requires_grad=True) * 1
+        y = operation(x)
+        {"input": x, "output": y}[edited].add_(1)
+        try:
+            y.sum().backward()
+            fine.append(edited)
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+    assert fine == editable
+
+
+def test_a_retained_gradient_collects_what_autograd_grad_computes():
+    x = torch.ones(2, requires_grad=True)
+    h = x * 2
+    h.retain_grad()
+    y = h.sum()
+    torch.autograd.grad(y, h, retain_graph=True)
+    y.backward()
+    assert h.grad.tolist() == [2.0, 2.0] and x.grad.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_which_layers_can_be_copied():
+    old = nn.utils.weight_norm(nn.Linear(2, 2))
+    pruned = nn.utils.prune.random_unstructured(nn.Linear(2, 2), "weight", amount=0.5)
+    for layer in (old, pruned):
+        with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
+            copy.deepcopy(layer)
+    new = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+    assert torch.equal(copy.deepcopy(new).weight, new.weight)
+
+
+def test_a_tensor_hook_watches_a_resnet_that_a_full_backward_hook_breaks():
+    torchvision = pytest.importorskip("torchvision")
+    net = torchvision.models.resnet18()
+    for module in net.modules():
+        if isinstance(module, nn.ReLU):
+            module.inplace = False
+    layer, x, arrived = net.layer1[0].bn2, torch.randn(2, 3, 32, 32), []
+    handle = layer.register_full_backward_hook(lambda *gradients: None)
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        net(x)
+    handle.remove()
+
+    def watch(module, inputs, output):
+        output.register_hook(arrived.append)
+
+    layer.register_forward_hook(watch)
+    net(x).sum().backward()
+    assert len(arrived) == 1
 
 
 # ---------------------------------------------------------------- exercises
