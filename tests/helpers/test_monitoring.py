@@ -201,17 +201,19 @@ def test_a_proxy_in_the_environment_does_not_matter(server, monkeypatch):
 
 
 def test_visdom_still_sends_everything_through_its_session(server, monkeypatch):
-    sink = monitoring.VisdomSink(server.port, env="session")
+    import requests
+
+    sink = monitoring.VisdomSink(server.port, env="session", seconds=7)
     asked = []
-    request = type(sink.vis.session).request
+    request = requests.Session.request
 
     def listen(self, method, url, **options):
-        asked.append((method, url.removeprefix(server.url)))
+        asked.append((method, url.removeprefix(server.url), options.get("timeout")))
         return request(self, method, url, **options)
 
-    monkeypatch.setattr(type(sink.vis.session), "request", listen)
+    monkeypatch.setattr(requests.Session, "request", listen)
     sink("loss", 1, 0.5)
-    assert asked == [("POST", "/win_exists"), ("POST", "/events")], (
+    assert asked == [("POST", "/win_exists", 7), ("POST", "/events", 7)], (
         "visdom no longer posts through `session`, where VisdomSink sets the timeout, leaves out "
         "proxies and refuses error pages"
     )
