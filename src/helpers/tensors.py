@@ -19,30 +19,47 @@ def describe(x: Tensor) -> str:
     """One line about a tensor: shape, dtype, device, layout where unusual, and range of values.
 
     Args:
-        x: any tensor. Its values are read, which waits for a GPU; on the meta device there are
-            none. The range leaves nan out and counts it.
+        x: any tensor. Its values are copied to the CPU, which waits for a GPU; on the meta device
+            there are none. The range leaves nan out and counts it, and names integers in full;
+            complex numbers have no range.
 
     Raises:
         TypeError: `x` is not a tensor, for example a NumPy array.
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"expected a tensor, got {type(x).__name__}")
-    words = [f"{tuple(x.shape)} {str(x.dtype).removeprefix('torch.')} on {x.device}"]
+    shape = f"nested, {x.size(0)} parts," if x.is_nested else f"{tuple(x.shape)}"
+    words = [f"{shape} {str(x.dtype).removeprefix('torch.')} on {x.device}"]
     if x.layout != torch.strided:
         words.append(str(x.layout).removeprefix("torch."))
-        x = x.to_dense()
     if x.requires_grad:
         words.append("requires grad")
-    if x.numel() == 0:
+    values = x.detach()
+    if values.is_nested:
+        values = values.values()
+    elif values.layout != torch.strided:
+        values = values.to_dense()
+    if values.numel() == 0:
         words.append("empty")
-    elif not x.is_meta and not x.is_complex():
-        values = x.detach().double()
-        known = values[~values.isnan()]
-        if known.numel():
-            words.append(f"from {known.min().item():g} to {known.max().item():g}")
-        if known.numel() < values.numel():
-            words.append(f"{values.numel() - known.numel()} nan")
+    elif not values.is_meta and not values.is_complex():
+        words += _range(values.cpu())
     return ", ".join(words)
+
+
+def _range(values: Tensor) -> list[str]:
+    if not values.is_floating_point():  # NumPy knows every integer type, and keeps every digit
+        array = values.numpy()
+        return [f"from {int(array.min())} to {int(array.max())}"]
+    known = values.double()
+    known = known[~known.isnan()]
+    words = []
+    if known.numel():
+        low, high = known.min().item(), known.max().item()
+        digits = next(n for n in (6, 9, 17) if low == high or f"{low:.{n}g}" != f"{high:.{n}g}")
+        words.append(f"from {low:.{digits}g} to {high:.{digits}g}")
+    if known.numel() < values.numel():
+        words.append(f"{values.numel() - known.numel()} nan")
+    return words
 
 
 def warning_of(function: Callable[[], Any]) -> str | None:

@@ -34,10 +34,34 @@ FLOATS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
         (torch.full((2,), float("nan")), "(2,) float32 on cpu, 2 nan"),
         (torch.zeros(1, dtype=torch.complex64), "(1,) complex64 on cpu"),
         (torch.tensor([70000.0]).half(), "(1,) float16 on cpu, from inf to inf"),
+        (torch.tensor([1_700_000_001, 7]), "(2,) int64 on cpu, from 7 to 1700000001"),
+        (torch.tensor([2**63 - 1]), f"(1,) int64 on cpu, from {2**63 - 1} to {2**63 - 1}"),
+        (torch.tensor([5], dtype=torch.uint16), "(1,) uint16 on cpu, from 5 to 5"),
+        (
+            torch.tensor([1.7e9, 1.7e9 + 128]),
+            "(2,) float32 on cpu, from 1.7e+09 to 1.70000013e+09",
+        ),
+        (torch.ones(2).to(torch.float8_e4m3fn), "(2,) float8_e4m3fn on cpu, from 1 to 1"),
     ],
 )
 def test_describe(x, line):
     assert tensors.describe(x) == line
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_describe_takes_nested_tensors(layout):
+    parts = [torch.ones(2), torch.zeros(3)]
+    line = tensors.describe(torch.nested.nested_tensor(parts, layout=layout))
+    assert line.startswith("nested, 2 parts, float32 on cpu") and line.endswith("from 0 to 1")
+
+
+@settings(deadline=None, max_examples=50)
+@given(values=st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=4))
+def test_a_range_of_two_numbers_is_written_as_two(values):
+    low, high = min(values), max(values)
+    words = tensors.describe(torch.tensor(values)).split("from ")[1]
+    assert (low == high) == (words.split(" to ")[0] == words.split(" to ")[1])
 
 
 def test_describe_wants_a_tensor():
@@ -71,9 +95,6 @@ def test_an_error_passes_through_and_leaves_the_setting_alone():
     with pytest.raises(ZeroDivisionError):
         tensors.warning_of(lambda: 1 / 0)
     assert torch.is_warn_always_enabled() == before
-
-
-# ---------------------------------------------------------------- speed
 
 
 # ---------------------------------------------------------------- gaps
@@ -158,15 +179,27 @@ def in_place(x):
 
 
 def by_numpy(x):
-    return np.rint(np.clip(x.numpy(), 0, 1) * 255).astype(np.uint8).transpose(1, 2, 0)
+    return np.rint(np.clip(x.float().numpy(), 0, 1) * 255).astype(np.uint8).transpose(1, 2, 0)
+
+
+def by_torch(x):
+    return x.float().clamp(0, 1).mul(255).round().byte().permute(1, 2, 0).numpy(force=True)
+
+
+def by_numpy_in_float32(x):
+    array = np.clip(x.detach().float().numpy(), 0, 1) * 255
+    return np.rint(array).astype(np.uint8).transpose(1, 2, 0)
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy(), None),
-        (lambda x: (x * 255 + 0.5).clamp(0, 255).byte().permute(1, 2, 0).numpy(), None),
-        (by_numpy, None),
+        (lambda x: (x.float() * 255 + 0.5).clamp(0, 255).byte().permute(1, 2, 0).numpy(), None),
+        (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy(), "is off"),
+        (by_numpy, "requires a gradient"),
+        (by_torch, None),
+        (by_numpy_in_float32, None),
+        (lambda x: (x * 255).clamp(0, 255).round().byte().permute(1, 2, 0).numpy(), "float16"),
         (lambda x: (x * 255).byte().permute(1, 2, 0).numpy(), "one level off"),
         (lambda x: (x.clamp(0, 1) * 255).byte().permute(1, 2, 0).numpy(), "one level off"),
         (lambda x: (x * 255).round().byte().permute(1, 2, 0).numpy(), "it wrapped around"),
@@ -193,9 +226,14 @@ def test_to_uint8(answer, says):
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (lambda a: torch.tensor(a.copy(), dtype=torch.float32), None),
+        (lambda a: torch.from_numpy(a.astype(np.float32)), None),
         (lambda a: torch.from_numpy(np.array(a, dtype=np.float32, order="C")), None),
-        (lambda a: torch.tensor(a.tolist(), dtype=torch.float32), None),
+        (lambda a: torch.tensor(np.array(a, dtype=np.float32)), None),
+        (lambda a: torch.tensor(a.copy(), dtype=torch.float32), "big-endian"),
+        (lambda a: torch.from_numpy(a.copy()).float(), "big-endian"),
+        (lambda a: torch.from_numpy(a.astype(np.float32, copy=False)), "they share memory"),
+        (lambda a: torch.from_numpy(a.astype(np.float32).ravel()), "came out wrong"),
+        (lambda a: torch.from_numpy(np.abs(a.astype(np.float32))), "values are not those"),
         (lambda a: torch.from_numpy(a).float(), "float32 array changed the tensor"),
         (lambda a: torch.as_tensor(a, dtype=torch.float32), "float32 array changed the tensor"),
         (lambda a: torch.tensor(a, dtype=torch.float32), "negative stride: copy first"),
@@ -221,23 +259,51 @@ def test_own_tensor_must_not_undo_the_reversal():
 
 
 def running_half(batches):
-    total = torch.zeros((), dtype=batches[0].dtype)
+    total, count = 0, 0
     for batch in batches:
-        total += batch.sum()
-    return (total / sum(map(len, batches))).item()
+        total, count = total + batch.sum(), count + batch.numel()
+    return (total / count).item()
+
+
+def running(batches):
+    total, count = 0.0, 0
+    for batch in batches:
+        total, count = total + batch.double().sum().item(), count + batch.numel()
+    return total / count
+
+
+def rows(batches):
+    batches = list(batches)
+    return sum(b.float().sum().item() for b in batches) / sum(map(len, batches))
+
+
+def joined(batches):
+    return torch.cat([b.flatten() for b in batches])
+
+
+def mean_of_means(batches):
+    batches = list(batches)
+    return sum(b.float().mean().item() for b in batches) / len(batches)
+
+
+def twice(batches):
+    return sum(b.float().sum().item() for b in batches) / sum(b.numel() for b in batches)
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (lambda bs: sum(b.double().sum().item() for b in bs) / sum(map(len, bs)), None),
-        (lambda bs: torch.cat(list(bs)).float().mean().item(), None),
-        (lambda bs: sum(b.sum(dtype=torch.float32) for b in bs).item() / sum(map(len, bs)), None),
+        (running, None),
+        (lambda bs: joined(bs).float().mean().item(), None),
+        (lambda bs: float(np.mean(joined(bs).double().numpy())), None),
         (running_half, "the sum overflowed in float16"),
-        (lambda bs: sum(b.float().mean().item() for b in bs) / len(bs), "mean of the means"),
-        (lambda bs: torch.cat(list(bs)).mean().item(), "digits are lost"),
-        (lambda bs: bs[0].float().mean().item(), "far from the mean"),
-        (lambda bs: torch.cat(list(bs)).float().mean(), "expected a Python number, got a tensor"),
+        (mean_of_means, "mean of the means"),
+        (twice, "the batches come only once"),
+        (lambda bs: mean_of_means(bs[:]), "the batches come only once"),
+        (rows, "counts rows"),
+        (lambda bs: joined(bs).mean().item(), "digits are lost"),
+        (lambda bs: next(iter(bs)).float().mean().item(), "far from the mean"),
+        (lambda bs: joined(bs).float().mean(), "expected a Python number, got a tensor"),
         (lambda bs: ..., "expected a float, got ellipsis"),
     ],
 )
@@ -245,3 +311,41 @@ def test_mean_of(answer, says):
     verdict = exercises.check_mean_of(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@settings(deadline=None, max_examples=30)
+@given(scores=st.lists(st.integers(0, 3), min_size=1, max_size=20))
+def test_the_first_of_equal_scores_is_the_label(scores):
+    x, first = torch.tensor([scores]), scores.index(max(scores))
+    assert x.argmax(1).item() == x.max(1).indices.item() == first
+
+
+def test_a_scalar_widens_no_tensor_with_dimensions_of_its_category():
+    for small, wide in ((torch.float16, torch.float64), (torch.uint8, torch.int64)):
+        x = torch.ones(2, dtype=small)
+        assert (x + torch.ones((), dtype=wide)).dtype == (x + 1).dtype == small
+        assert (x + torch.ones(1, dtype=wide)).dtype == wide
+
+
+def test_numpy_computes_a_tensor_times_an_array_and_refuses_a_gradient():
+    with pytest.raises(RuntimeError, match="requires grad"):
+        torch.ones(2, requires_grad=True) * np.ones(2)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        np.ones(2) * torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("x", "way"),
+    [
+        (torch.ones(1, requires_grad=True), "detach"),
+        (torch.eye(2).to_sparse(), "to_dense"),
+        (torch.tensor([1j]).conj(), "resolve_conj"),
+        (torch.tensor([1j]).conj().imag, "resolve_neg"),
+    ],
+)
+def test_what_refuses_to_become_an_array_names_the_way(x, way):
+    with pytest.raises((RuntimeError, TypeError), match=way):
+        x.numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +18,7 @@ def check_to_uint8(answer: Callable[[Tensor], np.ndarray]) -> Verdict:
     """Check `answer(x)`: an image of floats (C, H, W) as a uint8 array (H, W, C).
 
     Values are scaled by 255 and rounded to the nearest level; those outside [0, 1] become 0 and
-    255; `x` stays as it was.
+    255; `x` stays as it was. It may be in half precision or require a gradient.
     """
     import numpy as np
 
@@ -62,14 +62,32 @@ def check_to_uint8(answer: Callable[[Tensor], np.ndarray]) -> Verdict:
         f(x)
         assert torch.equal(x, before), "x itself was changed"
 
-    return verdict(answer, [layout, rounding, outside, untouched])
+    def half(f):
+        for dtype in (torch.float16, torch.bfloat16, torch.float64):
+            x = torch.rand(3, 16, 17).to(dtype)
+            out = torch.tensor(np.array(f(x))).double()
+            away = (out - (x.double() * 255).permute(1, 2, 0)).abs().max()
+            assert away <= 0.501, (
+                f"with {str(dtype).removeprefix('torch.')} a value is off: scale in float32"
+            )
+
+    def gradient(f):
+        try:
+            f(torch.rand(draw(), requires_grad=True))
+        except RuntimeError as error:
+            assert "numpy()" not in str(error), "it fails if x requires a gradient"
+            raise
+
+    return verdict(answer, [layout, rounding, outside, untouched, half, gradient])
 
 
 def check_own_tensor(answer: Callable[[np.ndarray], Tensor]) -> Verdict:
     """Check `answer(array)`: a float32 tensor with the array's values and memory of its own.
 
-    The arrays are float64, float32 and int64, some of them with a negative stride.
+    The arrays are float64, float32 and int64, some of them with a negative stride, without
+    dimensions, read-only, big-endian, or of a type that PyTorch does not have.
     """
+    import numpy as np
 
     def arrays() -> list[np.ndarray]:
         values = [torch.randint(-9, 10, (int(torch.randint(3, 7, ())),)).numpy() for _ in range(3)]
@@ -102,38 +120,81 @@ def check_own_tensor(answer: Callable[[np.ndarray], Tensor]) -> Verdict:
                 raise
             assert out.tolist() == array[::-1].tolist(), "a reversed array came out wrong"
 
-    return verdict(answer, [content, own, reversed_])
+    def shapes(f):
+        grid = torch.randint(1, 10, (3, 4)).numpy().astype("float32")
+        for array in (grid.T, grid[::-1, ::2], grid[0, 0:1].reshape(()), grid[:0]):
+            assert_values(f(array), array, f"an array of shape {array.shape} came out wrong")
+
+    def foreign(f):
+        fixed = torch.randint(1, 10, (4,)).numpy().astype("float32")
+        fixed.flags.writeable = False
+        kinds = {
+            "a read-only array": fixed,
+            "a big-endian array": fixed.astype(">f8"),
+            "a longdouble array": fixed.astype(np.longdouble),
+            "a bool array": fixed > 5,
+        }
+        for name, array in kinds.items():
+            try:
+                out = f(array)
+            except (TypeError, ValueError):
+                raise AssertionError(f"it fails for {name}: let NumPy convert first") from None
+            assert_values(out, array, f"{name} came out wrong")
+
+    def assert_values(out: Tensor, array: np.ndarray, wrong: str) -> None:
+        wanted = torch.from_numpy(array.astype(np.float32))
+        same = isinstance(out, Tensor) and out.dtype == torch.float32 and torch.equal(out, wanted)
+        assert same, wrong
+
+    return verdict(answer, [content, own, reversed_, shapes, foreign])
 
 
-def check_mean_of(answer: Callable[[Sequence[Tensor]], float]) -> Verdict:
+def check_mean_of(answer: Callable[[Iterable[Tensor]], float]) -> Verdict:
     """Check `answer(batches)`: the mean of all elements of half-precision tensors, as a float.
 
-    The batches have different lengths and levels; their sum is beyond what float16 can hold.
+    The batches come from an iterator that can be read once. They differ in shape and level; their
+    sum is beyond what float16 can hold.
     """
 
     def draw(dtype: torch.dtype) -> tuple[list[Tensor], float]:
-        sizes = [int(n) for n in torch.randint(300, 500, (3,))] + [60]
+        sizes = [2 * int(n) for n in torch.randint(150, 250, (3,))] + [60]
         levels = [200, 220, 240, 420]
         pairs = zip(sizes, levels, strict=True)
         batches = [(level + 30 * torch.rand(n)).to(dtype) for n, level in pairs]
-        return batches, torch.cat(batches).double().mean().item()
+        mean = torch.cat(batches).double().mean().item()
+        batches[1] = batches[1].reshape(-1, 2)
+        return batches, mean
+
+    def run(f, batches: list[Tensor]) -> object:
+        try:
+            return f(b for b in batches)
+        except (TypeError, ZeroDivisionError) as error:
+            try:
+                f(batches)
+            except Exception:
+                raise error from None
+            raise AssertionError(
+                "it works for a list, but the batches come only once, as from a loader"
+            ) from None
 
     def kind(f):
         batches, _ = draw(torch.bfloat16)
-        out = f(batches)
+        out = run(f, batches)
         assert not isinstance(out, Tensor), "expected a Python number, got a tensor"
         assert isinstance(out, float), f"expected a float, got {type(out).__name__}"
 
     def value(f):
         for dtype in (torch.float16, torch.bfloat16, torch.float16, torch.bfloat16):
             batches, wanted = draw(dtype)
-            out = f(batches)
+            out = run(f, batches)
             means = sum(b.double().mean().item() for b in batches) / len(batches)
+            rows = sum(b.double().sum().item() for b in batches) / sum(map(len, batches))
             name = str(dtype).removeprefix("torch.")
-            assert out not in (float("inf"),), f"the sum overflowed in {name}"
+            assert out != float("inf"), f"the sum overflowed in {name}"
             assert abs(out / means - 1) > 5e-3 or abs(out / wanted - 1) < 1e-5, (
                 "this is the mean of the means, but the batches differ in length"
             )
+            assert abs(out / rows - 1) > 1e-2, "len() counts rows, not elements"
             assert abs(out / wanted - 1) < 1e-2, "the value is far from the mean"
             assert abs(out / wanted - 1) < 1e-5, f"digits are lost: something was kept in {name}"
 
