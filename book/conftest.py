@@ -70,7 +70,7 @@ def pytest_runtest_setup(item):
     # nbval compares nothing for a cell without an execution count: it would pass, whatever it says
     never_run = is_cell(item) and item.cell.execution_count is None and item.cell.source.strip()
     if never_run and not item.get_closest_marker("skip"):
-        pytest.fail(f"cell {item.cell.id} was never run: run `book run`", pytrace=False)
+        pytest.fail(f"cell {item.cell.id} was never run: run `book update`", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from nbformat import NotebookNode
 
+from bookbuild import links, translation, versions
 from bookbuild import text as texts
-from bookbuild import translation
 from bookbuild.book import LANGUAGES, Book, BookError, read_text, write_text
 from bookbuild.notebooks import alt, read, tokens, written
 from bookbuild.products import MISSING, WAITING, notebook
-from bookbuild.text import SETUP, Cell, comments, fenced, replace_body
+from bookbuild.text import OLDEST, SETUP, Cell, Text, Words, comments
 from bookbuild.update import changes, edited, stored
 
 
@@ -21,32 +21,37 @@ def adopt(book: Book, name: str) -> list[str]:
 
     Raises:
         BookError: no cell was edited, one was removed or moved, one also changed in the text, or
-            Chinese code differs in more than comments; nothing is written.
+            the text cannot hold an edit; nothing is written.
     """
     book.choose([name])
-    text, file = texts.load(book, name), book.text(name)
+    text, path = texts.load(book, name), book.text(name)
+    where = book.relative(path)
+    before = read_text(path, where)
     _, waiting = translation.compare(text, translation.load(book).get(name, {}))
-    source, taken = read_text(file, book.relative(file)), []
+    products = {lang: notebook(text, lang, waiting) for lang in LANGUAGES}
+    segments = dict(zip([c.id for c in text.cells], texts.segments(before, text), strict=True))
+    head = before.removesuffix("".join(segments.values()))
+    taken = []
     for lang in LANGUAGES:
-        nb, product = read(book.notebook(lang, name)), notebook(text, lang, waiting)
-        todo = _edits(f"{lang}/{name}", nb, product)
-        for cell, after in reversed(
-            todo
-        ):  # from the end: lines before a change stay where they are
-            now = texts.parse(name, source)
-            old = next((c for c in now.cells if c.id == cell.id), None)
+        nb = read(book.notebook(lang, name))
+        for cell, after in _edits(f"{lang}/{name}", nb, products[lang]):
+            which = f"{lang}/{name}::{cell.id}"
+            old = next((c for c in text.cells if c.id == cell.id), None)
             if old is None:
-                source = _insert(source, cell, after, now)
-            else:
-                source = _replace(source, cell, old, lang, f"{lang}/{name}::{cell.id}")
-        taken += [f"{lang}/{name}::{cell.id}" for cell, _ in todo]
+                old = Cell(cell.id, cell.cell_type, 0, Words("", 0))
+                place = [None, *(c.id for c in text.cells)].index(after)
+                text.cells.insert(place, old)
+            _take(text, old, cell, lang, which)
+            segments[cell.id] = texts.dump(old) + "\n\n"
+            taken.append((lang, cell, which))
     if not taken:
         raise BookError(
             f"{name}: no cell was edited; `book update {name}` makes its notebooks anew"
         )
-    texts.parse(name, source, book.relative(file))
-    write_text(file, source)
-    return taken
+    after = head.rstrip("\n") + "\n\n" + "".join(segments[c.id] for c in text.cells).rstrip("\n")
+    _prove(book, texts.parse(name, after, where), taken)
+    write_text(path, after + "\n")
+    return [which for *_, which in taken]
 
 
 def _edits(
@@ -72,6 +77,8 @@ def _edits(
                 )
             if change == "edited" and before[cell.id][0] != wanted.get(cell.id):
                 raise BookError(f"{where}::{cell.id}: the text changed, too; edit it there")
+            if not cell.source.strip():
+                raise BookError(f"{where}::{cell.id}: empty; remove it in the text")
             edits.remove(cell.id)
             found.append((cell, after))
         after = cell.id
@@ -80,63 +87,61 @@ def _edits(
     return found
 
 
-def _replace(source: str, cell: NotebookNode, old: Cell, lang: str, which: str) -> str:
-    """The text with one block exchanged; the parts of a cell from its last to its first."""
-    parts: list[tuple[int, str]] = []
-    for words, new in ((old.cause, cell.metadata.get("cause", "")), (old.alt, alt(cell))):
-        line = words and (words.line if lang == "en" else words.zh_line)
-        if line:
-            parts.append((line, new))
-    missing = None  # Chinese for a block that has none
-    if old.type == "markdown":
-        body = cell.source
-        for mark in (WAITING, MISSING):
-            body = body.removesuffix(f"\n\n{mark}")
-        if lang == "zh" and old.words.zh is None:
-            missing = body
+def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> None:
+    """Take an edited cell of a notebook into the cell of the text that it was made from."""
+    source, said = cell.source.strip("\n"), {"alt": alt(cell), "cause": cell.metadata.get("cause")}
+    meant = {key: list(cell.metadata[key]) for key in ("tags", "claims") if cell.metadata.get(key)}
+    if lang == "en":
+        old.metadata = meant
+        if old.type == "markdown":
+            old.words.en = _unfilled(text, old.words.en, source, lang)
         else:
-            parts.append((old.words.line if lang == "en" else old.words.zh_line, body))
-    elif lang == "en":
-        parts.append((old.line, fenced(cell.source)))
-    else:
-        if tokens(cell.source) != tokens(old.source):
-            raise BookError(f"{which}: the code is changed in English; here only comments")
-        said = "\n".join(c.lstrip("# ") for *_, c in comments(cell.source))
-        if old.words.zh is not None:
-            parts.append((old.words.zh_line, said))
-        elif said != old.words.en:
-            missing = said
-    for line, body in sorted(parts, reverse=True):
-        source = replace_body(source, line, body.strip("\n"))
-    return source if missing is None else _add_chinese(source, old.words.line, missing)
+            old.source = source
+        for key, new in said.items():
+            words = getattr(old, key) or Words("", 0)
+            words.en = new
+            setattr(old, key, words if new else None)
+        return
+    if meant != old.metadata:
+        raise BookError(f"{which}: tags and claims are changed in English")
+    for key, new in said.items():
+        words = getattr(old, key)
+        if bool(words) != bool(new):
+            raise BookError(f"{which}: an {key} is added or removed in English")
+        if words and new != (words.zh or words.en):
+            words.zh = new
+    if old.type == "markdown":
+        for mark in (WAITING, MISSING):
+            source = source.removesuffix(mark).rstrip("\n")
+        old.words.zh = _unfilled(text, old.words.zh or old.words.en, source, lang)
+    elif tokens(source) != tokens(old.source):
+        raise BookError(f"{which}: the code is changed in English; here only comments")
+    elif (ours := texts.said(source)) != (old.words.zh or texts.said(old.source)):
+        if len(comments(source)) != len(comments(old.source)):
+            raise BookError(f"{which}: comments are added or removed in English")
+        old.words.zh = ours
 
 
-def _add_chinese(source: str, line: int, chinese: str) -> str:
-    """The text with Chinese for a block that has none."""
-    lines = source.split("\n")
-    end = next((n for n in range(line, len(lines)) if lines[n].startswith("%%%")), len(lines))
-    while not lines[end - 1].strip():
-        end -= 1
-    return "\n".join([*lines[:end], "%%% zh", chinese, *lines[end:]])
+def _unfilled(text: Text, before: str, source: str, lang: str) -> str:
+    """Prose with the place-holders and empty links that it had in the text."""
+    for link in links.EMPTY.finditer(before):
+        source = source.replace(links.fill(text.book, link[0], lang), link[0])
+    if OLDEST in before:
+        source = source.replace(versions.oldest(text.book, text.name), OLDEST, before.count(OLDEST))
+    return source
 
 
-def _insert(source: str, cell: NotebookNode, after: str | None, text: texts.Text) -> str:
-    """The text with a new cell behind the one called `after`."""
-    if cell.cell_type == "markdown":
-        new = f"%%% md {cell.id}\n{cell.source}"
-    else:
-        words = [
-            f"{key}={','.join(cell.metadata[key])}"
-            for key in ("tags", "claims")
-            if cell.metadata.get(key)
-        ]
-        new = " ".join([f"%%% code {cell.id}", *words]) + "\n" + fenced(cell.source)
-        for key, said in (("alt", alt(cell)), ("cause", cell.metadata.get("cause"))):
-            new += f"\n%%% {key}\n{said}" if said else ""
-    ids = [c.id for c in text.cells]
-    following = text.cells[ids.index(after) + 1 :] if after in ids else text.cells
-    if not following:
-        return source.rstrip("\n") + f"\n\n{new}\n"
-    lines = source.split("\n")
-    lines[following[0].line - 1 : following[0].line - 1] = [*new.split("\n"), ""]
-    return "\n".join(lines)
+def _prove(book: Book, text: Text, taken: list[tuple[str, NotebookNode, str]]) -> None:
+    """The text makes of each cell what somebody wrote.
+
+    Raises:
+        BookError: it does not.
+    """
+    text.book = book
+    made = {lang: {c.id: c for c in notebook(text, lang).cells} for lang in LANGUAGES}
+    for lang, cell, which in taken:
+        new, source = made[lang].get(cell.id), cell.source.strip("\n")
+        for mark in (WAITING, MISSING):
+            source = source.removesuffix(f"\n\n{mark}")
+        if new is None or written(NotebookNode(cell, source=source)) != written(new):
+            raise BookError(f"{which}: the text cannot hold this edit; edit it there")

@@ -208,7 +208,7 @@ def _notebook(
         for problem in _code(cell, number, states[cell.id])
     ]
     yield from of_cells
-    if not of_cells and (why := why_run(expected, nb, helpers, states)):
+    if not by_hand and not of_cells and (why := why_run(expected, nb, helpers, states)):
         yield f"{where}: must run: {why}; run `book update {name}`"
 
 

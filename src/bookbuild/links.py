@@ -9,7 +9,7 @@ from bookbuild.book import Book, BookError, read_text
 from bookbuild.headings import anchors, headings
 from bookbuild.text import load
 
-_EMPTY = re.compile(r"\[\]\(([\w-]+)\.(ipynb|md)(?:#([\w-]+))?\)")
+EMPTY = re.compile(r"\[\]\(([\w-]+)\.(ipynb|md)(?:#([\w-]+))?\)")
 
 
 def fill(book: Book, source: str, lang: str) -> str:
@@ -18,7 +18,7 @@ def fill(book: Book, source: str, lang: str) -> str:
     Raises:
         BookError: there is no such page, or no such section on it.
     """
-    return _EMPTY.sub(lambda m: f"[{_title(book, m, lang)}]{m[0][2:]}", source)
+    return EMPTY.sub(lambda m: f"[{_title(book, m, lang)}]{m[0][2:]}", source)
 
 
 def _title(book: Book, link: re.Match[str], lang: str) -> str:

@@ -150,8 +150,19 @@ def _wrong_form(data: object) -> str | None:
             needed |= {"outputs": list, "execution_count": (int, type(None))}
         if wrong := _lacks(cell, needed):
             return f"cell {name}: {wrong}"
-        if not _strings(cell["source"]) or not _strings(cell["metadata"].get("tags", [])):
-            return f"cell {name}: source and tags must be text"
+        meant = cell["metadata"]
+        for key in ("tags", "claims"):
+            if not isinstance(meant.get(key, []), list) or not _strings(meant.get(key, [])):
+                return f"cell {name}: {key} must be a list of texts"
+        try:
+            words = {"cause": meant.get("cause", ""), "alt": alt(NotebookNode(metadata=meant))}
+        except AttributeError:
+            return f"cell {name}: mystnb must hold an image with its alt"
+        for key, value in words.items():
+            if not isinstance(value, str):
+                return f"cell {name}: {key} must be text"
+        if not _strings(cell["source"]):
+            return f"cell {name}: source must be text"
         for output in cell.get("outputs", []):
             kind = output.get("output_type") if isinstance(output, dict) else None
             if kind not in _FORMS:

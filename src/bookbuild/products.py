@@ -15,7 +15,7 @@ from bookbuild import links, setup_cell, versions
 from bookbuild.book import Book, BookError
 from bookbuild.headings import headings
 from bookbuild.notebooks import tokens
-from bookbuild.text import SETUP, Cell, Text, Words, with_comments
+from bookbuild.text import OLDEST, SETUP, Cell, Text, Words, with_comments
 from bookbuild.translation import Waiting
 
 KERNEL = {
@@ -70,8 +70,8 @@ def same_code(one: str, other: str) -> bool:
 
 def _filled(book: Book, name: str, cell: Cell, source: str, lang: str) -> str:
     """Prose with the facts of the book in its place-holders and empty links."""
-    if "{{ oldest_pytorch }}" in source:
-        source = source.replace("{{ oldest_pytorch }}", versions.oldest(book, name))
+    if OLDEST in source:
+        source = source.replace(OLDEST, versions.oldest(book, name))
     try:
         return links.fill(book, source, lang)
     except BookError as error:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from subprocess import DEVNULL
 
 from nbformat import NotebookNode
 
@@ -18,6 +22,10 @@ KERNEL_ENV = {
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one in the home folder
 }
+
+
+class Interrupted(BookError):
+    """Somebody pressed Ctrl+C."""
 
 
 def use_cuda() -> bool:
@@ -82,10 +90,15 @@ def execute(nb: NotebookNode, folder: Path, where: str, cuda: bool) -> NotebookN
     Raises:
         BookError: a cell raised, ran out of time, killed its kernel, or did not raise although it
             is tagged `raises-exception`; the message names chapter, cell and exception.
+        Interrupted: Ctrl+C while it ran.
     """
+    from jupyter_client.kernelspec import NoSuchKernel
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+    log = logging.getLogger(__name__)  # what it would say is said by the exceptions below
+    log.addHandler(logging.NullHandler())
+    log.propagate = False
     current = {}
     client = NotebookClient(
         nb,
@@ -94,17 +107,32 @@ def execute(nb: NotebookNode, folder: Path, where: str, cuda: bool) -> NotebookN
         resources={"metadata": {"path": str(folder)}},
         skip_cells_with_tag="" if cuda else "gpu",
         record_timing=False,
-        extra_arguments=["--log-level=ERROR"],
+        log=log,
         on_cell_start=lambda cell, cell_index: current.update(cell=cell),
     )
     try:
-        client.execute()
+        # In a thread of its own, so that Ctrl+C comes here and not to nbclient's own handler.
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(client.execute, stdout=DEVNULL, stderr=DEVNULL)
+            try:
+                done.result()
+            except KeyboardInterrupt:
+                if client.km.has_kernel:
+                    os.kill(client.km.provisioner.pid, signal.SIGKILL)
+                wait([done])
+                cell = f"::{current['cell'].id}" if current else ""
+                raise Interrupted(f"{where}{cell}: interrupted") from None
+    except NoSuchKernel:
+        raise BookError("there is no Jupyter kernel: `pip install ipykernel`") from None
     except CellExecutionError as error:
-        raise BookError(f"{where}::{current['cell'].id}: {error.ename}: {error.evalue}") from None
+        said = " ".join(f"{error.ename}: {error.evalue}".split())
+        raise BookError(f"{where}::{current['cell'].id}: {said}") from None
     except CellTimeoutError:
         raise BookError(f"{where}::{current['cell'].id}: ran longer than {TIMEOUT} s") from None
     except DeadKernelError:
         raise BookError(f"{where}::{current['cell'].id}: the kernel died") from None
+    except RuntimeError as error:
+        raise BookError(f"{where}: the kernel did not start: {error}") from None
     for cell in code_cells(nb):
         if (size := len(str(cell.outputs))) > MAX_OUTPUT:
             raise BookError(

@@ -43,6 +43,7 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 
 from bookbuild.book import Book, BookError, read_text
 
@@ -50,6 +51,7 @@ _MARK = re.compile(r"^%%%(?: (.*))?$", re.M)
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FENCE = re.compile(r"```python\n(.*\n)?```", re.S)
 SETUP = "setup"
+OLDEST = "{{ oldest_pytorch }}"
 
 
 @dataclass
@@ -168,7 +170,7 @@ def _blocks(text: str, where: str) -> Iterator[tuple[int, str, str]]:
     marks = list(_MARK.finditer(text))
     if text[: marks[0].start() if marks else None].strip():
         raise BookError(f"{where}:1: expected `%%% summary`, got text before the first block")
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+    for mark, following in pairwise([*marks, None]):
         body = text[mark.end() : following.start() if following else None].strip("\n")
         yield text.count("\n", 0, mark.start()) + 1, (mark[1] or "").strip(), body
 
@@ -201,10 +203,10 @@ def _code(rest: str, body: str, line: int, wrong) -> Cell:
         if not source:
             raise wrong(line, f"the code of {name} stands between ```python and ```")
     try:
-        said = "\n".join(c.lstrip("# ") for *_, c in comments(source))
+        words = Words(said(source), line)
     except BookError as error:
         raise wrong(line, f"{name}: {error}") from None
-    return Cell(name, "code", line, Words(said, line), source, metadata)
+    return Cell(name, "code", line, words, source, metadata)
 
 
 @cache
@@ -237,17 +239,27 @@ def with_comments(source: str, said: list[str]) -> str:
     return "\n".join(lines)
 
 
-def replace_body(text: str, line: int, body: str) -> str:
-    """The text of a file with the body of the block that begins at `line` replaced."""
-    for mark in _MARK.finditer(text):
-        if text.count("\n", 0, mark.start()) + 1 == line:
-            following = _MARK.search(text, mark.end())
-            end = following.start() if following else len(text)
-            gap = re.search(r"\n*\Z", text[mark.end() : end])[0] or "\n"
-            return text[: mark.end()] + "\n" + body + gap + text[end:]
-    raise ValueError(f"no block begins at line {line}")
+def said(source: str) -> str:
+    """The comments of a piece of code, one per line, without their signs."""
+    return "\n".join(text.lstrip("# ") for *_, text in comments(source))
 
 
-def fenced(source: str) -> str:
-    """The body of a code block."""
-    return f"```python\n{source}\n```"
+def segments(text: str, parsed: Text) -> list[str]:
+    """The part of a file that belongs to each of its cells."""
+    lines = list(io.StringIO(text))
+    starts = [*(cell.line - 1 for cell in parsed.cells), len(lines)]
+    return ["".join(lines[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
+
+
+def dump(cell: Cell) -> str:
+    """A cell as it stands in a file."""
+    kind = "md" if cell.type == "markdown" else cell.type
+    options = (f"{key}={','.join(values)}" for key, values in cell.metadata.items())
+    blocks = [(" ".join((kind, cell.id, *options)), cell.words.en), ("zh", cell.words.zh)]
+    if cell.source:
+        blocks[0] = (blocks[0][0], f"```python\n{cell.source}\n```")
+    for key, words in (("alt", cell.alt), ("cause", cell.cause)):
+        if words:
+            blocks += [(key, words.en), ("zh", words.zh)]
+    shown = (f"%%% {mark}\n{body}".rstrip("\n") for mark, body in blocks if body is not None)
+    return "\n".join(shown)

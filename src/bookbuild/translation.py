@@ -99,10 +99,11 @@ def compare(
             english, chinese = digest(words.en), digest(words.zh)
             now = f"{english} {chinese}"
             before = stamps.get(name) or gone.get(chinese) or now
-            if before.partition(" ")[0] == english or name.partition("/")[0] in accepted:
+            translated = before.partition(" ")[0]
+            if translated == english or name.partition("/")[0] in accepted:
                 made[name] = now
             else:
-                made[name] = before
+                made[name] = f"{translated} {chinese}"
                 waiting.append(
                     Waiting(
                         text.name,

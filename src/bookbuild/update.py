@@ -13,6 +13,7 @@ from bookbuild import translation
 from bookbuild.book import LANGUAGES, Book, BookError
 from bookbuild.notebooks import clean, code_cells, printed, read, stamp, tags, write, written
 from bookbuild.products import helpers_used, notebook, same_code
+from bookbuild.run import Interrupted
 from bookbuild.text import Text
 from bookbuild.translation import Waiting
 
@@ -63,6 +64,8 @@ def update(
             what = _chapter(
                 book, source, late, again, echo=lambda s, n=number: echo(f"[{n}/{len(chosen)}] {s}")
             )
+        except Interrupted:
+            raise
         except BookError as error:
             failed.append(str(error))
             echo(f"[{number}/{len(chosen)}] {error}")
@@ -140,6 +143,8 @@ def why_run(
             return f"the code of {b.id} changed"
         if {*tags(a)}.symmetric_difference(tags(b)) & {"gpu", "raises-exception"}:
             return f"the tags of {b.id} changed"
+        if states[a.id] in ("new", "edited"):
+            return f"{b.id} was edited in the notebook"
         if states[a.id] == "output":
             return f"the output of {b.id} is not what its run stored"
         if a.execution_count is None and "gpu" not in tags(a):
@@ -199,7 +204,10 @@ def refuse_edited(book: Book, source: Text, waiting: list[Waiting]) -> None:
         BookError: a notebook of the chapter was edited by hand, or is no notebook.
     """
     for lang in LANGUAGES:
-        nb = _existing(book, lang, source.name)
+        try:
+            nb = _existing(book, lang, source.name)
+        except BookError as error:
+            raise BookError(f"{error}; delete it and run `book update {source.name}`") from None
         if nb and (cells := edited(nb, notebook(source, lang, waiting))):
             raise BookError(told(lang, source.name, cells[0]))
 
@@ -227,7 +235,9 @@ def _accepted(
     """
     found: dict[str, set[str]] = {}
     for name in accept:
-        chapter, _, cell = name.partition("::")
+        chapter, colons, cell = name.partition("::")
+        if colons and not cell:
+            raise BookError(f"--accept {name}: {name} names no cell")
         if chapter not in sources:
             raise BookError(f"--accept {name}: {book.choose([chapter])[0]} is not updated here")
         source = sources[chapter]

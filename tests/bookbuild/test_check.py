@@ -10,7 +10,7 @@ from nbformat.v4 import new_notebook
 
 from bookbuild.book import BookError
 from bookbuild.check import check
-from bookbuild.notebooks import clean, stamp, write
+from bookbuild.notebooks import clean, read, stamp, write
 from bookbuild.update import update
 
 ADOPT = "edited by hand; `book adopt adding` takes the edit into book/text/adding.md, "
@@ -52,8 +52,22 @@ def test_code_changed_by_hand(faults, edit, cell, lang):
     starts(
         faults(),
         f"{lang}/adding::adding-numbers: {ADOPT}`git checkout book/{lang}/adding.ipynb` drops it",
-        f"{lang}/adding: must run: the code of adding-numbers changed; run `book update adding`",
     )
+
+
+def test_code_changed_by_hand_in_text_and_notebook_has_not_run(book, mend, edit, cell, quick):
+    """What the text says is no edit; the output is still of the code before."""
+    mend("adding", "a = 1 + 1\nassert a == 2\n", "a = 2 + 2\n")
+    source = "# add both numbers\na = 2 + 2\na"
+    edit("en", "adding", lambda nb: cell(nb, "adding-numbers").update(source=source))
+    assert any(
+        p == "en/adding: must run: adding-numbers was edited in the notebook; "
+        "run `book update adding`"
+        for p in check(book)
+    )
+    assert update(book, echo=lambda line: None) == [] and quick == ["book/text/adding.md"]
+    outputs = cell(read(book.notebook("en", "adding")), "adding-numbers").outputs
+    assert outputs[0].data["text/plain"] == "4"
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

@@ -78,7 +78,7 @@ def test_what_differs_fails_and_so_does_what_never_ran(validate):
     done, validated = validate(stored("2", "2"), *DIFFERENT, stored("3", ""), unrun=[7])
     assert done.returncode == 1
     assert f"{len(DIFFERENT)} failed, 1 passed, 1 error" in done.stdout
-    assert "was never run: run `book run`" in done.stdout
+    assert "was never run: run `book update`" in done.stdout
     assert validated == {"en/sample": {}}
 
 

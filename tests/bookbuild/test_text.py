@@ -1,78 +1,170 @@
-"""A chapter as one text file, and back."""
+"""The text of a chapter: what it may hold, and what is said where it holds something else."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookbuild.notebooks import BookError, read
-from bookbuild.text import _blocks, pack, unpack
+from bookbuild.book import Book, BookError
+from bookbuild.text import Cell, Words, comments, dump, load, parse, said, segments, with_comments
+
+REAL = Book.find(Path(__file__))
+TEXT = """\
+%%% summary
+About.
+%%% zh
+关于。
+
+%%% md a-title
+# One
+
+Two.
+%%% zh
+# 一
+
+二。
+
+%%% code setup tags=setup,remove-cell
+
+%%% code a-code tags=cheat,gpu claims=A-1,A-2
+```python
+x = 1  # one
+
+# two
+y = "# no"
+```
+%%% zh
+一
+二
+%%% alt
+A line.
+%%% zh
+一条线。
+%%% cause
+Why.
+"""
 
 
-def test_there_and_back_changes_nothing(book):
-    for name in book.chapters:
-        before = {lang: read(book.path(lang, name)).cells for lang in ("en", "zh")}
-        assert pack(book, unpack(book, name)) == name
-        for lang, cells in before.items():
-            after = read(book.path(lang, name)).cells
-            assert [(c.id, c.source, c.get("outputs")) for c in after] == [
-                (c.id, c.source, c.get("outputs")) for c in cells
-            ]
-            assert [c.metadata.get("cause") for c in after] == [
-                c.metadata.get("cause") for c in cells
-            ]
-
-
-def test_changed_code_loses_its_output(book):
-    text = unpack(book, "adding").replace("a = 1 + 1", "a = 2")
-    pack(book, text)
-    cell = read(book.path("en", "adding")).cells[2]
-    assert cell.outputs == [] and cell.execution_count is None
-
-
-def test_a_new_chapter(book):
-    pack(
-        book,
-        "%%% chapter failing\nsummary: New.\nsummary-zh: 新的。\n%%% md a\n# One\n%%% zh\n# 一\n"
-        "%%% code b tags=cheat,gpu claims=A-1\nx = 1  # one\n%%% zh\nx = 1  # 一\n"
-        "%%% alt\nA line.\n%%% alt-zh\n一条线。\n",
+def test_all_that_a_text_can_hold():
+    text = parse("a", TEXT)
+    assert (text.summary.en, text.summary.zh, text.summary.line) == ("About.", "关于。", 1)
+    title, setup, code = text.cells
+    assert (title.type, title.words) == ("markdown", Words("# One\n\nTwo.", 6, "# 一\n\n二。", 10))
+    assert (setup.source, setup.metadata) == ("", {"tags": ["setup", "remove-cell"]})
+    assert code.source == 'x = 1  # one\n\n# two\ny = "# no"'
+    assert code.metadata == {"tags": ["cheat", "gpu"], "claims": ["A-1", "A-2"]}
+    assert (code.words.en, code.words.zh, code.words.zh_line) == ("one\ntwo", "一\n二", 24)
+    assert (code.alt.en, code.alt.zh, code.cause.en, code.cause.zh) == (
+        *("A line.", "一条线。"),
+        *("Why.", None),
     )
-    en, zh = read(book.path("en", "failing")), read(book.path("zh", "failing"))
-    assert en.cells[1].metadata["tags"] == ["cheat", "gpu"]
-    assert (en.cells[1].source, zh.cells[1].source) == ("x = 1  # one", "x = 1  # 一")
-    assert zh.cells[1].metadata.mystnb.image.alt == "一条线。"
-    assert (en.metadata.summary, zh.metadata.summary) == ("New.", "新的。")
+    assert [name for name, _ in text.pieces()] == [
+        *("summary", "a-title", "setup/comments", "a-code/comments", "a-code/alt", "a-code/cause"),
+    ]
+
+
+HEAD = "%%% summary\nx\n"
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("# no mark", "must begin with"),
-        ("%%% chapter adding\n%%% zh\n一", "line 2: `%%% zh` belongs to no cell"),
-        ("%%% chapter adding\n%%% md a b\nx\n%%% md a\ny", "two cells are called a"),
-        ("%%% chapter adding\n%%% md bad.id\nx", "line 2: a cell's id has 1-64 letters"),
-        ("%%% chapter adding\n%%% code a color=red\nx", "line 2: expected tags=… or claims=…"),
-        (
-            "%%% chapter adding\n%%% code a\nx = 1\n%%% zh\nx = 2",
-            "line 4: the Chinese code of a differs",
-        ),
-        ("%%% chapter adding\n%%% md a\nx\n%%% fr\ny", "line 4: unknown block `%%% fr`"),
+        ("", "t:1: no `%%% summary`"),
+        ("words\n" + HEAD, "t:1: expected `%%% summary`, got text before the first block"),
+        ("%%% md a\nx", "t:1: no `%%% summary`"),
+        (HEAD, "t:1: no cells"),
+        (HEAD + "%%% summary\ny", "t:3: a second summary"),
+        (HEAD + "%%% zh\ny\n%%% zh\nz", "t:5: a second `%%% zh` for the same block"),
+        ("%%% zh\ny", "t:1: `%%% zh` follows nothing that could be translated"),
+        (HEAD + "%%% md a b\nx", "t:3: an id has 1-64 letters, digits, - or _, got 'a b'"),
+        (HEAD + "%%% md\nx", "t:3: an id has 1-64 letters, digits, - or _, got ''"),
+        (HEAD + f"%%% md {'x' * 65}\nx", "t:3: an id has 1-64"),
+        (HEAD + "%%% md a.b\nx", "t:3: an id has 1-64"),
+        (HEAD + "%%% code\n```python\nx\n```", "t:3: an id has 1-64"),
+        (HEAD + "%%% md a\n", "t:3: a is empty"),
+        (HEAD + "%%% md a\nx\n%%% code a\n```python\nx\n```", "t:5: the id a is taken"),
+        (HEAD + "%%% md summary\nx", "t:3: the id summary is taken"),
+        (HEAD + "%%% code a color=red\n```python\nx\n```", "t:3: expected tags=a,b or claims=a,b"),
+        (HEAD + "%%% code a tags=\n```python\nx\n```", "t:3: expected tags=a,b or claims=a,b"),
+        (HEAD + "%%% code a tags=b,\n```python\nx\n```", "t:3: expected tags=a,b or claims=a,b"),
+        (HEAD + "%%% code a tags=b tags=c\n```python\nx\n```", "t:3: expected tags=a,b or claims"),
+        (HEAD + "%%% code a\nx = 1", "t:3: the code of a stands between ```python and ```"),
+        (HEAD + "%%% code a\n```python\n```", "t:3: the code of a stands between"),
+        (HEAD + "%%% code a\n```python\nx\n```\nmore", "t:3: the code of a stands between"),
+        (HEAD + "%%% code a\n```python\nx = (  # y\n```", "t:3: a: Python cannot read the code"),
+        (HEAD + "%%% code setup\n```python\nx\n```", "t:3: the setup cell has no body"),
+        (HEAD + "%%% md a\nx\n%%% alt\ny", "t:5: `%%% alt` belongs to a code cell"),
+        (HEAD + "%%% cause\ny", "t:3: `%%% cause` belongs to a code cell"),
+        (HEAD + "%%% code setup\n%%% alt\n", "t:4: `%%% alt` is empty"),
+        (HEAD + "%%% code setup\n%%% alt\nx\n%%% alt\ny", "t:6: a second `%%% alt` for setup"),
+        (HEAD + "%%% fr\ny", "t:3: unknown block `%%% fr`"),
+        (HEAD + "%%%\ny", "t:3: unknown block `%%% `"),
+        (HEAD + "%%% zh now\ny", "t:3: `%%% zh` takes no words, got 'now'"),
+        ("%%% summary x\ny", "t:1: `%%% summary` takes no words, got 'x'"),
     ],
 )
-def test_a_text_of_another_form_is_refused_and_nothing_written(book, text, what):
-    before = book.path("en", "adding").read_bytes()
-    with pytest.raises(BookError, match=what):
-        pack(book, text)
-    assert book.path("en", "adding").read_bytes() == before
+def test_a_text_of_another_form_is_named_with_its_line(text, what):
+    with pytest.raises(BookError) as caught:
+        parse("a", text, "t")
+    assert str(caught.value).startswith(what)
 
 
-@given(
-    st.lists(
-        st.text(st.characters(exclude_characters="\r%\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")),
-        max_size=5,
-    )
+@pytest.mark.parametrize("name", REAL.texts)
+def test_the_real_texts_come_back_from_their_cells(name):
+    text = load(REAL, name)
+    source = REAL.text(name).read_text("utf8")
+    parts = segments(source, text)
+    assert source.endswith("".join(parts))
+    for cell, part in zip(text.cells, parts, strict=True):
+        (again,) = parse("x", HEAD + dump(cell)).cells
+        (before,) = parse("x", HEAD + part).cells
+        assert dump(again) == dump(before) == dump(cell)
+
+
+LINES = st.text(st.characters(codec="utf8", exclude_characters="\r\n%`#"), min_size=1)
+BODY = st.lists(LINES, min_size=1, max_size=3).map("\n".join).filter(str.strip)
+WORDS = st.builds(Words, en=BODY, line=st.just(0), zh=st.none() | BODY)
+IDS = st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True).filter(
+    lambda name: name not in ("setup", "summary")
 )
-def test_blocks_keep_their_text(bodies):
-    text = "".join(f"%%% md c{n}\n{body}\n" for n, body in enumerate(bodies))
-    assert [body for _, _, body in _blocks(text)] == [body.strip("\n") for body in bodies]
+
+
+@given(IDS, WORDS, st.none() | WORDS, st.none() | WORDS, st.booleans())
+def test_what_is_dumped_is_parsed_again(name, words, alt, cause, prose):
+    if prose:
+        cell = Cell(name, "markdown", 3, words)
+    else:
+        code = "x = 1  # one\n# two"
+        cell = Cell(
+            name, "code", 3, Words("one\ntwo", 3, words.zh), code, {"tags": ["a"]}, alt, cause
+        )
+    (again,) = parse("a", HEAD + dump(cell)).cells
+
+    def plain(cell):
+        return [cell.id, cell.type, cell.source, cell.metadata] + [
+            w and (w.en.strip("\n"), w.zh and w.zh.strip("\n"))
+            for w in (cell.words, cell.alt, cell.cause)
+        ]
+
+    assert plain(again) == plain(cell)
+
+
+@given(st.text(st.sampled_from("%%% \n```pythonzhmdcodeaxtags=# 一"), max_size=200))
+def test_any_text_is_a_chapter_or_named_as_none(text):
+    try:
+        parse("a", text, "t")
+    except BookError as error:
+        assert str(error).startswith("t:") and "\n" not in str(error)
+
+
+def test_comments_are_found_and_exchanged():
+    code = "# one\nx = '#'  # two\nf'''\n# no {x}'''\n#three"
+    assert said(code) == "one\ntwo\nthree"
+    assert comments(code)[1] == (1, 9, "# two")
+    assert with_comments(code, ["一", "二", "三"]) == "# 一\nx = '#'  # 二\nf'''\n# no {x}'''\n# 三"
+    assert with_comments(code, ["一", "", "三"]).split("\n")[1] == "x = '#'  # two"
+    assert with_comments(code, ["一"]) == code
+    assert comments("x = (") == []

@@ -1,0 +1,234 @@
+"""What somebody wrote in a notebook comes back into the text, or nothing is written."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from bookbuild.adopt import adopt
+from bookbuild.book import BookError
+from bookbuild.check import check, waiting
+from bookbuild.cli import main
+from bookbuild.notebooks import read, write
+from bookbuild.products import WAITING
+from bookbuild.text import load
+from bookbuild.update import update
+
+
+@pytest.fixture
+def call(book, monkeypatch, quick):
+    monkeypatch.chdir(book.root)
+    return lambda *args: CliRunner().invoke(main, args)
+
+
+def of(text, name):
+    return next(c for c in text.cells if c.id == name)
+
+
+@pytest.mark.parametrize(
+    ("lang", "name", "change", "lines"),
+    [
+        ("en", "adding-recap", {"source": "## Recap\n\nAll.\n"}, {"-The sum is printed.", "+All."}),
+        ("zh", "adding-recap", {"source": "## 小结\n\n全部。"}, {"-和会打印出来。", "+全部。"}),
+        ("zh", "adding-numbers", {"source": "# 相加\na = 1 + 1\nassert a == 2\na"},
+         {"-把两个数相加", "+相加"}),
+        ("en", "adding-numbers", {"source": "# sum\na = 1 + 1\nassert a == 2\na"},
+         {"-# add both numbers", "+# sum"}),
+        ("en", "adding-numbers", {"source": "# add both numbers\na = 2\nassert a == 2\na\n\n"},
+         {"-a = 1 + 1", "+a = 2"}),
+        ("en", "adding-numbers", {"metadata": {"tags": ["cheat", "x"], "claims": ["A-1"]}},
+         {"-%%% code adding-numbers claims=A-1",
+          "+%%% code adding-numbers tags=cheat,x claims=A-1"}),
+        ("en", "adding-numbers", {"metadata": {}},
+         {"-%%% code adding-numbers claims=A-1", "+%%% code adding-numbers"}),
+        ("en", "adding-numbers", {"metadata": {"claims": ["A-1"], "cause": "None."}},
+         {"+%%% cause", "+None."}),
+        ("en", "adding-numbers", {"metadata": {"claims": ["A-1"],
+         "mystnb": {"image": {"alt": "A line."}}}}, {"+%%% alt", "+A line."}),
+        ("en", "failing-error", {"metadata": {"tags": ["raises-exception"], "cause": "Why."}},
+         {"-The divisor is zero.", "+Why."}),
+        ("zh", "failing-error", {"metadata": {"tags": ["raises-exception"], "cause": "除以零。"}},
+         {"-除数为零。", "+除以零。"}),
+    ],
+)  # fmt: skip
+def test_an_edit_changes_its_lines_and_no_others(book, edit, call, cell, lang, name, change, lines):
+    chapter = name.partition("-")[0]
+    before = book.text(chapter).read_text("utf8")
+    edit(lang, chapter, lambda nb: cell(nb, name).update(copy.deepcopy(change)))
+    done = call("adopt", chapter)
+    assert f"book/text/{chapter}.md: took {lang}/{chapter}::{name}" in done.output
+    after = book.text(chapter).read_text("utf8")
+    old, new = before.split("\n"), after.split("\n")
+    diff = {f"-{x}" for x in old if x not in new} | {f"+{x}" for x in new if x not in old}
+    assert diff == lines
+    source = change.get("source", "").strip("\n")
+    assert not source or cell(read(book.notebook(lang, chapter)), name).source.startswith(source)
+    assert [p for p in check(book) if "claims.yml" not in p and "cheat_sheet" not in p] == []
+    english = lang == "en" and ("All." in source or "# sum" in source or "Why." in str(change))
+    assert len(waiting(book)) == (english or "None." in str(change) or "A line." in str(change))
+
+
+def test_new_cells_keep_their_places(book, edit, call):
+    def add(nb):
+        nb.cells.insert(0, new_markdown_cell("Before all.", id="new-0"))
+        nb.cells[3:3] = [
+            new_code_cell("7 * 6  # known", id="new-1", metadata={"tags": ["cheat"]}),
+            new_markdown_cell("One more\n\nword.", id="new-2"),
+        ]
+        nb.cells.append(new_code_cell("print(3)", id="new-3"))
+
+    edit("en", "adding", add)
+    wanted = [c.id for c in read(book.notebook("en", "adding")).cells]
+    done = call("adopt", "adding")
+    assert done.exit_code == 0, done.output
+    assert [c.id for c in load(book, "adding").cells] == wanted
+    assert [c.id for c in read(book.notebook("zh", "adding")).cells] == wanted
+    assert of(load(book, "adding"), "new-1").metadata == {"tags": ["cheat"]}
+    assert [w.cell for w in waiting(book)] == ["new-0", "new-2"]
+
+
+def test_both_languages_at_once(book, edit, call, cell):
+    edit("en", "adding", lambda nb: cell(nb, "adding-recap").update(source="## Recap\n\nAll."))
+    edit("zh", "adding", lambda nb: cell(nb, "adding-recap").update(source="## 小结\n\n全部。"))
+    edit("zh", "adding", lambda nb: cell(nb, "adding-title").update(source="# 相加\n\n$a + b$。"))
+    done = call("adopt", "adding")
+    assert done.exit_code == 0, done.output
+    assert [w.cell for w in waiting(book)] == ["adding-recap"]
+    words = of(load(book, "adding"), "adding-recap").words
+    assert (words.en, words.zh) == ("## Recap\n\nAll.", "## 小结\n\n全部。")
+
+
+def test_the_mark_of_a_waiting_translation_stays_out(book, mend, edit, call, cell):
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    mend("adding", "%%% zh\n# 两数相加\n\n加法需要 $a + b$。\n", "")
+    assert call("update").exit_code == 0
+
+    def translate(nb):
+        cell(nb, "adding-recap").source = f"## 小结\n\n和会显示。\n\n{WAITING}"
+        cell(nb, "adding-title").source = "# 相加\n\n要 $a + b$。"
+
+    edit("zh", "adding", translate)
+    assert call("adopt", "adding").exit_code == 0
+    text = load(book, "adding")
+    assert of(text, "adding-recap").words.zh == "## 小结\n\n和会显示。"
+    assert of(text, "adding-title").words.zh == "# 相加\n\n要 $a + b$。"
+    assert [w.cell for w in waiting(book)] == ["adding-recap"]
+
+
+def test_filled_links_and_versions_stay_open_in_the_text(book, mend, edit, call, cell):
+    (book.root / "requirements.txt").write_text("torch==2.14.1\n")
+    mend("adding", "Addition needs", "[](failing.ipynb) in PyTorch {{ oldest_pytorch }}.\nIt needs")
+    mend("adding", "加法需要", "PyTorch {{ oldest_pytorch }} 里的[](failing.ipynb)。\n需要")
+    assert call("update", "--accept", "adding").exit_code == 0
+    shown = cell(read(book.notebook("zh", "adding")), "adding-title").source
+    assert "PyTorch 2.14 里的[除以零](failing.ipynb)。" in shown
+    for lang, old, new in (("en", "It needs", "You need"), ("zh", "需要", "只需")):
+        edit(
+            lang, "adding",
+            lambda nb, o=old, n=new: cell(nb, "adding-title").update(
+                source=cell(nb, "adding-title").source.replace(o, n)
+            ),
+        )  # fmt: skip
+    assert call("adopt", "adding").exit_code == 0
+    words = of(load(book, "adding"), "adding-title").words
+    assert "[](failing.ipynb) in PyTorch {{ oldest_pytorch }}.\nYou need" in words.en
+    assert "PyTorch {{ oldest_pytorch }} 里的[](failing.ipynb)。\n只需" in words.zh
+
+
+@pytest.mark.parametrize(
+    ("lang", "change", "what"),
+    [
+        ("en", lambda nb: nb.cells.pop(2), "en/adding::adding-numbers: removed in the notebook"),
+        ("zh", lambda nb: nb.cells.pop(), "zh/adding::adding-recap: removed in the notebook"),
+        ("en", lambda nb: nb.cells.insert(2, nb.cells.pop(3)), ": moved in the notebook; move it"),
+        ("en", lambda nb: nb.cells[1].update(source="x = 1"), "en/adding::setup: the setup cell"),
+        ("zh", lambda nb: nb.cells[2].update(source="a = 3"), ": the code is changed in English"),
+        ("zh", lambda nb: nb.cells[2].update(source="# x\n# y\na = 1 + 1\nassert a == 2\na"),
+         "zh/adding::adding-numbers: comments are added or removed in English"),
+        ("zh", lambda nb: nb.cells[2].metadata.update(tags=["cheat"]), ": tags and claims are ch"),
+        ("zh", lambda nb: nb.cells[2].metadata.update(cause="无。"), "an cause is added or"),
+        ("zh", lambda nb: nb.cells.append(new_markdown_cell("新", id="x")), ": a new cell is wr"),
+        ("en", lambda nb: nb.cells.append(new_markdown_cell(" \n", id="x")), "en/adding::x: empty"),
+        ("en", lambda nb: nb.cells[0].update(source=""), "en/adding::adding-title: empty"),
+        ("en", lambda nb: nb.cells[0].update(source="# A\n%%% md x\nb"), "en/adding::adding-title"),
+        ("en", lambda nb: nb.cells[0].update(source="%%% zh"), "adding"),
+        ("en", lambda nb: nb.cells[2].update(source="a = (  # x"), "Python cannot read the code"),
+        ("en", lambda nb: nb.cells[2].metadata.update(tags=["a b"]), "adding"),
+        ("en", lambda nb: nb.cells[2].metadata.update(mystnb={"code": 1}), "adding-numbers"),
+        ("en", lambda nb: nb.cells[2].metadata.update(cause=3), "adding"),
+        ("en", lambda nb: nb.cells[2].metadata.update(mystnb={"image": 3}), "adding"),
+        ("en", lambda nb: nb.cells[0].update(cell_type="raw"), "adding-title"),
+        ("en", lambda nb: None, "adding: no cell was edited; `book update adding` makes its"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_adopted_is_named_and_nothing_is_written(
+    book, edit, call, tmp_path, lang, change, what
+):
+    edit(lang, "adding", change)
+    before = {p: p.read_bytes() for p in book.root.rglob("*") if p.is_file()}
+    done = call("adopt", "adding")
+    assert done.exit_code == 1 and what in done.stderr and done.stderr.count("\n") == 1
+    assert isinstance(done.exception, SystemExit)
+    assert {p: p.read_bytes() for p in book.root.rglob("*") if p.is_file()} == before
+
+
+def test_a_cell_that_changed_in_the_text_too(book, mend, edit, call, cell):
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    edit("en", "adding", lambda nb: cell(nb, "adding-recap").update(source="## Recap\n\nAll."))
+    done = call("adopt", "adding")
+    assert "en/adding::adding-recap: the text changed, too; edit it there" in done.stderr
+    assert call("update").exit_code == 1
+
+
+def test_what_is_in_the_text_already_is_no_edit(book, mend, edit, call, cell):
+    mend("adding", "The sum is printed.", "All.")
+    edit("en", "adding", lambda nb: cell(nb, "adding-recap").update(source="## Recap\n\nAll."))
+    assert call("update").exit_code == 0
+    assert check(book) == []
+
+
+PROSE = st.text(st.sampled_from("ab #`$%\n*[]()中，。{}\t\"'\\"), min_size=1, max_size=60)
+
+
+@given(prose=PROSE, chinese=PROSE, code=PROSE, cause=PROSE)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow,
+          HealthCheck.function_scoped_fixture])  # fmt: skip
+def test_any_edit_is_taken_as_it_is_or_refused(book, prose, chinese, code, cause):
+    kept = {p: p.read_bytes() for p in book.root.rglob("*") if p.is_file()}
+    try:
+        for lang, words in (("en", prose), ("zh", chinese)):
+            nb = read(book.notebook(lang, "adding"))
+            cells = {c.id: c for c in nb.cells}
+            cells["adding-recap"].source = words
+            if lang == "en":
+                cells["adding-numbers"].source = code
+                cells["adding-numbers"].metadata.cause = cause
+            write(nb, book.notebook(lang, "adding"))
+        before = book.text("adding").read_bytes()
+        try:
+            adopt(book, "adding")
+        except BookError as error:
+            assert "\n" not in str(error)
+            assert book.text("adding").read_bytes() == before
+        else:
+            text = load(book, "adding")
+            recap, numbers = of(text, "adding-recap").words, of(text, "adding-numbers")
+            assert (recap.en, recap.zh) == (prose.strip("\n"), chinese.strip("\n"))
+            assert (numbers.source, numbers.cause.en) == (code.strip("\n"), cause)
+    finally:
+        for path, content in kept.items():
+            path.write_bytes(content)
+
+
+def test_adopting_nothing_in_a_chapter_that_does_not_exist(book):
+    with pytest.raises(BookError, match="no chapter 'addin': did you mean adding"):
+        adopt(book, "addin")
+    book.notebook("en", "adding").unlink()
+    with pytest.raises(BookError, match="en/adding.ipynb: there is no such file"):
+        adopt(book, "adding")
+    assert update(book, ["failing"], echo=lambda line: None) == []

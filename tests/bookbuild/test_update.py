@@ -1,0 +1,489 @@
+"""`book update`: one edit and one command; what is killed, fails or was edited loses nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from bookbuild import run as running
+from bookbuild import update as updating
+from bookbuild.book import Book, BookError
+from bookbuild.check import check, waiting
+from bookbuild.cli import main
+from bookbuild.notebooks import code_cells, read
+from bookbuild.products import MISSING, WAITING
+from bookbuild.run import use_cuda
+from bookbuild.update import update
+
+
+@pytest.fixture(autouse=True)
+def keep_environment(monkeypatch):
+    for name in (*running.KERNEL_ENV, "CUDA_VISIBLE_DEVICES", "PYTHONSTARTUP"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("BOOK_CUDA", "0")
+
+
+@pytest.fixture
+def call(book, monkeypatch):
+    """The command, run in a folder of the book."""
+    monkeypatch.chdir(book.root / "book/en")
+    return lambda *args: CliRunner().invoke(main, args)
+
+
+@pytest.fixture
+def no_run(monkeypatch):
+    """A run of a cell is an error."""
+
+    def execute(*args):
+        raise AssertionError("nothing had to run")
+
+    monkeypatch.setattr(running, "execute", execute)
+
+
+def files(book):
+    """All that the book holds, as bytes."""
+    return {p: p.read_bytes() for p in book.root.rglob("*") if p.is_file()}
+
+
+def quiet(line):
+    """Say nothing."""
+
+
+# ---------------------------------------------------------------- one edit, one command
+
+
+def test_a_second_run_changes_no_byte(book, call, no_run):
+    before = files(book)
+    done = call("update")
+    assert (done.exit_code, done.stdout) == (0, "2 chapters: nothing to do\n")
+    assert files(book) == before
+
+
+def test_a_sentence_mended_in_both_languages(book, call, mend, no_run):
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    mend("adding", "和会打印出来。", "和会显示出来。")
+    done = call("update", "--accept", "adding::adding-recap")
+    assert done.exit_code == 0 and "waits" not in done.output
+    for lang, words in (("en", "The sum is shown."), ("zh", "和会显示出来。")):
+        recap = read(book.notebook(lang, "adding")).cells[-1].source
+        assert recap.endswith(words)
+    assert check(book, release=True) == []
+
+
+def test_english_alone_changed_waits_and_is_no_failure(book, call, mend, no_run):
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    done = call("update")
+    where = "book/text/adding.md:42: adding::adding-recap: the English changed"
+    assert done.exit_code == 0
+    assert f"waits: {where}" in done.output and "--accept adding::adding-recap" in done.output
+    recap = read(book.notebook("zh", "adding")).cells[-1].source
+    assert recap == f"## 小结\n\n和会打印出来。\n\n{WAITING}"
+    assert WAITING not in book.notebook("en", "adding").read_text("utf8")
+    assert call("check").exit_code == 0
+    release = call("check", "--release")
+    assert release.exit_code == 1 and where in release.output
+    again = files(book)
+    assert call("update").exit_code == 0 and files(book) == again
+
+
+def test_only_a_word_ends_the_waiting(book, call, mend, no_run):
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    assert call("update").exit_code == 0
+    mend("adding", "和会打印出来。", "和会打印出来！")
+    assert call("update").exit_code == 0
+    assert [w.cell for w in waiting(book)] == ["adding-recap"]
+    path = book.text("adding")
+    path.write_text(path.read_text("utf8").replace("adding-recap", "adding-end"), "utf8")
+    assert call("update").exit_code == 0
+    assert [w.cell for w in waiting(book)] == ["adding-end"]
+    assert call("update", "--accept", "adding::adding-title").exit_code == 0
+    assert [w.cell for w in waiting(book)] == ["adding-end"]
+    assert call("update", "--accept", "adding::adding-end").exit_code == 0
+    assert waiting(book) == [] and check(book, release=True) == []
+    assert WAITING not in book.notebook("zh", "adding").read_text("utf8")
+
+
+def test_english_that_comes_back_ends_the_waiting(book, call, mend, no_run):
+    before = files(book)
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    assert call("update").exit_code == 0
+    mend("adding", "The sum is shown.", "The sum is printed.")
+    assert call("update").exit_code == 0
+    assert files(book) == before
+
+
+def test_a_chapter_is_accepted_as_a_whole(book, call, mend, no_run):
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    mend("adding", "About adding.", "All about adding.")
+    assert call("update").exit_code == 0 and len(waiting(book)) == 2
+    done = call("update", "--accept", "adding")
+    assert done.exit_code == 0 and waiting(book) == []
+
+
+def test_chinese_alone_changed_needs_no_word(book, call, mend, no_run):
+    mend("adding", "和会打印出来。", "和会显示出来。")
+    assert call("update").exit_code == 0
+    assert waiting(book) == [] and check(book, release=True) == []
+
+
+def test_missing_chinese_waits_and_the_page_shows_english(book, call, mend, no_run):
+    mend("adding", "%%% zh\n## 小结\n\n和会打印出来。\n", "")
+    done = call("update")
+    assert done.exit_code == 0 and "adding::adding-recap: not translated" in done.output
+    recap = read(book.notebook("zh", "adding")).cells[-1].source
+    assert recap == f"## Recap\n\nThe sum is printed.\n\n{MISSING}"
+    assert check(book) == [] and len(check(book, release=True)) == 1
+    done = call("update", "--accept", "adding::adding-recap")
+    assert done.exit_code == 1 and "adding::adding-recap: not translated" in done.output
+
+
+def test_headings_that_no_longer_pair_up_show_english(book, call, mend, no_run):
+    mend("adding", "## Recap\n", "## One more\n\nWords.\n\n## Recap\n")
+    assert call("update").exit_code == 0
+    recap = read(book.notebook("zh", "adding")).cells[-1].source
+    assert recap.startswith("## One more") and recap.endswith(MISSING)
+    assert check(book) == []
+
+
+def test_comments_are_translated_by_a_list(book, call, mend, quick):
+    mend("adding", "a = 1 + 1\n", "a = 1 + 1  # the sum\n")
+    done = call("update")
+    assert done.exit_code == 0
+    assert "adding-numbers/comments: 2 comments in the code, 1 in Chinese" in done.output
+    assert quick == [] and check(book) == []
+    mend("adding", "把两个数相加", "把两个数相加\n它们的和")
+    assert call("update").exit_code == 0 and len(waiting(book)) == 1  # until somebody says so
+    assert call("update", "--accept", "adding::adding-numbers").exit_code == 0
+    source = read(book.notebook("zh", "adding")).cells[2].source
+    assert source == "# 把两个数相加\na = 1 + 1  # 它们的和\nassert a == 2\na"
+    assert check(book, release=True) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("addin::adding-title", "no chapter 'addin': did you mean adding?"),
+        ("adding::adding-titel", "adding has no cell adding-titel"),
+        ("adding::", "adding:: names no cell"),
+        ("", "no chapter ''"),
+    ],
+)
+def test_what_cannot_be_accepted(book, call, name, what):
+    before = files(book)
+    done = call("update", "--accept", name)
+    assert done.exit_code == 1 and what in done.stderr, done.output
+    assert files(book) == before
+
+
+def test_what_is_accepted_must_be_updated(book, call):
+    done = call("update", "failing", "--accept", "adding::adding-title")
+    assert done.exit_code == 1 and "--accept adding::adding-title: adding is not upd" in done.stderr
+
+
+def test_names_are_updated_and_checked_and_no_other(book, call, mend, no_run):
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    mend("failing", "This always fails.", "This fails.")
+    before = book.notebook("en", "failing").read_bytes()
+    assert call("update", "adding").exit_code == 0
+    assert book.notebook("en", "failing").read_bytes() == before
+    assert check(book, ["adding"]) == [] and check(book, ["failing"]) != []
+
+
+# ---------------------------------------------------------------- what runs, and what does not
+
+
+def test_code_helpers_and_tags_make_a_chapter_run(book, call, mend, quick):
+    new = "%%% code new\n```python\n1\n```\n\n%%% md adding-recap"
+    error = "failing-error tags=raises-exception"
+    helper = book.root / "src/helpers/adding.py"
+    steps = {
+        "the code of adding-numbers changed": lambda: mend("adding", "a = 1 + 1\n", "a = 2\n"),
+        "its helpers changed": lambda: mend(
+            "adding", "a = 2\n", "if 0:\n    import helpers.adding\na = 2\n"
+        ),
+        "its helpers changed)": lambda: helper.write_text("x = 1\n"),
+        "cells were added, removed or moved": lambda: mend("adding", "%%% md adding-recap", new),
+        "the tags of failing-error changed": lambda: mend("failing", error, f"{error},gpu"),
+        "new": lambda: book.notebook("en", "failing").unlink(),
+    }
+    said = []
+    for why, change in steps.items():
+        change()
+        said.clear()
+        assert update(book, echo=said.append) == []
+        assert any(": running " in line and f"cells ({why}" in line for line in said), (why, said)
+        assert check(book) == []
+        quick.clear()
+        assert update(book, echo=quiet) == [] and quick == []
+
+
+def test_prose_tags_and_comments_make_nothing_run(book, call, mend, no_run):
+    mend("adding", "# add both numbers", "# add them both")
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    mend("adding", "adding-numbers claims=A-1", "adding-numbers tags=cheat claims=A-1")
+    mend("failing", "The divisor is zero.", "It is zero.")
+    (book.root / "src/helpers/unused.py").write_text("x = 1\n")
+    assert call("update").exit_code == 0
+    assert "add them both" in read(book.notebook("en", "adding")).cells[2].source
+
+
+def test_again_runs_what_nothing_changed(book, quick):
+    said = []
+    before = files(book)
+    assert update(book, ["adding"], again=True, echo=said.append) == []
+    assert quick == ["book/text/adding.md"]
+    assert files(book) == before
+    assert said[0] == "[1/1] adding: running 4 cells (asked for)"
+    assert said[1].startswith("[1/1] adding: ran, unchanged in ")
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_an_output_edited_by_hand_is_run_again(book, call, edit, cell, quick, lang):
+    before = files(book)
+    edit(lang, "adding", lambda nb: cell(nb, "adding-numbers").outputs.clear())
+    assert call("update").exit_code == 0
+    assert quick == ["book/text/adding.md"] * (lang == "en")
+    assert files(book) == before
+
+
+def test_without_pytorch_prose_is_updated_and_code_says_what_it_needs(
+    book, call, mend, monkeypatch
+):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        updating, "find_spec", lambda name: None if name == "torch" else found(name)
+    )
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    assert call("update").exit_code == 0
+    mend("adding", "a = 1 + 1\n", "a = 2\n")
+    before = files(book)
+    done = call("update")
+    assert done.exit_code == 1 and files(book) == before
+    assert "adding must run (the code of adding-numbers changed), and that needs PyT" in done.output
+
+
+def test_a_renamed_helper_named_in_a_string_counts(book, mend, quick):
+    mend("adding", "a = 1 + 1\n", "a = len('xx') or 'helpers.adding'\n")
+    for text, runs in (("x = 1\n", 1), ("from helpers import failing\n", 1)):
+        assert update(book, echo=quiet) == []
+        quick.clear()
+        (book.root / "src/helpers/adding.py").write_text(text)
+        assert update(book, echo=quiet) == [] and len(quick) == runs
+    quick.clear()
+    (book.root / "src/helpers/failing.py").write_text("y = 1\n")
+    assert update(book, echo=quiet) == [] and quick == ["book/text/adding.md"]
+
+
+# ---------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("[][3]", "book/text/adding.md::adding-numbers: IndexError: list index out of range"),
+        ("import os; os._exit(1)", "book/text/adding.md::adding-numbers: the kernel died"),
+        ("while True: pass", "book/text/adding.md::adding-numbers: ran longer than 2 s"),
+        ("print('x' * 50_000_000)", "book/text/adding.md::adding-numbers: prints 50,0"),
+        ("x = (", "book/text/adding.md::adding-numbers: SyntaxError: incomplete input"),
+        ("raise ValueError('a\\n\\nb')", "book/text/adding.md::adding-numbers: ValueError: a b"),
+        ("import sys; sys.exit(3)", "book/text/adding.md::adding-numbers: SystemExit: 3"),
+    ],
+)
+def test_a_cell_that_fails_is_named_and_leaves_its_files(
+    book, mend, monkeypatch, capfd, source, what
+):
+    monkeypatch.setattr(running, "TIMEOUT", 2)
+    old = "# add both numbers\na = 1 + 1\nassert a == 2\na\n```\n%%% zh\n把两个数相加"
+    mend("adding", old, f"{source}\n```")
+    mend("failing", "This always fails.", "This fails.")
+    before, said = files(book), []
+    failed = update(book, echo=said.append)
+    assert len(failed) == 1 and failed[0].startswith(what) and "\n" not in failed[0]
+    assert said[1] == f"[1/2] {failed[0]}"
+    changed = {
+        p.relative_to(book.root).as_posix() for p, b in files(book).items() if b != before[p]
+    }
+    assert changed == {"book/en/failing.ipynb", "book/zh/failing.ipynb"}
+    out = capfd.readouterr()
+    assert (out.out, out.err) == ("", "")
+
+
+def test_a_cell_that_should_raise_and_does_not(book, mend):
+    mend("failing", "1 / 0", "1 / 1")
+    assert update(book, ["failing"], echo=quiet) == [
+        "book/text/failing.md::failing-error: tagged raises-exception, but nothing was raised"
+    ]
+
+
+def test_a_gpu_cell_keeps_its_output_without_a_gpu(book, mend, edit, quick):
+    mend("adding", "%%% md adding-recap", "%%% code gpu tags=gpu\n```python\n1/0\n```\n\n"
+         "%%% md adding-recap")  # fmt: skip
+    assert update(book, echo=quiet) == []
+    cell = code_cells(read(book.notebook("en", "adding")))[-1]
+    assert cell.outputs == [] and cell.execution_count is None
+
+
+SCRIPT = "from bookbuild.cli import main; main(['update'])"
+
+
+@pytest.fixture
+def started(book, mend):
+    """`book update` as a process of its own, in the middle of a cell that never ends."""
+    mend("adding", "a = 1 + 1\n", "import pathlib, os, time\n"
+         f"pathlib.Path('{book.root}/pid').write_text(str(os.getpid()))\n"
+         "time.sleep(600)\na = 1 + 1\n")  # fmt: skip
+    mend("failing", "1 / 0", "2 / 0")
+    before = files(book)
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], cwd=book.root, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    pid = book.root / "pid"
+    until(lambda: pid.exists() and pid.read_text())
+    kernel = int(pid.read_text())
+    pid.unlink()
+    yield child, kernel, before
+    child.kill()
+
+
+def until(happened, seconds=60):
+    """Wait for something; it is an error if it does not happen."""
+    begun = time.monotonic()
+    while not happened():
+        assert time.monotonic() - begun < seconds
+        time.sleep(0.05)
+
+
+def gone(pid):
+    """Whether a process has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_what_is_killed_while_a_cell_runs_leaves_all_as_it_was(book, started, sign):
+    child, kernel, before = started
+    child.send_signal(sign)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode != 0
+    until(lambda: gone(kernel))
+    assert files(book) == before
+    if sign == signal.SIGINT:
+        assert "book/text/adding.md::adding-numbers: interrupted" in err, (out, err)
+        assert "failing" not in out and "Traceback" not in out + err
+
+
+# ---------------------------------------------------------------- edited by hand
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_notebook_edited_by_hand_is_not_written_over(book, call, edit, cell, lang):
+    edit(lang, "adding", lambda nb: cell(nb, "adding-title").update(source="# Mine\n\n$a + b$"))
+    before = files(book)
+    done = call("update")
+    line = (
+        f"{lang}/adding::adding-title: edited by hand; `book adopt adding` takes the edit into "
+        f"book/text/adding.md, `git checkout book/{lang}/adding.ipynb` drops it"
+    )
+    assert (done.exit_code, done.stderr) == (1, f"book: {line}\n")
+    assert line in call("check").output
+    assert files(book) == before
+
+
+@pytest.mark.parametrize("text", ["{}", "<<<<<<< ours", ""])
+def test_a_notebook_that_is_none_is_named_with_the_way_out(book, call, no_run, text):
+    before = files(book)
+    book.notebook("zh", "adding").write_text(text)
+    done = call("update")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("book: zh/adding.ipynb: not a notebook: ")
+    assert done.stderr.endswith("; delete it and run `book update adding`\n")
+    book.notebook("zh", "adding").unlink()
+    assert call("update").exit_code == 0 and files(book) == before
+
+
+def test_pages_and_stamps_are_made_again(book, call, no_run):
+    before = files(book)
+    (book.root / "book/en/errors.md").write_text("By hand.")
+    (book.root / "book/zh/cheat_sheet.ipynb").unlink()
+    done = call("update")
+    assert done.exit_code == 0 and "book/en/errors.md: written" in done.output
+    assert files(book) == before
+
+
+def test_stamps_of_other_chapters_stay(book, no_run):
+    path = book.root / "book/translated.json"
+    before = json.loads(path.read_text())
+    update(book, ["failing"], echo=quiet)
+    assert json.loads(path.read_text()) == before and list(before) == ["adding", "failing"]
+
+
+# ---------------------------------------------------------------- devices and warnings
+
+
+@pytest.mark.parametrize(
+    ("mode", "gpu", "answer"), [("0", True, False), ("auto", True, True), ("auto", False, False)]
+)
+def test_which_device_is_used(monkeypatch, mode, gpu, answer):
+    monkeypatch.setenv("BOOK_CUDA", mode)
+    monkeypatch.setattr(running, "driver_sees_gpu", lambda: gpu)
+    assert use_cuda() is answer
+
+
+@pytest.mark.parametrize(("mode", "what"), [("1", "reports no GPU"), ("yes", "must be 0, 1")])
+def test_a_missing_gpu_is_an_error_where_one_is_wanted(monkeypatch, mode, what):
+    monkeypatch.setenv("BOOK_CUDA", mode)
+    monkeypatch.setattr(running, "driver_sees_gpu", lambda: False)
+    with pytest.raises(BookError, match=what):
+        use_cuda()
+
+
+OLD = "import warnings\nwarnings.warn({!r}, {})"
+
+
+@pytest.mark.parametrize(
+    ("source", "raises"),
+    [
+        (OLD.format("gone in 3.0", "DeprecationWarning"), "DeprecationWarning: gone in 3.0"),
+        (OLD.format("cell: f() is deprecated", "UserWarning"), "UserWarning: cell: f"),
+        (OLD.format("gone", "FutureWarning").replace("\n", "\ntry:\n    ") + "\n"
+         "except FutureWarning: pass\n" + OLD.format("a warning like any other", "UserWarning") +
+         "\nwith warnings.catch_warnings(record=True) as caught:\n"
+         "    warnings.simplefilter('always')\n    warnings.warn('old', DeprecationWarning)\n"
+         "assert len(caught) == 1\nassert 'category' not in dir()", None),
+    ],
+)  # fmt: skip
+def test_deprecations_can_be_made_errors(book, mend, monkeypatch, source, raises):
+    mend("adding", "# add both numbers\na = 1 + 1\n", f"{source}\na = 1 + 1\n")
+    mend("adding", "%%% zh\n把两个数相加\n", "")
+    monkeypatch.setenv("BOOK_WARNINGS", "error")
+    failed = update(book, ["adding"], echo=quiet)
+    wanted = f"book/text/adding.md::adding-numbers: {raises}"
+    assert failed[0].startswith(wanted) if raises else failed == []
+
+
+def test_a_misspelt_choice_of_warnings_is_refused(monkeypatch):
+    monkeypatch.setenv("BOOK_WARNINGS", "errors")
+    with pytest.raises(BookError, match="must be default, error or unset, got 'errors'"):
+        running.prepare_kernels(False)
+
+
+def test_a_book_of_texts_alone_becomes_one_that_is_proved(book, quick):
+    for path in book.root.rglob("book/*/*"):
+        if path.suffix in (".ipynb", ".md") and path.parent.name in ("en", "zh"):
+            path.unlink()
+    (book.root / "book/translated.json").unlink()
+    assert update(Book(book.root), echo=quiet) == []
+    assert check(Book(book.root), release=True) == []
