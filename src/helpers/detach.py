@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Cut the graph with detach".
+"""Helpers of the chapter on detach.
 
 Source: `torch.Tensor.detach`, https://pytorch.org/docs/stable/generated/torch.Tensor.detach.html
 """

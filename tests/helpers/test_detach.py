@@ -19,6 +19,16 @@ def test_gradients_tells_which_parameters_have_one():
     assert detach.gradients(model) == {"weight": True, "bias": True}
 
 
+class Straight(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return upstream
+
+
 def no_graph_of_a(a, b, x):
     with torch.no_grad():
         h = a(x)
@@ -30,11 +40,52 @@ def no_graph_at_all(a, b, x):
     return b(a(x)).mean()
 
 
+def frozen_for_a_while(a, b, x):
+    a.requires_grad_(False)
+    try:
+        return b(a(x)).mean()
+    finally:
+        a.requires_grad_(True)
+
+
+def zeroed(a, b, x):
+    h = no_graph_of_a(a, b, x)
+    with torch.no_grad():
+        for p in a.parameters():
+            p.zero_()
+    return h
+
+
+def no_gradient_for_b(a, b, x):
+    return b(a(x)).mean().detach() + 0 * sum(p.sum() for p in b.parameters())
+
+
+def switched_off(a, b, x):
+    torch.set_grad_enabled(False)
+    h = a(x)
+    with torch.enable_grad():
+        return b(h).mean()
+
+
+@pytest.fixture(autouse=True)
+def gradients_on():
+    yield
+    torch.set_grad_enabled(True)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (no_graph_of_a, None),
-        (lambda a, b, x: b(a.requires_grad_(False)(x)).mean(), None),
+        (frozen_for_a_while, None),
+        (lambda a, b, x: b(torch.no_grad()(a)(x)).sum() / len(x), None),
+        (lambda a, b, x: b(a.requires_grad_(False)(x)).mean(), "A is not as it was"),
+        (zeroed, "A is not as it was"),
+        (lambda a, b, x: b(torch.no_grad()(a.eval())(x)).mean(), "A is not as it was"),
+        (switched_off, "gradients stay switched off"),
+        (no_gradient_for_b, "B got a wrong gradient"),
+        (lambda a, b, x: b(torch.inference_mode()(a)(x)).mean(), "raised RuntimeError"),
+        (lambda a, b, x: b(torch.no_grad()(a)(x)), "expected a single number"),
         (lambda a, b, x: ..., "expected a tensor, got ellipsis"),
         (lambda a, b, x: b(a(x)).mean(), "a gradient still reaches A"),
         (lambda a, b, x: b(a(x).detach()).mean(), "A's graph is still built"),
@@ -53,6 +104,10 @@ def test_train_only_b(answer, says):
     ("answer", "says"),
     [
         (lambda x: x + (x.round() - x).detach(), None),
+        (lambda x: x.round() + x - x.detach(), None),
+        (Straight.apply, None),
+        (lambda x: x.data.round_() * 0 + x, "x itself was changed"),
+        (lambda x: (x + (x.round() - x).detach()).float(), "expected torch.float64"),
         (lambda x: x.round(), "not the gradient of the output"),
         (lambda x: x, "the value is not x.round()"),
         (lambda x: x.round().detach(), "the result has no graph"),
@@ -73,6 +128,20 @@ def test_straight_through(answer, says):
         (lambda m: {n: p.detach().clone() for n, p in m.named_parameters()}, None),
         (lambda m: {n: p.clone().detach() for n, p in m.named_parameters()}, None),
         (lambda m: copy.deepcopy(m.state_dict()), None),
+        (lambda m: {n: p.data.clone() for n, p in m.named_parameters()}, None),
+        (
+            lambda m: {n: p.clone() for n, p in m.requires_grad_(False).named_parameters()},
+            "the model is not as it was",
+        ),
+        (
+            lambda m: {n: torch.tensor(p.tolist()) for n, p in m.named_parameters()},
+            "expected torch.float64",
+        ),
+        (
+            lambda m: {n: p.data.clone() for n, p in m.named_parameters() if p.requires_grad},
+            "expected the keys",
+        ),
+        (lambda m: {n: p.tolist() for n, p in m.named_parameters()}, "is no tensor but list"),
         (lambda m: {n: p.detach() for n, p in m.named_parameters()}, "changed when the model"),
         (lambda m: m.state_dict(), "changed when the model"),
         (lambda m: {n: p.clone() for n, p in m.named_parameters()}, "still requires grad"),

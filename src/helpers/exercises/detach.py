@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Cut the graph with detach"."""
+"""Checkers of the exercises of the chapter on detach."""
 
 from __future__ import annotations
 
@@ -15,47 +15,80 @@ from helpers.exercises import Verdict, verdict
 def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor]) -> Verdict:
     """Check `answer(A, B, x)`: the mean of `B(A(x))` with a graph that begins after A.
 
-    `x` is float32 of shape (n, 3); A maps 3 to 4 features, B maps 4 to 1.
+    `x` is float32 or float64 of shape (n, 3); A maps 3 to 4 features, B maps 4 to 1. Both must
+    be left as they were, and gradients on.
     """
 
-    def models():
-        a = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4))
-        return a, nn.Linear(4, 1), torch.randn(int(torch.randint(2, 9, ())), 3)
+    def models(dtype=torch.float32):
+        a = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 4))
+        x = torch.randn(int(torch.randint(5, 9, ())), 3)
+        return a.to(dtype), nn.Linear(4, 1).to(dtype), x.to(dtype)
 
     def value(f):
-        a, b, x = models()
-        loss = f(a, b, x)
-        assert isinstance(loss, Tensor), f"expected a tensor, got {type(loss).__name__}"
-        assert torch.allclose(loss, b(a(x)).mean()), "the loss is not the mean of B(A(x))"
+        for dtype in (torch.float32, torch.float64):
+            a, b, x = models(dtype)
+            right = b(a(x)).mean().item()
+            loss = f(a, b, x)
+            assert isinstance(loss, Tensor), f"expected a tensor, got {type(loss).__name__}"
+            assert loss.dim() == 0, f"expected a single number, got shape {tuple(loss.shape)}"
+            assert abs(loss.item() - right) < 1e-5, "the loss is not the mean of B(A(x))"
 
     def gradient(f):
         a, b, x = models()
+        (right,) = torch.autograd.grad(b(a(x)).mean(), b.weight)
         loss = f(a, b, x)
+        assert torch.is_grad_enabled(), "gradients stay switched off afterwards"
         assert loss.requires_grad, "the loss has no graph, so B cannot learn either"
         loss.backward()
         assert all(gradients(b).values()), "B got no gradient"
         assert not any(gradients(a).values()), "a gradient still reaches A"
+        assert torch.allclose(b.weight.grad, right, atol=1e-6), "B got a wrong gradient"
 
     def memory(f):
         a, b, x = models()
-        inside = len(saved_tensors(lambda: b(a(x).detach()).mean()))
-        saved = len(saved_tensors(lambda: f(a, b, x)))
-        assert saved < inside, "A's graph is still built and thrown away: run A without one"
+        saved = saved_tensors(lambda: f(a, b, x))
+        of_a = [shape for shape in saved if {3, 16} & set(shape)]
+        assert not of_a, "A's graph is still built and thrown away: run A without one"
 
-    return verdict(answer, [value, gradient, memory])
+    def untouched(f):
+        a, b, x = models()
+        a[1].eval()
+        for name, model in (("A", a), ("B", b)):
+            before = _state(model)
+            f(a, b, x)
+            assert _state(model) == before, f"{name} is not as it was: weights, flags or mode"
+
+    return verdict(answer, [value, gradient, memory, untouched])
+
+
+def _state(model: nn.Module) -> tuple[list, list, list]:
+    """Values and flags of the parameters of `model`, and the modes of its modules."""
+    parameters = list(model.parameters())
+    return (
+        [p.tolist() for p in parameters],
+        [(id(p), p.requires_grad) for p in parameters],
+        [m.training for m in model.modules()],
+    )
 
 
 def check_straight_through(answer: Callable[[Tensor], Tensor]) -> Verdict:
     """Check `answer(x)`: rounds going forward, passes gradients through unchanged.
 
+    `x` is floating point of any shape, and stays as it was.
+
     Source: Bengio et al. 2013, "Estimating or Propagating Gradients Through Stochastic Neurons".
     """
 
     def forward(f):
-        x = torch.randn(3, 4, requires_grad=True) * 3
-        out = f(x)
-        assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
-        assert torch.allclose(out, x.round(), atol=1e-6), "the value is not x.round()"
+        for dtype in (torch.float32, torch.float64):
+            x = torch.randn(3, 4, dtype=dtype, requires_grad=True) * 3
+            before = x.tolist()
+            out = f(x)
+            assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+            assert x.tolist() == before, "x itself was changed"
+            assert out.dtype == dtype, f"expected {dtype}, got {out.dtype}"
+            assert out.shape == x.shape, f"expected shape (3, 4), got {tuple(out.shape)}"
+            assert torch.allclose(out, x.round(), atol=1e-6), "the value is not x.round()"
 
     def backward(f):
         x, upstream = torch.randn(5, requires_grad=True), torch.randn(5)
@@ -63,26 +96,41 @@ def check_straight_through(answer: Callable[[Tensor], Tensor]) -> Verdict:
         assert out.requires_grad, "the result has no graph, so no gradient can pass"
         out.backward(upstream)
         assert x.grad is not None, "no gradient arrives at x"
-        assert torch.equal(x.grad, upstream), "the gradient of x is not the gradient of the output"
+        assert torch.allclose(x.grad, upstream), (
+            "the gradient of x is not the gradient of the output"
+        )
 
     return verdict(answer, [forward, backward])
 
 
 def check_snapshot(answer: Callable[[nn.Module], dict[str, Tensor]]) -> Verdict:
-    """Check `answer(model)`: the parameters by name, as they are now, out of the graph."""
+    """Check `answer(model)`: the parameters by name, as they are now, out of the graph.
+
+    The model has submodules, float64 weights and a frozen parameter, and stays as it was.
+    """
+
+    def build() -> nn.Module:
+        model = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 2)).double()
+        model[0].bias.requires_grad_(False)
+        return model
 
     def content(f):
-        model = nn.Linear(3, 2)
+        model = build()
+        before = _state(model)
         got = f(model)
         assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
         names = [name for name, _ in model.named_parameters()]
         assert sorted(got) == sorted(names), f"expected the keys {names}, got {list(got)}"
         for name, p in model.named_parameters():
-            assert torch.equal(got[name], p), f"{name} does not hold the parameter's values"
-            assert not got[name].requires_grad, f"{name} still requires grad"
+            kept = got[name]
+            assert isinstance(kept, Tensor), f"{name} is no tensor but {type(kept).__name__}"
+            assert kept.dtype == p.dtype, f"{name}: expected {p.dtype}, got {kept.dtype}"
+            assert torch.equal(kept, p), f"{name} does not hold the parameter's values"
+            assert not kept.requires_grad, f"{name} still requires grad"
+        assert _state(model) == before, "the model is not as it was: weights, flags or mode"
 
     def stays(f):
-        model = nn.Linear(3, 2)
+        model = build()
         got = f(model)
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
         with torch.no_grad():
