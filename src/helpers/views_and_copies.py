@@ -14,19 +14,30 @@ Operation = Callable[[Tensor], Tensor]
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:
-    """Whether `a` and `b` lie in the same storage, so that writing into one can change the other.
+    """Whether the storages of `a` and `b` share memory, so that writing into one can change the
+    other.
 
-    Two slices of one tensor share its storage even where they have no element in common. An empty
-    tensor has no memory to share.
+    Two slices of one tensor share its storage even where they have no element in common. Tensors
+    made from parts of one NumPy array have storages of their own that overlap, and share memory,
+    too. An empty storage has no memory to share. On the meta device, where memory has no
+    addresses, the storages themselves are compared.
+
+    Raises:
+        NotImplementedError: a tensor has no storage, such as a sparse one.
     """
-    storages = a.untyped_storage(), b.untyped_storage()
-    return bool(storages[0].nbytes()) and storages[0].data_ptr() == storages[1].data_ptr()
+    one, other = a.untyped_storage(), b.untyped_storage()
+    if one.device != other.device or not one.nbytes() or not other.nbytes():
+        return False
+    if one.device.type == "meta":
+        return one._cdata == other._cdata
+    start, begin = one.data_ptr(), other.data_ptr()
+    return start < begin + other.nbytes() and begin < start + one.nbytes()
 
 
 def view_or_copy(operation: Operation, t: Tensor) -> str:
     """What `operation(t)` returns: `"itself"` (the object `t`), `"view"` or `"copy"`.
 
-    "view" means that the result shares the storage of `t`, as `t.detach()` also does.
+    "view" means that the result shares the memory of `t`, as `t.detach()` also does.
     """
     y = operation(t)
     return "itself" if y is t else "view" if same_storage(y, t) else "copy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,6 +22,31 @@ def test_same_storage():
     empty = torch.empty(0)
     assert not vc.same_storage(empty, torch.empty(0)) and not vc.same_storage(empty, empty)
     assert vc.same_storage(x[:0], x)  # no elements, but over a storage that has some
+
+
+def test_same_storage_on_the_meta_device():
+    a, b = torch.zeros(3, device="meta"), torch.zeros(3, device="meta")
+    assert vc.same_storage(a, a[1:]) and not vc.same_storage(a, b)
+    assert vc.view_or_copy(torch.clone, a) == "copy"
+    assert vc.view_or_copy(lambda t: t[1:], a) == "view"
+    assert not vc.same_storage(a, torch.zeros(3))
+
+
+def test_same_storage_of_fake_tensors():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        a, b = torch.zeros(3), torch.zeros(3)
+        assert vc.same_storage(a, a[1:]) and not vc.same_storage(a, b)
+
+
+def test_parts_of_one_array_share_its_memory():
+    array = np.zeros(10)
+    whole, tail, head = (torch.from_numpy(a) for a in (array, array[4:], array[:4]))
+    assert vc.same_storage(whole, tail) and vc.same_storage(head, whole)
+    assert not vc.same_storage(head, tail)
+    tail[0] = 7
+    assert whole[4] == 7
 
 
 @pytest.mark.parametrize("code", demos.TABLE)
@@ -162,7 +188,11 @@ def split_heads(x, heads):
     ("answer", "says"),
     [
         (split_heads, None),
+        (lambda x, h: x.unflatten(-1, (h, x.shape[-1] // h)).movedim(2, 1), None),
         (lambda x, h: x.view(*x.shape[:2], h, -1).permute(0, 2, 1, 3), None),
+        (lambda x, h: split_heads(x.view(x.shape), h), None),
+        (lambda x, h: x.view(-1, x.shape[1], h, x.shape[2] // h).transpose(1, 2), None),
+        (lambda x, h: x.reshape(-1, h, x.shape[2] // h).unflatten(0, x.shape[:2]).mT, "shape"),
         (lambda x, h: x.reshape(x.shape[0], h, x.shape[1], -1), "the numbers are scrambled"),
         (lambda x, h: x.unflatten(2, (-1, h)).permute(0, 3, 1, 2), "the numbers are scrambled"),
         (lambda x, h: split_heads(x, h).contiguous(), "but they were copied"),
@@ -181,10 +211,42 @@ def test_split_heads(answer, says):
 
 
 def compact(state):
+    used = {}
+    for t in state.values():
+        where = t.untyped_storage().data_ptr()
+        used[where] = used.get(where, 0) + t.nbytes
+    return {
+        name: t.clone()
+        if t.untyped_storage().nbytes() > used[t.untyped_storage().data_ptr()]
+        else t
+        for name, t in state.items()
+    }
+
+
+def by_groups(state):
+    groups = {}
+    for name, t in state.items():
+        groups.setdefault(t.untyped_storage().data_ptr(), []).append(name)
+    result = dict(state)
+    for names in groups.values():
+        needed = sum(state[name].nbytes for name in names)
+        if needed < state[names[0]].untyped_storage().nbytes():
+            result |= {name: state[name].detach().clone() for name in names}
+    return result
+
+
+def each_by_itself(state):
     return {
         name: t.clone() if t.untyped_storage().nbytes() > t.nbytes else t
         for name, t in state.items()
     }
+
+
+def only_alone(state):
+    where = [t.untyped_storage().data_ptr() for t in state.values()]
+    alone = {p for p in where if where.count(p) == 1}
+    kept = each_by_itself(state)
+    return {k: kept[k] if p in alone else state[k] for k, p in zip(state, where, strict=True)}
 
 
 def clone_unless_contiguous(state):
@@ -200,6 +262,9 @@ def clone_unless_equal(state):
     ("answer", "says"),
     [
         (compact, None),
+        (by_groups, None),
+        (each_by_itself, "two tensors that overlap took 400 bytes, and now take 480"),
+        (only_alone, "row holds 40 bytes"),
         (dict, "row holds 40 bytes in a storage of 4000"),
         (
             lambda s: {k: t.contiguous() for k, t in s.items()},
@@ -227,7 +292,50 @@ def test_the_solutions_pass_whatever_is_drawn():
         torch.manual_seed(seed)
         for found, checks in [
             (exercises.check_position(position), 4),
-            (exercises.check_split_heads(split_heads), 2),
-            (exercises.check_compact(compact), 3),
+            (exercises.check_split_heads(split_heads), 3),
+            (exercises.check_compact(compact), 5),
         ]:
             assert found == Verdict(True, f"correct: {checks} checks passed")
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@settings(deadline=None, max_examples=100)
+@given(strided())
+def test_reshape_shares_exactly_where_view_works(t):
+    try:
+        t.view(-1)
+        works = True
+    except RuntimeError:
+        works = False
+    if t.numel():
+        assert vc.same_storage(t.reshape(-1), t) == works
+        assert vc.same_storage(t.contiguous(), t) == t.is_contiguous()
+
+
+@pytest.mark.parametrize("read", [lambda x: x[:-1], lambda x: x[:-1] * 1])
+def test_a_write_over_what_is_read_is_refused_unless_it_is_a_copy(read):
+    x = torch.arange(5)
+    if vc.same_storage(read(x), x):
+        with pytest.raises(RuntimeError, match="clone"):
+            x[1:] += read(x)
+    else:
+        x[1:] += read(x)
+        assert x.tolist() == [0, 1, 3, 5, 7]
+
+
+def test_numbers_and_0d_indices_are_views_and_lists_are_not():
+    x = torch.zeros(3, 4)
+    for index in (1, torch.tensor(1), np.int64(1), torch.tensor(1, dtype=torch.int32)):
+        assert vc.same_storage(x[index], x), index
+    for index in ([1], torch.tensor([1]), torch.tensor(True), True):
+        assert not vc.same_storage(x[index], x), index
+
+
+def test_a_view_taken_under_no_grad_refuses_a_write_outside():
+    for whole in (torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True) * 1):
+        with torch.no_grad():
+            row = whole[:1]
+        with pytest.raises(RuntimeError, match="created in no_grad mode"):
+            row.mul_(2)

@@ -64,7 +64,7 @@ def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     """Check `answer(x, heads)`: (B, T, heads * D) as (B, heads, T, D), without copying.
 
     Head h of token t is `x[:, t, h * D : (h + 1) * D]`. `x` is float32; it may be a slice of a
-    larger tensor.
+    larger tensor, or transposed.
     """
 
     def draw() -> tuple[Tensor, int]:
@@ -90,14 +90,23 @@ def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
         x, heads = draw()
         compare(f, torch.cat([x, x + 1, x + 2], dim=2).chunk(3, dim=2)[1], heads)
 
-    return verdict(answer, [values, slices])
+    def turned(f):
+        x, heads = draw()
+        compare(f, x.transpose(1, 2).contiguous().transpose(1, 2), heads)
+
+    return verdict(answer, [values, slices, turned])
 
 
 def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Verdict:
-    """Check `answer(state)`: the same tensors, none of which drags along a larger storage.
+    """Check `answer(state)`: the same tensors, without storages that they do not need.
 
-    A tensor that is not smaller than its storage stays as it is, an expanded one too.
+    A storage that is larger than all tensors of the state in it together is not kept; all other
+    tensors stay as they are. So the bytes of all storages never grow.
     """
+
+    def stored(state: dict[str, Tensor]) -> int:
+        storages = [t.untyped_storage() for t in state.values()]
+        return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
 
     def run(f, state: dict[str, Tensor]) -> dict[str, Tensor]:
         got = f(state)
@@ -112,8 +121,8 @@ def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> V
         big = torch.rand(100, 10)
         state = {"row": big[3], "column": big[:, 3], "part": torch.arange(50)[::7]}
         for name, t in run(f, state).items():
-            stored = t.untyped_storage().nbytes()
-            assert stored <= t.nbytes, f"{name} holds {t.nbytes} bytes in a storage of {stored}"
+            kept = t.untyped_storage().nbytes()
+            assert kept <= t.nbytes, f"{name} holds {t.nbytes} bytes in a storage of {kept}"
 
     def whole(f):
         state = {"weight": torch.rand(4, 5), "turned": torch.rand(4, 5).t()}
@@ -122,7 +131,22 @@ def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> V
 
     def expanded(f):
         state = {"expanded": torch.rand(3, 1).expand(3, 100)}
-        stored = run(f, state)["expanded"].untyped_storage().nbytes()
-        assert stored <= 12, f"an expanded tensor in a storage of 12 bytes now takes {stored}"
+        now = stored(run(f, state))
+        assert now <= 12, f"an expanded tensor in a storage of 12 bytes now takes {now}"
 
-    return verdict(answer, [slices, whole, expanded])
+    def together(f):
+        big = torch.rand(100)
+        state = {"first": big[:60], "last": big[40:]}
+        got = run(f, state)
+        assert stored(got) <= stored(state), (
+            f"two tensors that overlap took {stored(state)} bytes, and now take {stored(got)}"
+        )
+        assert same_storage(*got.values()), "tensors that filled their storage no longer share it"
+
+    def few(f):
+        big = torch.rand(100)
+        state = {"first": big[:10], "last": big[90:], "none": big[:0]}
+        now = stored(run(f, state))
+        assert now <= 80, f"two slices of 40 bytes and an empty one now take {now}"
+
+    return verdict(answer, [slices, whole, expanded, together, few])
