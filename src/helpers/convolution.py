@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Work out what a convolution reads".
+"""Helpers of the chapter on convolution: sizes, paddings and receptive fields.
 
 All sizes, kernels, strides and paddings are those of one axis, in cells; apply the functions axis
 by axis. Sources: the shape formulas of `torch.nn.Conv2d`, `ConvTranspose2d` and `MaxPool2d`,

@@ -359,6 +359,7 @@ def fixed(x, o):
         ),
         (lambda x, o: F.interpolate(x, size=o, mode="nearest"), "is not the mean of the cells"),
         (lambda x, o: adaptive(x, o + 1), "expected the shape"),
+        (lambda x, o: adaptive(x, o).float(), "keep the dtype of x"),
         (lambda x, o: None, "expected a tensor, got NoneType"),
     ],
 )
@@ -382,6 +383,9 @@ def piecewise(x, eps=1e-5):
         (piecewise, None),
         (lambda x: x.sign() * x.abs().sqrt(), "the gradient at 0 is not finite"),
         (lambda x: x.sign() * torch.sqrt(x.abs() + 1e-5), "there is a jump at 0"),
+        (lambda x: x.sign() * torch.sqrt(x.abs() + 1e-8), "there is a jump at 0"),
+        (lambda x: x.sign() * x.abs().clamp(min=1e-12).sqrt(), "there is a jump at 0"),
+        (lambda x: torch.where(x == 0, 0, x.sign() * x.abs().sqrt()), "not finite"),
         (lambda x: torch.sqrt(x.abs() + 1e-5), "more than 0.01 away"),
         (lambda x: x / torch.sqrt(x.abs() + 1), "more than 0.01 away"),
         (lambda x: (x / torch.sqrt(x.abs() + 1e-5)).detach(), "the result has no graph"),

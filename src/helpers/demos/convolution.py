@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Work out what a convolution reads"."""
+"""Figures and demonstrations of the chapter on convolution."""
 
 from __future__ import annotations
 
