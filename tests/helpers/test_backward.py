@@ -316,6 +316,12 @@ def test_levels_are_the_longest_ways_from_the_output(data, size):
     assert levels == {node: longest(node) for node in nodes}
 
 
+def test_a_short_way_that_is_walked_last_does_not_pull_a_node_back():
+    nodes = {0: [1, 2], 1: [4], 2: [3], 3: [4], 4: []}
+    for afters in ([1, 2], [2, 1]):
+        assert autograd._levels(nodes | {0: afters})[4] == 3
+
+
 def test_graphs_with_many_ways_and_with_many_steps_are_drawn():
     x = torch.ones(2, requires_grad=True)
     residual, chain = x, x
