@@ -138,6 +138,9 @@ def errors_page(w: dict[str, str]) -> str:
 <ul>
 {items}
 </ul>
+
+```{{py:function}} toy.cut(x)
+```
 """
 
 
