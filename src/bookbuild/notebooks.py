@@ -141,6 +141,8 @@ def _wrong_form(data: object) -> str | None:
         return "no cells in format 4"
     if not isinstance(data.get("cells"), list) or not isinstance(data.get("metadata"), dict):
         return "it lacks cells or metadata"
+    if type(data.get("nbformat_minor")) is not int:
+        return "nbformat_minor must be an int"
     for number, cell in enumerate(data["cells"], 1):
         name = cell.get("id") if isinstance(cell, dict) else None
         if not isinstance(name, str):
@@ -165,7 +167,7 @@ def _wrong_form(data: object) -> str | None:
             return f"cell {name}: source must be text"
         for output in cell.get("outputs", []):
             kind = output.get("output_type") if isinstance(output, dict) else None
-            if kind not in _FORMS:
+            if not isinstance(kind, str) or kind not in _FORMS:
                 return f"cell {name}: an output of unknown type {kind!r}"
             if wrong := _lacks(output, _FORMS[kind]):
                 return f"cell {name}: output: {wrong}"

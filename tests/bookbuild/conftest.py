@@ -191,9 +191,19 @@ def forge(edit):
     return change
 
 
+@pytest.fixture(scope="session")
+def in_process():
+    """What lets cells run in this process instead of a kernel; it returns what ran, by name."""
+    return _in_process
+
+
 @pytest.fixture
 def quick(monkeypatch):
-    """Cells run in this process instead of a kernel; returns the names of what ran."""
+    """Cells run in this process; returns the names of what ran."""
+    return _in_process(monkeypatch)
+
+
+def _in_process(monkeypatch):
     ran = []
 
     def execute(nb, folder, where, cuda):

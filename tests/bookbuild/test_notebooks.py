@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -10,11 +12,21 @@ import sys
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from bookbuild.notebooks import Book, BookError, clean, dumps, read, tokens, write, write_text
+from bookbuild.book import Book, BookError, read_text, write_text
+from bookbuild.notebooks import (
+    clean,
+    coalesce_streams,
+    dumps,
+    printed,
+    read,
+    tokens,
+    write,
+    written,
+)
 
 
 def test_find_goes_upward(book):
@@ -27,14 +39,8 @@ def test_find_says_where_it_looked(tmp_path):
         Book.find(tmp_path)
 
 
-def test_setup_cell_carries_the_repository(book, monkeypatch):
-    assert 'source = pathlib.Path("../.."), ""' in book.setup
-    monkeypatch.setenv("BOOK_REPOSITORY_URL", "file:///somewhere")
-    assert '"git+file:///somewhere@main"' in Book(book.root).setup
-
-
 def test_a_full_disk_leaves_the_old_file(book, monkeypatch):
-    path = book.path("en", "adding")
+    path = book.notebook("en", "adding")
     before = path.read_bytes()
 
     def full(fd):
@@ -52,7 +58,7 @@ def test_a_full_disk_leaves_the_old_file(book, monkeypatch):
 def test_a_killed_process_leaves_a_whole_file(tmp_path):
     path = tmp_path / "file"
     script = (
-        "import sys; from pathlib import Path; from bookbuild.notebooks import write_text\n"
+        "import sys; from pathlib import Path; from bookbuild.book import write_text\n"
         "n = 0\nprint('go', flush=True)\n"
         "while True:\n    n += 1; write_text(Path(sys.argv[1]), f'{n}:' + 'x' * 2_000_000 + ':end')"
     )
@@ -66,7 +72,7 @@ def test_a_killed_process_leaves_a_whole_file(tmp_path):
 
 
 def test_an_invalid_notebook_is_not_written(book):
-    path = book.path("en", "adding")
+    path = book.notebook("en", "adding")
     before = path.read_bytes()
     nb = read(path)
     nb.cells[1].outputs = "none"
@@ -145,3 +151,100 @@ def test_an_f_string_is_one_token_in_every_python(string):
 @pytest.mark.parametrize("source", ["%matplotlib inline", "f(", "'''", "x = $"])
 def test_tokens_of_what_python_cannot_read(source):
     assert tokens(source) and tokens(source) == tokens(source + "\n")
+
+
+def test_streams_are_joined_as_nbval_joins_them():
+    """nbval's `coalesce_streams` is private: this says what we need of it, where it breaks."""
+    pieces = [("stdout", "a"), ("stderr", "x"), ("stdout", "b\n"), ("stderr", "y")]
+    outputs = [new_output("stream", name=name, text=text) for name, text in pieces]
+    shown = new_output("display_data", {"text/plain": "2"})
+    joined = coalesce_streams([*outputs[:2], shown, *outputs[2:]])
+    assert [o.output_type for o in joined] == ["stream", "stream", "display_data"]
+    assert {o.name: o.text for o in joined[:2]} == {"stdout": "ab\n", "stderr": "xy"}
+    bar = [new_output("stream", name="stdout", text=t) for t in (" 10%\r", " 100%\n")]
+    assert [o.text for o in coalesce_streams(bar)] == [" 100%\n"]
+
+
+def good():
+    """A notebook as JSON, with each kind of output."""
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["a\n"]},
+        {"output_type": "execute_result", "data": {"text/plain": "2"}, "metadata": {},
+         "execution_count": 1},
+        {"output_type": "error", "ename": "E", "evalue": "e", "traceback": ["E: e"]},
+    ]  # fmt: skip
+    code = {"cell_type": "code", "id": "b", "metadata": {"tags": ["x"], "claims": ["A"]},
+            "source": "x", "outputs": outputs, "execution_count": 1}  # fmt: skip
+    prose = {"cell_type": "markdown", "id": "a", "metadata": {}, "source": ["# A\n", "b"]}
+    return {"cells": [prose, code], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def places(value, path=()):
+    """The path of each value inside JSON."""
+    yield path
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*path, key))
+
+
+ODD = st.sampled_from([None, True, 0, -1, 1.5, "", "x", [], ["x"], [None], {}, {"x": None}, [[]]])
+
+
+@given(st.sampled_from([p for p in places(good()) if p]), ODD | st.just("gone"))
+@settings(deadline=None, max_examples=300)
+def test_json_with_an_odd_value_is_read_or_named(tmp_path_factory, place, value):
+    data = good()
+    inside = data
+    for key in place[:-1]:
+        inside = inside[key]
+    if value == "gone":
+        del inside[place[-1]]
+    else:
+        inside[place[-1]] = value
+    path = tmp_path_factory.getbasetemp() / "odd.ipynb"
+    path.write_text(json.dumps(data))
+    try:
+        nb = read(path)
+    except BookError as error:
+        assert "odd.ipynb: not a notebook" in str(error) and "\n" not in str(error)
+        return
+    for cell in nb.cells:  # what is read can be worked with
+        assert isinstance(cell.source, str) and isinstance(cell.id, str)
+        written(cell)
+        if cell.cell_type == "code":
+            printed(cell)
+            tokens(cell.source)
+    clean(nb)
+    with contextlib.suppress(BookError):
+        write(nb, path)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "not a notebook"),
+        (b"\xff\xfe", "not UTF-8 at byte 0"),
+        (b"[" * 100_000, "not a notebook"),
+        (b'{"a":' * 100_000, "not a notebook"),
+        (b"null", "not a notebook: no cells in format 4"),
+        (b'{"nbformat": 3}', "no cells in format 4"),
+        (b'{"nbformat": 4, "cells": {}}', "it lacks cells or metadata"),
+        (b'{"nbformat": 4, "cells": [], "metadata": {}}', "nbformat_minor must be an int"),
+        (b'{"nbformat": 4, "cells": [], "metadata": {}} x', "not a notebook"),
+        (b"NaN", "not a notebook"),
+    ],
+)
+def test_what_is_no_notebook(tmp_path, content, what):
+    path = tmp_path / "x.ipynb"
+    path.write_bytes(content)
+    with pytest.raises(BookError, match=what):
+        read(path)
+
+
+def test_what_stands_in_the_place_of_a_file(tmp_path):
+    with pytest.raises(BookError, match="it: cannot be read: Is a directory"):
+        read_text(tmp_path, "it")
+    with pytest.raises(BookError, match="expected a file, found a folder"):
+        write_text(tmp_path, "x")
+    with pytest.raises(BookError, match="it: there is no such file"):
+        read_text(tmp_path / "x", "it")

@@ -5,24 +5,28 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
-from bookbuild.sync import sync
 from click.testing import CliRunner
 from docutils import nodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+from nbformat.v4 import new_code_cell, new_output
 
-from bookbuild import pages
+from bookbuild import pages, setup_cell
+from bookbuild.book import Book, BookError
 from bookbuild.check import check
 from bookbuild.cli import main
-from bookbuild.notebooks import Book, BookError, clean, code_cells, problems_of_schema, read, tags
+from bookbuild.headings import Heading, anchors, headings
+from bookbuild.notebooks import clean, code_cells, problems_of_schema, read, tags
 from bookbuild.pages import cheat_sheet, errors, status, words
-from bookbuild.pages.chapters import anchors, chapters, headings
+from bookbuild.pages.chapters import chapters
+from bookbuild.text import load
 from bookbuild.typography import lint
+from bookbuild.update import update
 from helpers import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,56 +62,88 @@ def error(name, message):
     return new_output("error", ename=name, evalue=message, traceback=[f"{name}: {message}"])
 
 
-@pytest.fixture
-def book(book, edit):
+MORE = """
+%%% code adding-start tags=cheat-setup
+```python
+import math
+one = 1
+```
+
+%%% md adding-pi-what
+## Use `math.pi`
+
+It is a number.
+%%% zh
+## 使用 `math.pi`
+
+它是一个数。
+
+%%% code adding-pi tags=cheat claims=A-1
+```python
+round(math.pi) + one
+```
+
+%%% code adding-unseen
+```python
+unseen = 1
+```
+
+%%% code adding-more tags=cheat
+```python
+one + 1
+```
+
+%%% code adding-error tags=raises-exception
+```python
+0 / 0
+```
+%%% cause
+Nothing divided by nothing.
+%%% zh
+零除以零。
+
+%%% md adding-recap
+"""
+SILENT = """
+%%% md failing-silent
+## Fail in silence
+
+Nothing is said.
+%%% zh
+## 悄悄失败
+
+什么也不说。
+
+%%% code failing-cheat tags=cheat
+```python
+two = 2  # a number
+two
+```
+
+%%% md failing-recap
+"""
+
+
+@pytest.fixture(scope="session")
+def larger(template, in_process, tmp_path_factory):
     """The tiny book with cheats, the same error in two chapters, a claim that a cell proves."""
+    root = tmp_path_factory.mktemp("larger")
+    shutil.copytree(template, root, dirs_exist_ok=True)
+    for name, more in (("adding", MORE), ("failing", SILENT)):
+        path = root / f"book/text/{name}.md"
+        text = path.read_text("utf8").replace(" claims=A-1", "")
+        path.write_text(text.replace(f"%%% md {name}-recap\n", more.strip("\n") + "\n"), "utf8")
+    with pytest.MonkeyPatch.context() as patch:
+        in_process(patch)
+        assert update(Book(root), echo=lambda line: None) == []
+    pages.write_status(Book(root))
+    return root
 
-    def more(name, cells, chinese):
-        def add(nb):
-            nb.cells += cells
-            clean(nb)
 
-        edit("en", name, add)
-        sync(book, [name], echo=lambda line: None)
-
-        def translate(nb):
-            for cell in nb.cells:
-                if cell.id in chinese and cell.cell_type == "markdown":
-                    cell.source = chinese[cell.id]
-                elif cell.id in chinese:
-                    cell.metadata.cause = chinese[cell.id]
-
-        edit("zh", name, translate)
-        assert sync(book, [name], echo=lambda line: None) == []
-
-    more(
-        "adding",
-        [
-            code("adding-start", "import math\none = 1", tags=["cheat-setup"]),
-            new_markdown_cell("## Use `math.pi`\n\nIt is a number.", id="adding-pi-what"),
-            code("adding-pi", "round(math.pi) + one", result("4"), tags=["cheat"], claims=["A-1"]),
-            code("adding-unseen", "unseen = 1"),
-            code("adding-more", "one + 1", result("2"), tags=["cheat"]),
-            code(
-                "adding-error",
-                "0 / 0",
-                error("ZeroDivisionError", "division by zero"),
-                tags=["raises-exception"],
-                cause="Nothing divided by nothing.",
-            ),
-        ],
-        {"adding-pi-what": "## 使用 `math.pi`\n\n它是一个数。", "adding-error": "零除以零。"},
-    )
-    more(
-        "failing",
-        [
-            new_markdown_cell("## Fail in silence\n\nNothing is said.", id="failing-silent"),
-            code("failing-cheat", "two = 2  # a number\ntwo", result("2"), tags=["cheat"]),
-        ],
-        {"failing-silent": "## 悄悄失败\n\n什么也不说。"},
-    )
-    pages.generate(book)
-    return book
+@pytest.fixture
+def book(larger, tmp_path):
+    shutil.copytree(larger, tmp_path, dirs_exist_ok=True)
+    return Book(tmp_path)
 
 
 def text_of(book, lang, name):
@@ -167,22 +203,20 @@ def test_anchors_are_those_of_the_site(tmp_path, lang):
     assert len(set(built)) == len(built)
 
 
-def test_the_anchors_of_the_real_chapters_are_those_of_the_site():
-    from bookbuild.sphinx.languages import headings as site_headings
-
-    book = Book(ROOT)
-    for chapter in chapters(book)["en"]:
-        cells = [c.source for c in chapter.notebook.cells if c.cell_type == "markdown"]
-        mine = [plain for cell in cells for _, plain in headings(cell)]
-        assert mine == site_headings(book.path("en", chapter.name))
-
-
 def test_what_only_looks_like_a_heading_is_none():
     text = "```python\n# comment\n```\n\n#hashtag\n\n> # quoted\n\n    # indented\n\nTitle\n-----"
-    assert headings(text) == [("Title", "Title")]
-    assert headings("# A [link `x`](y.md) and `code`") == [
-        ("A link `x` and `code`", "A link x and code")
-    ]
+    assert headings(text) == (Heading("Title", "Title"),)
+    assert headings("# A [link `x`](y.md) and `code`") == (
+        Heading("A link `x` and `code`", "A link x and code"),
+    )
+    for none in (
+        "words",
+        "- item\n  # inside",
+        "::::{note}\n# inside\n::::",
+        "---\n# x\n---\n",
+        "",
+    ):
+        assert headings(none) == ()
 
 
 def test_sections_are_those_of_the_english_headings(book):
@@ -207,7 +241,7 @@ def test_fresh_pages_are_not_stale_and_generating_twice_changes_nothing(book):
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_edited_by_hand_or_missing_is_stale(book, lang, name):
     path = book.root / "book" / lang / name
-    line = f"{lang}/{name}: stale; run `book pages`"
+    line = f"{lang}/{name}: stale; run `book update`"
     text = path.read_text("utf8")
     path.write_text(text.replace("1", "7", 1), "utf8")
     assert pages.stale(book) == [line]
@@ -222,7 +256,7 @@ def test_a_changed_chapter_makes_its_pages_stale(book, edit):
         next(c for c in nb.cells if c.id == "adding-error").outputs[0].evalue = "float division"
 
     edit("en", "adding", change)
-    assert pages.stale(book) == ["en/errors.md: stale; run `book pages`"]
+    assert pages.stale(book) == ["en/errors.md: stale; run `book update`"]
     edit("zh", "failing", lambda nb: nb.cells[0].update(source="# 别除以零\n\n总会失败。"))
     assert [line.partition(":")[0] for line in pages.stale(book)] == [
         "en/errors.md",
@@ -241,7 +275,7 @@ def test_changed_claims_make_then_and_now_stale(book):
 
 
 def test_a_chapter_that_cannot_be_read_is_named(book):
-    book.path("zh", "adding").write_text("{}")
+    book.notebook("zh", "adding").write_text("{}")
     assert pages.stale(book) == [
         "generated pages not compared: zh/adding.ipynb: not a notebook: no cells in format 4"
     ]
@@ -256,28 +290,30 @@ def test_a_chapter_half_edited_is_stale_and_no_crash(book, edit):
 
     for lang in ("en", "zh"):
         edit(lang, "adding", rename)
-        assert f"{lang}/cheat_sheet.ipynb: stale; run `book pages`" in pages.stale(book)
+        assert f"{lang}/cheat_sheet.ipynb: stale; run `book update`" in pages.stale(book)
 
 
 def test_every_page_says_how_it_is_made(book):
     for lang in ("en", "zh"):
-        assert "Generated by `book pages`" in read(book.path(lang, "cheat_sheet")).cells[0].source
+        assert (
+            "Generated by `book update`" in read(book.notebook(lang, "cheat_sheet")).cells[0].source
+        )
         for name in ("errors.md", "then_and_now.md", "status.md"):
             lines = text_of(book, lang, name).splitlines()
-            assert lines[:1] == ["---"] and lines[1].startswith("# Generated by `book pages`")
+            assert lines[:1] == ["---"] and lines[1].startswith("# Generated by `book update`")
             assert yaml.safe_load(text_of(book, lang, name).split("---")[1])["summary"]
 
 
-def test_the_command_writes_and_names_what_is_wrong(book, edit, monkeypatch):
+def test_the_command_writes_and_names_what_is_wrong(book, mend, quick, monkeypatch):
     monkeypatch.chdir(book.root)
     (book.root / "book/en/errors.md").unlink()
-    done = CliRunner().invoke(main, ["pages"])
-    assert (done.exit_code, done.output) == (0, "book/en/errors.md\n")
-    tagged = {"tags": ["cheat"]}
-    edit("en", "adding", lambda nb: nb.cells.append(code("adding-last", "unseen", **tagged)))
-    done = CliRunner().invoke(main, ["pages"])
+    done = CliRunner().invoke(main, ["update"])
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "book/en/errors.md: written")
+    mend("adding", "adding-unseen\n", "adding-unseen tags=cheat-setup\n")
+    mend("adding", "unseen = 1", "unseen = one\nunseen + unheard if 0 else 1")
+    done = CliRunner().invoke(main, ["update"])
     assert done.exit_code == 1
-    assert "en/cheat_sheet::adding-last: uses unseen" in done.output
+    assert "en/cheat_sheet::adding-unseen: uses unheard, which no cheat cell" in done.output
 
 
 # ---------------------------------------------------------------- cheat sheet
@@ -285,7 +321,7 @@ def test_the_command_writes_and_names_what_is_wrong(book, edit, monkeypatch):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_cheat_sheet_holds_the_tagged_cells_in_order(book, lang):
-    nb = read(book.path(lang, "cheat_sheet"))
+    nb = read(book.notebook(lang, "cheat_sheet"))
     assert problems_of_schema(nb) is None
     assert [c.id for c in nb.cells] == [
         "title",
@@ -302,13 +338,13 @@ def test_the_cheat_sheet_holds_the_tagged_cells_in_order(book, lang):
     sources = {c.id: c.source for c in nb.cells}
     title = {"en": "Add two numbers", "zh": "两数相加"}[lang]
     section = {"en": "Use `math.pi`", "zh": "使用 `math.pi`"}[lang]
-    assert sources["setup"] == book.setup
+    assert sources["setup"] == setup_cell.source()
     assert sources["adding-chapter"] == f"## [{title}](adding.ipynb)"
     assert sources["adding-pi-section"] == f"**[{section}](adding.ipynb#use-math-pi)**"
     assert [c.execution_count for c in code_cells(nb)] == [1, 2, 3, 4, 5]
     assert {c.id for c in nb.cells if "remove-cell" in tags(c)} == {"setup", "adding-start"}
-    assert nb.metadata == clean(read(book.path(lang, "cheat_sheet"))).metadata
-    assert read(book.path(lang, "cheat_sheet")) == clean(nb)
+    assert nb.metadata == clean(read(book.notebook(lang, "cheat_sheet"))).metadata
+    assert read(book.notebook(lang, "cheat_sheet")) == clean(nb)
 
 
 def test_the_cheat_sheet_follows_the_order_of_the_contents(book):
@@ -316,7 +352,7 @@ def test_the_cheat_sheet_follows_the_order_of_the_contents(book):
     text = toc.read_text("utf8").replace("adding", "x").replace("failing", "adding")
     toc.write_text(text.replace("file: x", "file: failing"), "utf8")
     pages.generate(swapped := Book(book.root))
-    ids = [c.id for c in read(swapped.path("en", "cheat_sheet")).cells]
+    ids = [c.id for c in read(swapped.notebook("en", "cheat_sheet")).cells]
     assert ids.index("failing-cheat") < ids.index("adding-pi")
 
 
@@ -327,7 +363,8 @@ def test_a_gpu_cell_that_never_ran_gets_no_number(book, edit):
     edit("en", "adding", add)
     nb = cheat_sheet.assemble(book, "en", chapters(book)["en"])
     assert {c.id: c.execution_count for c in code_cells(nb)}["adding-gpu"] is None
-    assert "adding-gpu" not in nb.metadata.ran
+    edit("zh", "adding", add)
+    assert problems_of_schema(nb) is None
 
 
 @pytest.mark.parametrize(
@@ -358,7 +395,7 @@ def test_names_that_no_cheat_makes_are_named(book, source, missing):
 
 
 def test_cells_of_two_chapters_with_one_id_are_named(book, edit):
-    edit("en", "failing", lambda nb: nb.cells[-1].update(id="adding-pi"))
+    edit("en", "failing", lambda nb: nb.cells[-2].update(id="adding-pi"))
     assert "en/cheat_sheet::adding-pi: cells of several chapters have this id" in pages.stale(book)
 
 
@@ -531,25 +568,21 @@ def test_status_shows_what_differs_under_other_versions(book):
     assert "| [Divide by zero](failing.ipynb) | not run | not run | not run |" in text
     assert "不同之处：[使用 `math.pi`]" in status.render(book, "zh", found)
     (book.root / "book/versions.json").write_text("{")
-    with pytest.raises(BookError, match=r"versions\.json: not JSON; delete it"):
+    with pytest.raises(BookError, match=r"versions\.json: damaged"):
         status.render(book, "en", found)
 
 
-def test_status_shows_the_health_of_the_translation(book, edit):
-    assert "3 of 3 current" in pages.status_table(book)
-    change = {"adding-recap": "## Recap\n\nAll is new here.", "adding-pi-what": "## Pi changed\n"}
-
-    def rewrite(nb):
-        for cell in nb.cells:
-            cell.source = change.get(cell.id, cell.source)
-
-    edit("en", "adding", rewrite)
-    edit("zh", "adding", lambda nb: nb.cells.pop(0))
-    found = chapters(book)
-    state = status.collect(book, found)[0].translation
-    assert state == {"stale": 2, "missing": 1, "current": 1}
-    assert "1 of 4 current; 1 missing; 2 stale" in pages.status_table(book)
-    assert "4 段中 1 段最新；1 段未译；2 段过时" in status.render(book, "zh", found)
+def test_status_shows_the_health_of_the_translation(book, mend, quick):
+    pieces = len(list(load(book, "adding").pieces()))
+    mend("adding", "The sum is printed.", "The sum is shown.")
+    mend("adding", "%%% zh\n零除以零。\n", "")
+    assert update(book, echo=lambda line: None) == []
+    state = status.collect(book, chapters(book))[0].translation
+    assert state["waiting"] == 2 and state["current"] > 2 and state.total() <= pieces
+    current, total = state["current"], state.total()
+    assert f"{current} of {total} current; 2 waiting" in pages.status_table(book)
+    text = status.render(book, "zh", chapters(book))
+    assert f"{total} 段中 {current} 段最新；2 段待更新" in text
 
 
 def test_status_counts_cells_claims_and_recordings(book, monkeypatch):
@@ -560,13 +593,13 @@ def test_status_counts_cells_claims_and_recordings(book, monkeypatch):
     found = chapters(book)
     adding, failing = status.collect(book, found)
     assert adding.recordings == {"speed": True, "memory": False}
-    assert (adding.cells, adding.claims) == (7, (1, 1))
-    assert (failing.cells, failing.claims, failing.recordings) == (3, (0, 0), {})
+    assert (adding.cells, adding.claims) == (9, (1, 1))
+    assert (failing.cells, failing.claims, failing.recordings) == (5, (0, 0), {})
     assert "`speed`: recorded; `memory`: not recorded" in status.render(book, "en", found)
     monkeypatch.chdir(book.root)
     done = CliRunner().invoke(main, ["status"])
     assert done.exit_code == 0
-    assert re.search(r"adding +中文 +not yet +4 of 4 current", done.output)
+    assert re.search(r"adding +中文 +not yet +(\d+) of \1 current", done.output)
 
 
 # ---------------------------------------------------------------- words
