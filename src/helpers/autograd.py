@@ -72,14 +72,12 @@ class Alive:
     def bytes(self, but: torch.nn.Module | None = None) -> int:
         """The bytes of the storages behind them, each counted once, without those of `but`.
 
-        A graph saves weights too, which costs nothing, because the model owns them anyway: pass
-        the model as `but` to leave them out.
+        A graph saves weights and buffers too, which costs nothing, because the model owns them
+        anyway: pass the model as `but` to leave them out.
         """
-        owned = {p.untyped_storage().data_ptr() for p in but.parameters()} if but else set()
-        storages = {
-            s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in self._tensors())
-        }
-        return sum(size for pointer, size in storages.items() if pointer not in owned)
+        owned = {storage_id(t) for t in (*but.parameters(), *but.buffers())} if but else set()
+        sizes = {storage_id(t): t.untyped_storage().nbytes() for t in self._tensors()}
+        return sum(size for storage, size in sizes.items() if storage not in owned)
 
 
 @contextmanager

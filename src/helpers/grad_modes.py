@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Switch gradients on and off".
+"""Helpers of the chapter on the modes of autograd.
 
 Source: "Autograd mechanics", https://pytorch.org/docs/stable/notes/autograd.html
 """
@@ -28,16 +28,21 @@ def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
     before = [b.clone() for b in net.buffers()]
     try:
         outputs = [net(x) for _ in range(10)]
-        moved = any(not torch.equal(a, b) for a, b in zip(before, list(net.buffers()), strict=True))
+        moved = any(not _same(a, b) for a, b in zip(before, net.buffers(), strict=True))
     finally:
         with torch.no_grad():
             for buffer, value in zip(net.buffers(), before, strict=True):
                 buffer.copy_(value)
     return {
-        "dropout": any(not torch.equal(outputs[0], other) for other in outputs[1:]),
+        "dropout": any(not _same(outputs[0], other) for other in outputs[1:]),
         "statistics": moved,
         "graph": outputs[0].grad_fn is not None,
     }
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one shape are equal, where a nan equals a nan."""
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def saved_bytes(net: nn.Module, x: Tensor) -> int:

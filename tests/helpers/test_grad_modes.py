@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from helpers import grad_modes
+from helpers import autograd, grad_modes
 from helpers.demos import grad_modes as demos
 from helpers.exercises import grad_modes as exercises
 
@@ -53,6 +53,22 @@ def test_effects_in_inference_mode_sees_no_graph():
 def test_effects_of_a_frozen_net_sees_no_graph():
     net = nn.Linear(2, 2).requires_grad_(False)
     assert not grad_modes.effects(net, torch.ones(1, 2))["graph"]
+
+
+def test_effects_takes_the_same_nan_twice_for_the_same():
+    class Nan(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen = nn.Buffer(torch.full((2,), torch.nan))
+
+        def forward(self, x):
+            return x * torch.nan
+
+    assert grad_modes.effects(Nan(), torch.ones(2, requires_grad=True)) == {
+        "dropout": False,
+        "statistics": False,
+        "graph": True,
+    }
 
 
 # ---------------------------------------------------------------- inference tensors
@@ -127,6 +143,25 @@ def test_saved_bytes_leaves_buffers_out_and_needs_no_data():
     assert grad_modes.saved_bytes(net, x) == 8 * 5 * 4
     norm = nn.BatchNorm1d(3).eval()  # saves its running mean
     assert grad_modes.saved_bytes(norm, torch.ones(8, 3)) == 0
+
+
+def test_watch_saved_leaves_out_buffers_and_tells_meta_tensors_apart():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Buffer(torch.full((3,), 2.0))
+
+        def forward(self, x):
+            return x * self.scale  # saves the buffer
+
+    for device in ("cpu", "meta"):
+        model, x = Scale().to(device), torch.ones(8, 3, device=device, requires_grad=True)
+        with autograd.watch_saved() as alive:
+            y = model(x).exp()  # saves its result
+        assert alive.bytes(but=model) == 8 * 3 * 4
+        assert alive.bytes() == 8 * 3 * 4 + 3 * 4
+        del y
+        assert alive.bytes() == 0
 
 
 def test_tower_and_memory_by_mode_refuse_what_is_not_positive():
@@ -292,6 +327,15 @@ TRAINABLE = [
         "a parameter: the result is not a leaf",
     ),
     (shares, "a plain tensor of that dtype: training the result changes the source"),
+    (lambda v, dtype: nn.Parameter(v.detach().to(dtype)), "training the result changes"),
+    (
+        lambda v, dtype: torch.empty_like(v, dtype=dtype).copy_(v).requires_grad_(),
+        "a parameter: the result is not a leaf",
+    ),
+    (
+        lambda v, d: v if v.is_inference() else v.detach().to(d, copy=True).requires_grad_(),
+        "an inference tensor: the result is one too",
+    ),
     (flags_the_source, "a plain tensor: the source's requires_grad changed"),
 ]
 

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Switch gradients on and off"."""
+"""Figures and demonstrations of the chapter on the modes of autograd."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor])
             a, b, x = models(dtype)
             right = b(a(x)).mean().item()
             loss = f(a, b, x)
+            assert torch.is_grad_enabled(), "gradients stay switched off afterwards"
             assert isinstance(loss, Tensor), f"expected a tensor, got {type(loss).__name__}"
             assert loss.dim() == 0, f"expected a single number, got shape {tuple(loss.shape)}"
             assert abs(loss.item() - right) < 1e-5, "the loss is not the mean of B(A(x))"
@@ -37,7 +38,6 @@ def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor])
         a, b, x = models()
         (right,) = torch.autograd.grad(b(a(x)).mean(), b.weight)
         loss = f(a, b, x)
-        assert torch.is_grad_enabled(), "gradients stay switched off afterwards"
         assert loss.requires_grad, "the loss has no graph, so B cannot learn either"
         loss.backward()
         assert all(gradients(b).values()), "B got no gradient"

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Switch gradients on and off"."""
+"""Checkers of the exercises of the chapter on the modes of autograd."""
 
 from __future__ import annotations
 
@@ -83,6 +83,7 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
         yield "a plain tensor of that dtype", torch.randn(shape), torch.float32
         yield "a parameter", nn.Parameter(torch.randn(shape)), torch.float64
         yield "a parameter of that dtype", nn.Parameter(torch.randn(shape)), torch.float32
+        yield "an expanded tensor", torch.randn(1).expand(shape), torch.float32
         yield "a result with a graph", nn.Parameter(torch.randn(shape)) * 2, torch.float32
 
     def content(f):
@@ -103,11 +104,17 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
             before, flag = values.detach().clone(), values.requires_grad
             out = f(values, dtype)
             with torch.no_grad():
-                out.add_(1)
+                out += torch.arange(out.numel()).view(out.shape)
             assert torch.equal(values, before), f"{name}: training the result changes the source"
             assert values.requires_grad == flag, f"{name}: the source's requires_grad changed"
 
-    return _with_gradients(answer, [content, leaf, memory])
+    def inference(f):
+        with torch.inference_mode():
+            values = torch.randn(3)
+        out = f(values, torch.float32)
+        assert not out.is_inference(), "an inference tensor: the result is one too"
+
+    return _with_gradients(answer, [content, leaf, memory, inference])
 
 
 def check_stream(answer: Callable[[nn.Module, Iterable[Tensor]], Iterable[Tensor]]) -> Verdict:
