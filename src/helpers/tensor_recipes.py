@@ -18,8 +18,8 @@ EXACT = "donot_use_mm_for_euclid_dist"
 def pairwise_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
     """Euclidean distances between the rows of `x1` and of `x2`, by subtraction.
 
-    A point's distance to itself is exactly 0 and has a gradient of 0. On the way stands a tensor
-    of shape (..., N, M, D); for many points take `torch.cdist`.
+    Points that coincide are at distance 0, with a first and a second gradient of 0. On the way
+    stand tensors of shape (..., N, M, D); for many points take `torch.cdist`.
 
     Args:
         x1: shape (..., N, D), of a floating-point dtype.
@@ -52,7 +52,11 @@ def pairwise_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
         torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     except RuntimeError:
         raise ValueError(f"the leading dimensions must broadcast, got {shapes}") from None
-    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), dim=-1)
+    difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
+    same = (difference == 0).all(-1)
+    # the norm has a second gradient of nan at 0, so no zero may enter it
+    apart = difference.masked_fill(same[..., None], 1)
+    return torch.linalg.vector_norm(apart, dim=-1).masked_fill(same, 0)
 
 
 def largest_tensor(function: Callable[[], Any]) -> int:

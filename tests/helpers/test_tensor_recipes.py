@@ -63,6 +63,26 @@ def test_a_set_against_itself_has_zeros_symmetry_and_finite_gradients(offset):
     torch.testing.assert_close(got.double(), far, rtol=1e-4, atol=1e-5)
 
 
+@settings(deadline=None, max_examples=25)
+@given(seeds, st.integers(2, 6), st.integers(1, 4))
+def test_the_second_gradient_is_finite_and_right(seed, n, d):
+    x = points(seed, n, d, dtype=torch.float64)
+    x[1] = x[0]
+    seconds = []
+    for distance in (recipes.pairwise_distances, lambda x: torch.cdist(x, x, compute_mode=EXACT)):
+        x.requires_grad_()
+        (first,) = torch.autograd.grad(distance(x).square().sum(), x, create_graph=True)
+        seconds.append(torch.autograd.grad(first.square().sum(), x)[0])
+    assert seconds[0].isfinite().all()
+    torch.testing.assert_close(seconds[0], seconds[1])
+
+
+def test_nan_and_infinite_points_stay_visible():
+    bad = torch.tensor([[torch.nan, 0.0], [torch.inf, 0.0], [0.0, 0.0]])
+    got = recipes.pairwise_distances(bad)
+    assert got[0].isnan().all() and got[1, 2].isinf() and got[2, 2] == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_the_dtype_stays(dtype):
     assert recipes.pairwise_distances(torch.ones(2, 3, dtype=dtype)).dtype == dtype
@@ -171,6 +191,21 @@ def test_the_picture_of_join_is_what_torch_gives():
         assert drawn == ["ABC"[k // 4] + str(k % 4) for k in want.flatten().tolist()]
 
 
+def test_the_picture_of_broadcasting_is_what_torch_gives():
+    import matplotlib.pyplot as plt
+
+    row = torch.tensor([3.0, 5.0, 9.0])
+    figure = demos.draw_broadcast(row[:, None], row)
+    column, line, difference = ([t.get_text() for t in axis.texts] for axis in figure.axes)
+    assert column == line == ["3", "5", "9"]
+    minus = "\N{MINUS SIGN}"
+    assert difference == ["0", f"{minus}2", f"{minus}6", "2", "0", f"{minus}4", "6", "4", "0"]
+    assert [t.get_weight() == "bold" for t in figure.axes[2].texts] == [True, *[False] * 3] * 2 + [
+        True
+    ]
+    plt.close(figure)
+
+
 def test_the_picture_of_gather_is_what_torch_gives():
     x, index = torch.arange(10, 18).reshape(2, 4), torch.tensor([[3, 0], [1, 2]])
     panels = texts(demos.draw_gather(x, index))
@@ -212,17 +247,42 @@ def test_the_picture_of_cdist_has_three_lines():
 
 
 def solve_windows(x, start, length):
-    return x.gather(1, start[:, None] + torch.arange(length))
+    return x.gather(1, start[:, None] + torch.arange(length, device=start.device))
+
+
+def windows_by_index(x, start, length):
+    rows = torch.arange(len(x), device=x.device)[:, None]
+    return x[rows, start[:, None] + torch.arange(length, device=x.device)]
 
 
 def solve_means(values, labels, c):
-    sums = torch.zeros(c, values.shape[1]).index_add(0, labels, values)
+    sums = values.new_zeros(c, values.shape[1]).index_add(0, labels, values)
     return sums / labels.bincount(minlength=c).clamp(min=1)[:, None]
 
 
 def means_by_product(values, labels, c):
-    member = (torch.arange(c)[:, None] == labels).float()
+    member = (torch.arange(c, device=labels.device)[:, None] == labels).to(values.dtype)
     return member @ values / member.sum(1, keepdim=True).clamp(min=1)
+
+
+def means_by_scatter(values, labels, c):
+    zeros, index = values.new_zeros(c, values.shape[1]), labels[:, None].expand_as(values)
+    return zeros.scatter_reduce(0, index, values, "mean", include_self=False)
+
+
+def means_by_loop(values, labels, c):
+    rows = [values[labels == k] for k in range(c)]
+    return torch.stack([r.mean(0) if len(r) else values.new_zeros(4) for r in rows])
+
+
+def means_in_float32(values, labels, c):
+    sums = torch.zeros(c, values.shape[1]).index_add(0, labels, values.float())
+    return (sums / labels.bincount(minlength=c).clamp(min=1)[:, None]).to(values.dtype)
+
+
+def means_on_the_cpu(values, labels, c):
+    sums = torch.zeros(c, values.shape[1], dtype=values.dtype).index_add(0, labels, values)
+    return sums / labels.bincount(minlength=c).clamp(min=1)[:, None]
 
 
 def overwritten(values, labels, c):
@@ -275,7 +335,10 @@ def said(check, answer, says):
     ("answer", "says"),
     [
         (solve_windows, None),
-        (lambda x, s, n: x[torch.arange(len(x))[:, None], s[:, None] + torch.arange(n)], None),
+        (windows_by_index, None),
+        (lambda x, s, n: x.unfold(1, n, 1)[torch.arange(len(x), device=x.device), s], None),
+        (lambda x, s, n: x.gather(1, s[:, None] + torch.arange(n)), "mixes devices"),
+        (lambda x, s, n: solve_windows(x.cpu(), s.cpu(), n), "the result is on the CPU"),
         (lambda x, s, n: torch.stack([r[i : i + n] for r, i in zip(x, s, strict=True)]), None),
         (lambda x, s, n: x[:, :n], "start is not used"),
         (lambda x, s, n: x[:, s[0] : s[0] + n], "every row begins where row 0 does"),
@@ -300,6 +363,17 @@ def test_windows(answer, says):
     [
         (solve_means, None),
         (means_by_product, None),
+        (means_by_scatter, None),
+        (means_by_loop, None),
+        (means_in_float32, "with float64 values digits are lost"),
+        (means_on_the_cpu, "mixes devices"),
+        (lambda v, y, c: solve_means(v.double(), y, c).float(), "the result is torch.float32"),
+        (
+            lambda v, y, c: (
+                torch.zeros(c, 4).index_add(0, y, v) / y.bincount(minlength=c).clamp(min=1)[:, None]
+            ),
+            "it fails if values is float64",
+        ),
         (overwritten, "only one sample is left"),
         (half_overwritten, "only one sample is left"),
         (lambda v, y, c: torch.zeros(c, 4).index_add(0, y, v), "sums, not means"),
@@ -354,3 +428,58 @@ def test_class_means(answer, says):
 )
 def test_distances(answer, says):
     said(exercises.check_distances, answer, says)
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@pytest.mark.parametrize(("n", "m"), [(25, 25), (26, 1), (1, 26), (26, 26)])
+def test_cdist_changes_its_method_above_25_points_on_a_side(n, m):
+    x = points(0, 30, 3) + 100
+    default, exact = (
+        torch.cdist(x[:n], x[:m], compute_mode=mode)
+        for mode in ("use_mm_for_euclid_dist_if_necessary", EXACT)
+    )
+    assert torch.equal(default, exact) == (max(n, m) <= 25)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9)), min_size=1, max_size=12))
+def test_scatter_reduce_without_self_is_the_reduction_of_each_group(pairs):
+    labels, values = torch.tensor([p[0] for p in pairs]), torch.tensor([float(p[1]) for p in pairs])
+    for how, f in {
+        "amax": torch.amax,
+        "amin": torch.amin,
+        "mean": torch.mean,
+        "prod": torch.prod,
+    }.items():
+        got = torch.zeros(4).scatter_reduce(0, labels, values, how, include_self=False)
+        for k in range(4):
+            group = values[labels == k]
+            torch.testing.assert_close(got[k], f(group) if len(group) else torch.tensor(0.0))
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda x: torch.where(x > 0, x.log(), 0.0),
+        lambda x: torch.where(x > 0, 1 / x, 0.0),
+        lambda x: x.sqrt() * (x > 0),
+        lambda x: x.sqrt().masked_fill(x <= 0, 0.0),
+    ],
+)
+def test_a_mask_behind_the_operation_leaves_a_nan_gradient(mask):
+    x = torch.tensor([0.0, 4.0], requires_grad=True)
+    out = mask(x)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    assert out.isfinite().all() and grad[0].isnan() and grad[1].isfinite()
+
+
+def test_cross_entropies_refuse_one_hot_integers():
+    one_hot = torch.nn.functional.one_hot(torch.tensor([0, 2]), 3)
+    p = torch.full((2, 3), 0.5)
+    for loss in ("cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits"):
+        f = getattr(torch.nn.functional, loss)
+        assert f(p, one_hot.float()).isfinite()
+        with pytest.raises(RuntimeError):
+            f(p, one_hot)

@@ -106,6 +106,38 @@ def draw_join() -> Figure:
     return drawing
 
 
+def draw_broadcast(column: Tensor, row: Tensor) -> Figure:
+    """Draw `column`, `row` and `column - row`, with the diagonal of the difference marked.
+
+    Args:
+        column: shape (N, 1), small numbers.
+        row: shape (N,).
+    """
+    difference = column - row
+    panels = [
+        (f"prediction {tuple(column.shape)}", column, torch.zeros_like(column)),
+        (f"target {tuple(row.shape)}", row[None], torch.zeros_like(row[None])),
+        (
+            f"prediction - target {tuple(difference.shape)}",
+            difference,
+            torch.eye(len(difference), difference.shape[1]),
+        ),
+    ]
+    widths = [max(2.5, panel[1].shape[1]) for panel in panels]
+    drawing, axes = figure(1, 3, size=(7, 2.4), width_ratios=widths)
+    drawing.get_layout_engine().set(w_pad=0.2)
+    for axis, (title, values, marked) in zip(axes, panels, strict=True):
+        text = [[f"{v:g}".replace("-", "\N{MINUS SIGN}") for v in line] for line in values.tolist()]
+        bold = marked.bool().tolist()
+        faces = [[COLORS["pale orange"] if m else "white" for m in line] for line in bold]
+        _grid(axis, 0, 0, text, faces, bold=bold)
+        axis.set_title(title, fontsize=9, family="monospace", loc="left")
+        size = max(len(column), 1) + 0.1
+        axis.set(xlim=(-0.1, max(values.shape[1], 2.5) + 0.1), ylim=(size, -0.1), aspect="equal")
+        axis.axis("off")
+    return drawing
+
+
 def draw_gather(x: Tensor, index: Tensor) -> Figure:
     """Draw `x`, `index`, `x.gather(1, index)` and the same scattered back into zeros.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,30 @@ def _shaped(got: object, shape: tuple[int, ...]) -> Tensor:
     assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
     assert got.shape == shape, f"expected the shape {shape}, got {tuple(got.shape)}"
     return got
+
+
+def _on_one_device(f: Callable[..., Tensor], *inputs: Any) -> None:
+    """Run `f` on fake tensors of a GPU, and fail where it mixes devices.
+
+    No GPU is needed. A fake tensor has no values, so an answer that reads them stops there, which
+    says nothing about devices.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=False):
+        fakes = [
+            torch.empty(x.shape, dtype=x.dtype, device="cuda") if isinstance(x, Tensor) else x
+            for x in inputs
+        ]
+        try:
+            device = f(*fakes).device.type
+        except Exception as error:
+            device = "cuda" if "device" not in str(error).lower() else "the CPU and the GPU"
+    assert device == "cuda", (
+        "on a GPU it mixes devices: make new tensors where the input is"
+        if device != "cpu"
+        else "with inputs on a GPU the result is on the CPU"
+    )
 
 
 def check_windows(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
@@ -61,14 +86,17 @@ def check_windows(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
         (g,) = torch.autograd.grad(got.sum(), x)
         assert (g.sum(1) == length).all(), "the gradient does not go to the entries taken"
 
-    return verdict(answer, [value, sizes, to_the_end, gradient])
+    def device(f):
+        _on_one_device(f, *draw(4, 3))
+
+    return verdict(answer, [value, sizes, to_the_end, gradient, device])
 
 
 def check_class_means(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
     """Check `answer(values, labels, num_classes)`: the mean of each class, 0 for an empty one.
 
-    `values` is float32 of shape (N, D), `labels` int64 of shape (N,); the result has the shape
-    (num_classes, D).
+    `values` is floating point of shape (N, D), `labels` int64 of shape (N,); the result has the
+    shape (num_classes, D), the dtype and the device of `values`.
     """
 
     def draw() -> tuple[Tensor, Tensor, int]:
@@ -112,7 +140,28 @@ def check_class_means(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdic
         share = 1 / labels.bincount(minlength=c)[labels][:, None].expand(-1, 4)
         assert torch.allclose(g, share), "the gradient of a sample is not 1 / size of its class"
 
-    return verdict(answer, [value, empty, gradient])
+    def dtypes(f):
+        for dtype in (torch.float64, torch.float16):
+            values, labels, c = draw()
+            name = str(dtype).removeprefix("torch.")
+            try:
+                got = f(values.to(dtype), labels, c)
+            except RuntimeError as error:
+                assert "dtype" not in str(error) and "type" not in str(error), (
+                    f"it fails if values is {name}: make new tensors in the dtype of values"
+                )
+                raise
+            assert got.dtype == dtype, f"with {name} values the result is {got.dtype}"
+            atol = 1e-2 if dtype == torch.float16 else 1e-12
+            want = means(values.to(dtype), labels, c)
+            assert torch.allclose(got, want, rtol=0, atol=atol), (
+                f"with {name} values digits are lost"
+            )
+
+    def device(f):
+        _on_one_device(f, *draw())
+
+    return verdict(answer, [value, empty, gradient, dtypes, device])
 
 
 def check_distances(answer: Callable[[Tensor], Tensor]) -> Verdict:
