@@ -1,5 +1,12 @@
-"""Turns the notebooks of Executable PyTorch Notes into two web sites, and proves them on the way.
+"""Turns the texts of Executable PyTorch Notes into notebooks and two web sites, and proves them.
 
-One room per step: `notebooks` (read, clean, write), `run`, `sync`, `check`, `pages`, `site`;
-`text` shows a chapter in both languages as one text file. The `book` command is in `cli`.
+One room per step: `text` reads a chapter, `translation` says which Chinese is current, `products`
+makes the notebooks of it, `run` runs them, `update` does all of it, `adopt` goes back, `check`
+proves, `pages` makes cheat sheet, errors, then and now and status, `site` builds. The `book` command
+is in `cli`.
 """
+
+import sys
+
+# jsonschema, which nbformat imports, would compile a grammar for addresses: seconds, for nothing.
+sys.modules.setdefault("rfc3987_syntax", None)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import sys
 
-# jsonschema, which nbformat imports, would compile a grammar for addresses: seconds, for nothing.
-sys.modules.setdefault("rfc3987_syntax", None)
+import click
 
-import click  # noqa: E402
-
-from bookbuild.book import Book, BookError  # noqa: E402
+from bookbuild.book import Book, BookError
 
 NAMES = click.argument("names", metavar="[CHAPTER]...", nargs=-1)
 

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+from sphinx.application import Sphinx
 
-# jsonschema, which MyST-NB imports, would compile a grammar for addresses: seconds, for nothing.
-sys.modules.setdefault("rfc3987_syntax", None)
-
-from sphinx.application import Sphinx  # noqa: E402
-
-from bookbuild.sphinx import (  # noqa: E402
-    again,
-    api,
-    callouts,
-    cells,
-    chapters,
-    languages,
-    maths,
-    search,
-    slim,
-)
+from bookbuild.sphinx import again, api, callouts, cells, chapters, languages, maths, search, slim
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
