@@ -38,6 +38,31 @@ def test_moving_with_momentum_zero_without_statistics_and_without_buffers():
     assert normalization.moving(nn.Linear(3, 1), x) == []
 
 
+def test_moving_runs_a_model_that_keeps_its_output_and_sees_buffers_that_are_replaced():
+    class Keeps(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 3)
+            self.register_buffer("mean", torch.zeros(3), persistent=False)
+            self.register_buffer("nothing", torch.tensor(float("nan")))
+
+        def forward(self, x):
+            self.out = super().forward(x)
+            self.mean = x.mean(0)
+            return self.out
+
+    model, x = Keeps(), torch.randn(4, 3)
+    model(x)  # deepcopy would refuse it now
+    kept = model.mean
+    assert normalization.moving(model, x + 1) == ["mean"]
+    assert model.mean is kept and torch.equal(kept, x.mean(0))
+
+
+def test_moving_takes_a_nan_that_stays_for_unchanged():
+    bn = nn.BatchNorm1d(3)
+    bn(torch.full((4, 3), float("nan")))
+    assert normalization.moving(bn, torch.randn(4, 3)) == ["num_batches_tracked"]
+
+
 # ---------------------------------------------------------------- noise
 
 
@@ -142,7 +167,7 @@ def test_the_figures_show_what_the_functions_return():
 
 def recompute(model, batches, reset=True, momentum=None, train=True, restore=True, back=True):
     norms = [m for m in model.modules() if isinstance(m, NORMS)]
-    momenta, mode = [m.momentum for m in norms], model.training
+    momenta, modes = [m.momentum for m in norms], {m: m.training for m in model.modules()}
     for norm in norms:
         if reset:
             norm.reset_running_stats()
@@ -153,7 +178,23 @@ def recompute(model, batches, reset=True, momentum=None, train=True, restore=Tru
             model(x)
     for norm, before in zip(norms, momenta, strict=True):
         norm.momentum = before if restore else norm.momentum
-    model.train(mode if back else True)
+    for module, mode in modes.items():
+        module.training = mode if back else True
+
+
+def only_the_norms(model, batches):
+    norms = [m for m in model.modules() if isinstance(m, NORMS)]
+    came = [(norm.training, norm.momentum) for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.train()
+        norm.momentum = None
+    with torch.no_grad():
+        for x in batches:
+            model(x)
+    for norm, (mode, momentum) in zip(norms, came, strict=True):
+        norm.train(mode)
+        norm.momentum = momentum
 
 
 def starter(model, batches):
@@ -179,7 +220,9 @@ def and_trained(model, batches):
     ("answer", "says"),
     [
         (recompute, None),
-        (lambda model, batches: update_bn(batches, model), None),
+        (only_the_norms, None),
+        (lambda m, b: recompute(m, (x for x in b)), None),
+        (lambda m, b: update_bn(b, m), "1 came with training=False"),
         (starter, "1.running_mean is not the average over the batches"),
         (lambda m, b: recompute(m, b, reset=False), "1.running_mean is not the average"),
         (lambda m, b: recompute(m, b, momentum=0.1), "1.running_mean is not the average"),
@@ -211,6 +254,15 @@ def merge_by_squares(means, variances, counts):
     return mean, square - mean**2
 
 
+def merge_pairwise(means, variances, counts):
+    mean, square, n = means[0], variances[0] * counts[0], counts[0]
+    for m, v, c in zip(means[1:], variances[1:], counts[1:], strict=True):
+        delta, total = m - mean, n + c
+        mean = mean + delta * c / total
+        square, n = square + v * c + delta**2 * n * c / total, total
+    return mean, square / n
+
+
 def unbiased(means, variances, counts):
     mean, variance = merge(means, variances, counts)
     return mean, variance * counts.sum() / (counts.sum() - 1)
@@ -220,7 +272,8 @@ def unbiased(means, variances, counts):
     ("answer", "says"),
     [
         (merge, None),
-        (merge_by_squares, None),
+        (merge_pairwise, None),
+        (merge_by_squares, "lost between two large squares"),
         (lambda m, v, c: (m.mean(0), v.mean(0)), "the shards have different sizes"),
         (lambda m, v, c: (merge(m, v, c)[0], v.mean(0)), "the variance is too small"),
         (lambda m, v, c: (merge(m, v, c)[0], 2 * merge(m, v, c)[1]), "not that of the whole"),
@@ -242,7 +295,12 @@ KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def initialize(model, kinds=KINDS, fill=nn.init.kaiming_normal_, bias=nn.init.zeros_, **how):
     for layer in model.modules():
         if isinstance(layer, kinds):
-            fill(layer.weight, **how)
+            with torch.no_grad():
+                weight = fill(layer.weight.clone(), **how)
+                if hasattr(layer, "parametrizations"):
+                    layer.weight = weight
+                else:
+                    layer.weight.copy_(weight)
             if layer.bias is not None:
                 bias(layer.bias)
 
@@ -256,7 +314,7 @@ def first_level(model):
 
 def new_objects(model):
     for layer in model.modules():
-        if isinstance(layer, KINDS):
+        if isinstance(layer, KINDS) and not hasattr(layer, "parametrizations"):
             layer.weight = nn.Parameter(nn.init.kaiming_normal_(torch.empty_like(layer.weight)))
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
@@ -267,6 +325,14 @@ def without_a_check(model):
         if isinstance(layer, KINDS):
             nn.init.kaiming_normal_(layer.weight)
             nn.init.zeros_(layer.bias)
+
+
+def in_place(model):
+    for layer in model.modules():
+        if isinstance(layer, KINDS):
+            nn.init.kaiming_normal_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
 
 
 def frozen(model):
@@ -289,8 +355,9 @@ def frozen(model):
         (lambda m: initialize(m, (*KINDS, nn.Embedding)), "raised AttributeError"),
         (lambda m: initialize(m) or nn.init.normal_(m[4].weight), "4.weight of Embedding"),
         (lambda m: initialize(m) or nn.init.ones_(m[1][0].weight), "1.0.weight of BatchNorm2d"),
-        (new_objects, "0.weight is a new object"),
+        (lambda m: initialize(m) or new_objects(m), "0.weight is a new object"),
         (without_a_check, "raised AttributeError"),
+        (in_place, "layer 7, ParametrizedLinear: std is 0.4 times"),
         (frozen, "0.weight can no longer be trained"),
         (lambda m: None, "layer 0, Conv2d: std is 0.4 times"),
     ],

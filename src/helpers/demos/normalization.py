@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Normalize activations, initialize weights"."""
+"""Figures and demonstrations of the chapter on normalization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Normalize activations, initialize weights"."""
+"""Checkers of the exercises of the chapter on normalization."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Ver
 
     `batches` is a list of float32 tensors of shape (n, 3). The running mean of every BatchNorm
     layer must be the mean of the batch means, its running variance the mean of the unbiased batch
-    variances, whatever it held before; parameters, momentum and modes must stay.
+    variances, whatever it held before; parameters, momentum and the mode of every module must stay.
     """
 
     def case() -> tuple[nn.Module, list[Tensor], dict[str, Tensor]]:
@@ -51,27 +51,37 @@ def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Ver
             what = f"{name} is not the average over the batches"
             assert torch.allclose(found, value, atol=1e-4), what
 
-    def the_rest(f: Callable, training: bool) -> None:
+    def the_rest(f: Callable, training: bool, frozen: bool) -> None:
         model, batches, _ = case()
         model.train(training)
+        model[1].train(not frozen)
+        modes = {name or "the model": m.training for name, m in model.named_modules()}
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
         f(model, batches)
         for name, p in model.named_parameters():
             assert torch.equal(p, before[name]), f"the parameter {name} has changed"
         momenta = [model[1].momentum, model[4].momentum]
         assert momenta == [0.3, 0.1], f"the momentum should be as before, [0.3, 0.1]: got {momenta}"
-        modes = {m.training for m in model.modules()}
-        assert modes == {training}, f"the model came with training={training}: leave it like that"
+        for name, m in model.named_modules():
+            came = modes[name or "the model"]
+            what = f"{name or 'the model'} came with training={came}: leave it like that"
+            assert m.training == came, what
 
-    tests = [statistics, lambda f: the_rest(f, True), lambda f: the_rest(f, False)]
+    tests = [
+        statistics,
+        lambda f: the_rest(f, True, False),
+        lambda f: the_rest(f, False, True),
+        lambda f: the_rest(f, True, True),
+    ]
     return verdict(answer, tests)
 
 
 def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> Verdict:
     """Check `answer(means, variances, counts)`: the mean and biased variance of the whole batch.
 
-    `means` and `variances` (biased) have shape (shards, channels), float64; `counts` has shape
-    (shards,), int64. The result is a pair of tensors of shape (channels,).
+    `means` and `variances` (biased) have shape (shards, channels), float64 or, with means near
+    30000, float32; `counts` has shape (shards,), int64. The result is a pair of tensors of shape
+    (channels,).
     """
 
     def case() -> tuple[list[Tensor], Tensor]:
@@ -112,14 +122,20 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
         assert not (got < right - 1e-4).any(), what
         assert torch.allclose(got, right, atol=1e-4), "the variance is not that of the whole batch"
 
-    return verdict(answer, [mean, variance])
+    def far_away(f: Callable) -> None:
+        (means, variances, counts), whole = case()
+        _, got = f((means + 30_000).float(), variances.float(), counts)
+        what = "in float32, means near 30000: the variance is lost between two large squares"
+        assert torch.allclose(got.double(), whole.var(0, correction=0), rtol=0.05), what
+
+    return verdict(answer, [mean, variance, far_away])
 
 
 def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
     """Check `answer(model)`: Kaiming-normal weights for ReLU (fan-in), biases zero, in place.
 
-    Holds for every `nn.Linear` and `nn.Conv1d/2d/3d`, however deep inside; normalization layers
-    and embeddings must stay as they are.
+    Holds for every `nn.Linear` and `nn.Conv1d/2d/3d`, however deep inside, also behind a
+    parametrization; normalization layers and embeddings must stay as they are.
     """
 
     def model() -> nn.Sequential:
@@ -133,6 +149,7 @@ def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
             nn.Embedding(10, 4, padding_idx=0),
             nn.Conv3d(32, 96, 2, groups=2),
             nn.Linear(48, 160),
+            nn.utils.parametrizations.weight_norm(nn.Linear(48, 160)),
         )
 
     def weights(f: Callable) -> None:
