@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Choose and read a loss".
+"""Helpers of the chapter on losses.
 
 Source: "Loss functions" of `torch.nn`, https://pytorch.org/docs/stable/nn.html#loss-functions
 """
@@ -20,8 +20,9 @@ def soft_iou_loss(
 
         loss = 1 - (sum(p t) + eps) / (sum(p²) + sum(t²) - sum(p t) + eps).
 
-    On masks of zeros and ones this is 1 - IoU; two empty masks give 0. It is differentiable in
-    `probability`. The sums are taken in float32 at least, so half precision does not overflow.
+    On masks of zeros and ones this is 1 - IoU, and two masks that are exactly 0 give 0. It is
+    differentiable in `probability`. The sums are taken in float32 at least, so half precision does
+    not overflow.
 
     Args:
         probability: floating point in [0, 1], shape (N, *spatial) or (N, C, *spatial). Put a
@@ -29,7 +30,9 @@ def soft_iou_loss(
         target: the same shape, any dtype, values in [0, 1]: a mask, or soft labels.
         spatial_dims: how many of the last dimensions make up one mask: 2 for images, 3 for
             volumes, 1 for flattened masks (N, pixels).
-        eps: keeps the ratio defined where both masks are empty.
+        eps: keeps the ratio defined where both masks are empty. A sigmoid never gives exactly 0,
+            so an image without an object costs nearly 1 with the default; take 1.0 where such
+            images are common.
 
     Returns:
         A scalar in [0, 1], float64 for float64 input and float32 for all other.
@@ -87,5 +90,6 @@ def target_distribution(loss: Callable[[Tensor], Tensor], classes: int) -> Tenso
         float32 of shape (classes,).
     """
     logits = torch.zeros(1, classes, requires_grad=True)
-    (gradient,) = torch.autograd.grad(loss(logits), logits)
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(loss(logits), logits)
     return (logits.softmax(1) - gradient)[0].detach()

@@ -98,6 +98,12 @@ def test_bad_masks_are_refused(p, t, error, words):
         losses.soft_iou_loss(p, t)
 
 
+def test_eps_of_a_pixel_lets_a_sure_empty_image_cost_nothing():
+    empty, sure = torch.zeros(1, 1, 8, 8), torch.full((1, 1, 8, 8), -6.0).sigmoid()
+    assert losses.soft_iou_loss(sure, empty) > 0.99
+    assert losses.soft_iou_loss(sure, empty, eps=1.0) < 0.001
+
+
 # ---------------------------------------------------------------- what a loss asks for
 
 
@@ -113,6 +119,9 @@ def test_the_target_is_read_from_the_gradient(classes, eps, seed):
     soft = torch.softmax(torch.randn(1, classes), 1)
     read = losses.target_distribution(lambda z: F.cross_entropy(z, soft), classes)
     assert torch.allclose(read, soft[0], atol=1e-6) and not read.requires_grad
+    with torch.no_grad():
+        again = losses.target_distribution(lambda z: F.cross_entropy(z, soft), classes)
+    assert torch.equal(again, read)
 
 
 # ---------------------------------------------------------------- saturation
@@ -177,7 +186,7 @@ def test_the_solutions_pass_whatever_is_drawn():
     for _ in range(20):
         for found, checks in [
             (exercises.check_cross_entropy(cross_entropy), 5),
-            (exercises.check_smoothing(smoothed), 3),
+            (exercises.check_smoothing(smoothed), 4),
             (exercises.check_masked_mean(masked_mean), 4),
         ]:
             assert found == Verdict(True, f"correct: {checks} checks passed")
@@ -264,6 +273,8 @@ def test_wrong_cross_entropies_are_named(wrong, words):
         ),
         (lambda x, y, e: smoothed(x, y, e) * (e > 0), "for 4 classes and eps = 0.0"),
         (lambda x, y, e: ..., "expected a tensor, got ellipsis"),
+        (lambda x, y, e: smoothed(x.detach(), y, e), "no graph"),
+        (lambda x, y, e: smoothed(x.detach(), y, e) + 0 * x.sum(), "the gradient is not"),
     ],
 )
 def test_wrong_smoothings_are_named(wrong, words):
@@ -294,9 +305,41 @@ def constant_when_empty(loss, keep):
             lambda loss, keep: loss[keep].mean() if keep.any() else loss.sum() - loss.sum().item(),
             "the gradient is not 0",
         ),
+        (
+            lambda loss, keep: loss[keep].mean() if keep.any() else loss.sum() * 0,
+            "nothing kept and nan",
+        ),
+        (lambda loss, keep: masked_mean(loss.detach(), keep) + 0 * loss.sum(), "gradient is not"),
     ],
 )
 def test_wrong_masked_means_are_named(wrong, words):
     for _ in range(3):
         found = exercises.check_masked_mean(wrong)
         assert not found.passed and words in found.message, found
+
+
+def smoothed_by_hand(logits, target, eps):
+    c = logits.shape[1]
+    soft = F.one_hot(target, c) * (1 - eps - eps / (c - 1)) + eps / (c - 1)
+    return -(soft * logits.log_softmax(1)).sum(1).mean()
+
+
+def built_in(logits, target, weight, ignore_index):
+    return F.cross_entropy(logits, target, weight, ignore_index=ignore_index)
+
+
+def with_where(loss, keep):
+    return torch.where(keep, loss, 0.0).sum() / keep.sum().clamp(min=1)
+
+
+@pytest.mark.parametrize(
+    ("check", "right"),
+    [
+        (exercises.check_cross_entropy, built_in),
+        (exercises.check_smoothing, smoothed_by_hand),
+        (exercises.check_masked_mean, with_where),
+    ],
+)
+def test_another_right_way_passes(check, right):
+    for _ in range(5):
+        assert check(right).passed

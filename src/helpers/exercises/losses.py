@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Choose and read a loss"."""
+"""Checkers of the exercises of the chapter on losses."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ def _scalar(value: object) -> Tensor:
     assert isinstance(value, Tensor), f"expected a tensor, got {type(value).__name__}"
     assert value.shape == (), "expected one number, a tensor of shape (), got a tensor with axes"
     return value
+
+
+def _same_gradient(got: Tensor, want: Tensor, x: Tensor) -> None:
+    assert got.requires_grad, "the result has no graph, so nothing can learn from it"
+    (mine,) = torch.autograd.grad(got, x, allow_unused=True)
+    (theirs,) = torch.autograd.grad(want, x)
+    assert mine is not None and torch.allclose(mine, theirs, atol=1e-5), (
+        "the value is right, the gradient is not"
+    )
 
 
 def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Verdict:
@@ -73,17 +82,13 @@ def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor])
     def gradient(f):
         x, y, w = batch()
         x.requires_grad_()
-        got = f(x, y, w, -100)
-        assert got.requires_grad, "the result has no graph, so nothing can learn from it"
-        (mine,) = torch.autograd.grad(got, x)
-        (theirs,) = torch.autograd.grad(F.cross_entropy(x, y, weight=w), x)
-        assert torch.allclose(mine, theirs, atol=1e-5), "the value is right, the gradient is not"
+        _same_gradient(f(x, y, w, -100), F.cross_entropy(x, y, weight=w), x)
 
     return verdict(answer, [plain, weights, ignored, stable, gradient])
 
 
 def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdict:
-    """Check `answer(logits, target, eps)`: cross-entropy smoothed as in the notes.
+    """Check `answer(logits, target, eps)`: cross-entropy smoothed onto the other classes.
 
     The true class gets 1 - eps, each of the C - 1 others eps / (C - 1). `logits` is float32 of
     shape (N, C), `target` int64 of shape (N,), and eps is at most 0.4.
@@ -118,7 +123,13 @@ def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdic
     def none(f):
         compare(f, 4, 0.0)
 
-    return verdict(answer, [tenth, other, none])
+    def gradient(f):
+        x = torch.randn(5, 4, requires_grad=True)
+        y = torch.randint(0, 4, (5,))
+        want = F.cross_entropy(x, y, label_smoothing=0.2 * 4 / 3)
+        _same_gradient(f(x, y, 0.2), want, x)
+
+    return verdict(answer, [tenth, other, none, gradient])
 
 
 def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
@@ -136,6 +147,7 @@ def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
         loss, keep = draw()
         got = _scalar(f(loss, keep))
         if torch.allclose(got, loss[keep].mean()):
+            _same_gradient(got, loss[keep].mean(), loss)
             return
         assert not torch.allclose(got, (loss * keep).mean()), (
             "divide by the number of losses kept, not by all of them"
@@ -158,6 +170,8 @@ def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
         assert torch.allclose(got, loss[keep].mean()), (
             "a nan among the losses that are not kept spoils the mean: 0 * nan is nan"
         )
+        got = _scalar(f(loss * torch.nan, torch.zeros(6, dtype=torch.bool)))
+        assert got == 0, "with nothing kept and nan among the losses the result is not 0"
 
     def honest(f):
         loss, keep = draw()
