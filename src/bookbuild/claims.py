@@ -52,22 +52,26 @@ def _parse(text: str) -> tuple[Claim, ...]:
         raise BookError("claims.yml: expected chapters with their rows")
     claims = []
     for chapter, rows in chapters.items():
+        if not isinstance(rows or [], list):
+            raise BookError(f"claims.yml::{chapter}: expected rows of keys and values")
         for row in rows or ():
             if not isinstance(row, dict):
                 raise BookError(f"claims.yml::{chapter}: expected rows of keys and values")
             try:
                 claim = Claim(
-                    chapter=chapter,
-                    id=row["id"],
+                    chapter=str(chapter),
+                    id=str(row["id"]),
                     note=str(row["note"]),
                     verdict=row["verdict"],
                     since=str(row.get("since", "")),
-                    says={lang: row["says"][lang] for lang in ("en", "zh")},
-                    today={lang: row["today"][lang] for lang in ("en", "zh")},
-                    proof=row.get("proof", {}),
+                    says=_both(row["says"]),
+                    today=_both(row["today"]),
+                    proof=_both(row["proof"]) if row.get("proof") else {},
                 )
-            except (KeyError, TypeError) as error:
+            except KeyError as error:
                 raise BookError(f"claims.yml::{row.get('id', chapter)}: lacks {error}") from None
+            except (TypeError, ValueError) as error:
+                raise BookError(f"claims.yml::{row.get('id', chapter)}: {error}") from None
             if claim.verdict not in VERDICTS:
                 raise BookError(
                     f"claims.yml::{claim.id}: verdict {claim.verdict!r} is none of "
@@ -75,3 +79,9 @@ def _parse(text: str) -> tuple[Claim, ...]:
                 )
             claims.append(claim)
     return tuple(claims)
+
+
+def _both(texts: object) -> dict[str, str]:
+    if not isinstance(texts, dict) or not all(isinstance(texts[x], str) for x in ("en", "zh")):
+        raise ValueError("expected a text for en and one for zh")
+    return {"en": texts["en"], "zh": texts["zh"]}

@@ -12,7 +12,7 @@ from pathlib import Path
 from nbformat import NotebookNode, from_dict
 
 from bookbuild import links, setup_cell, versions
-from bookbuild.book import Book, BookError
+from bookbuild.book import Book, BookError, read_text
 from bookbuild.headings import headings
 from bookbuild.notebooks import tokens
 from bookbuild.text import OLDEST, SETUP, Cell, Text, Words, with_comments
@@ -125,7 +125,7 @@ def helpers_used(book: Book, text: Text) -> str:
             if path not in seen:
                 seen.add(path)
                 if path.suffix == ".py":
-                    todo += _imported(path.read_text("utf8"))
+                    todo += _imported(read_text(path, book.relative(path)))
     total = hashlib.sha256()
     for path in sorted(seen):
         total.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
@@ -143,7 +143,7 @@ def _files(folder: Path, module: str) -> Iterator[Path]:
             )
             if (path / "__init__.py").exists():
                 yield path / "__init__.py"
-        elif (path / f"{name}.py").exists():
+        elif (path / f"{name}.py").is_file():
             yield path / f"{name}.py"
             return
         else:

@@ -1,4 +1,4 @@
-"""Chinese typography and terms that a machine can check; the terms are in CONTRIBUTING.md."""
+"""Chinese typography and terms that a machine can check; the list of terms is here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BANNED = {
 # Given once as a synonym, so that a search finds it.
 ALLOWED = re.compile(r"（(?:又称|又译|也叫|也译作|d2l：)[^）]*）")
 
-_HAN = "\u3400-\u9fff"
+HAN = "\u3400-\u4dbf\u4e00-\u9fff"  # Chinese characters, for a class of a regular expression
 _STRIP = re.compile(
     r"^(`{3,}|~{3,}).*?^\1`*\s*$"  # fenced blocks
     r"|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$"  # code and maths
@@ -34,14 +34,14 @@ _STRIP = re.compile(
     re.S | re.M,
 )
 _RULES = [
-    (re.compile(rf"[{_HAN}][,;:!?]|[,;:!?][{_HAN}]"), "half-width punctuation beside Chinese"),
-    (re.compile(rf"[{_HAN}]\.(?:\s|$)"), "half-width full stop after Chinese"),
-    (re.compile(rf"[{_HAN}]\([^)\n]*[{_HAN}]|\([{_HAN}]"), "half-width brackets around Chinese"),
+    (re.compile(rf"[{HAN}][,;:!?]|[,;:!?][{HAN}]"), "half-width punctuation beside Chinese"),
+    (re.compile(rf"[{HAN}]\.(?:\s|$)"), "half-width full stop after Chinese"),
+    (re.compile(rf"[{HAN}]\([^)\n]*[{HAN}]|\([{HAN}]"), "half-width brackets around Chinese"),
     (
-        re.compile(rf"[{_HAN}][A-Za-z0-9]|[A-Za-z0-9%][{_HAN}]"),
+        re.compile(rf"[{HAN}][A-Za-z0-9]|[A-Za-z0-9%][{HAN}]"),
         "no space between Chinese and Latin",
     ),
-    (re.compile(rf"[{_HAN}] +[{_HAN}]"), "space inside Chinese"),
+    (re.compile(rf"[{HAN}] +[{HAN}]"), "space inside Chinese"),
     (
         re.compile(r" [，。；：！？、（）]|[，。；：！？、（）] (?=\S)"),
         "space beside full-width punctuation",

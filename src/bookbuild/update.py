@@ -70,8 +70,8 @@ def update(
             failed.append(str(error))
             echo(f"[{number}/{len(chosen)}] {error}")
             continue
-        stamps[name] = made
-        if translation.save(book, stamps) or what:
+        # Read again: somebody may have updated another chapter meanwhile.
+        if translation.save(book, translation.load(book) | {name: made}) or what:
             done += 1
             seconds = time.perf_counter() - begun
             echo(f"[{number}/{len(chosen)}] {name}: {what or 'stamped'} in {seconds:.1f} s")
@@ -133,7 +133,8 @@ def why_run(
     """
     if before is None:
         return "new"
-    if dict(before.metadata.get("made") or {}).get("helpers") != helpers:
+    made = before.metadata.get("made")
+    if not isinstance(made, dict) or made.get("helpers") != helpers:
         return "its helpers changed"
     old, new, states = code_cells(before), code_cells(now), states or changes(before)
     if [c.id for c in old] != [c.id for c in new]:

@@ -22,8 +22,14 @@ def tested(book: Book) -> dict[str, dict]:
     try:
         found = json.loads(read_text(path, FILE))
         for run in found.values():
-            if not isinstance(run["chapters"], list) or not isinstance(run["differs"], dict):
-                raise ValueError("a run without chapters or differs")
+            if not isinstance(run["chapters"], list) or not isinstance(run["date"], str):
+                raise ValueError("a run without chapters or date")
+            if not all(
+                isinstance(text, str)
+                for cells in run["differs"].values()
+                for text in cells.values()
+            ):
+                raise ValueError("a cell that differs without its words")
         return {key: found[key] for key in sorted(found, key=_number)}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BookError(f"{FILE}: damaged, restore it with git: {error}") from None

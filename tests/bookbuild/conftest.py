@@ -214,7 +214,10 @@ def _in_process(monkeypatch):
                 cell.execution_count = None if "gpu" in tags(cell) else number
                 continue
             cell.execution_count, printed = number, io.StringIO()
-            *body, last = ast.parse(cell.source).body
+            try:
+                *body, last = ast.parse(cell.source).body or [ast.Pass()]
+            except SyntaxError as error:
+                raise BookError(f"{where}::{cell.id}: {error}") from None
             value = ast.Expression(last.value) if isinstance(last, ast.Expr) else None
             module = ast.Module(body if value else [*body, last], [])
             try:

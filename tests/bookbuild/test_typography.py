@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from bookbuild.typography import BANNED, lint
+from bookbuild.typography import BANNED, HAN, lint
+
+TERMS = """
+您→你 反卷积→转置卷积 体重衰减→权重衰减 调度程序→调度器 剪裁→裁剪
+批标准化→批归一化 批规范化→批归一化
+自动求导→自动微分 对数几率→logits 正向传播→前向传播 GPU_内存→显存
+内核函数→核函数 就地→原地 迭代周期→轮
+固定内存→锁页内存
+"""
 
 GOOD = [
     "形状为 (N, C) 的张量，用 `x.detach()` 分离。",
@@ -43,6 +53,21 @@ def test_faults_are_found(text, what):
     assert any(what in problem for problem in lint(text)), lint(text)
 
 
-@pytest.mark.parametrize("term", BANNED)
-def test_banned_terms(term):
-    assert any(BANNED[term] in problem for problem in lint(f"这里说{term}。"))
+@pytest.mark.parametrize("pair", TERMS.split())
+def test_banned_terms(pair):
+    bad, good = pair.split("→")
+    bad = bad.replace("_", " ")
+    assert f"write {good}, not {bad}" in lint(f"这里说{bad}。")
+    assert lint(f"自动微分（d2l：{bad}）。".replace("GPU 内存", "体重衰减")) == []
+
+
+def test_no_other_term_is_banned():
+    assert len(BANNED) == len(TERMS.split())
+
+
+@pytest.mark.parametrize(
+    ("character", "han"),
+    [("一", True), ("鿿", True), ("㐀", True), ("，", False), ("あ", False), ("䷀", False)],
+)
+def test_what_is_a_chinese_character(character, han):
+    assert bool(re.match(f"[{HAN}]", character)) == han

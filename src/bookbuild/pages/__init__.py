@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookbuild.book import CHEAT_SHEET, LANGUAGES, Book, BookError, write_text
+from bookbuild.book import CHEAT_SHEET, LANGUAGES, Book, BookError, read_text, write_text
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -41,12 +41,19 @@ def stale(book: Book, notebooks: dict[tuple[str, str], NotebookNode] | None = No
         problems = [
             f"{path.parent.name}/{path.name}: stale; run `book update`"
             for path, text in _pages(book, found)
-            if not path.exists() or path.read_text("utf8") != text
+            if not _holds(path, text)
         ]
         sheet = cheat_sheet.assemble(book, "en", found["en"])
     except BookError as error:
         return [f"generated pages not compared: {error}"]
     return problems + [f"en/{CHEAT_SHEET}::{line}" for line in cheat_sheet.problems(sheet)]
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return read_text(path, path.name) == text
+    except BookError:
+        return False
 
 
 def write_status(book: Book) -> list[Path]:

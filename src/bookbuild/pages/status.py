@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bookbuild import claims as claims_file
 from bookbuild import text as texts
 from bookbuild import translation, versions
-from bookbuild.book import LANGUAGES, Book, BookError
+from bookbuild.book import LANGUAGES, Book, BookError, read_text
 from bookbuild.notebooks import code_cells
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import code, page
@@ -168,12 +168,15 @@ def _translation(book: Book, name: str, stamps: dict[str, dict]) -> Counter:
 
 
 def _validated(book: Book) -> dict:
-    return _read(book, "validated.json")
-
-
-def _read(book: Book, name: str) -> dict:
-    path = book.root / "book" / name
+    """What the last test run proved: notebook -> device -> date, torch, seconds."""
+    path = book.root / "book" / "validated.json"
+    if not path.exists():
+        return {}
     try:
-        return json.loads(path.read_text("utf8")) if path.exists() else {}
-    except ValueError:
-        raise BookError(f"{name}: not JSON; delete it and run the tests again") from None
+        found = json.loads(read_text(path, path.name))
+        for runs in found.values():
+            for device, run in runs.items():
+                "{device}{date}{torch}{seconds}".format(device=device, **run)
+        return found
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BookError(f"{path.name}: damaged, restore it with git: {error}") from None

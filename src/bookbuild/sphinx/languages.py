@@ -16,7 +16,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
-from bookbuild import headings
+from bookbuild import headings, typography
 from bookbuild.book import CHEAT_SHEET, LANGUAGES
 from bookbuild.sphinx.private import add_link_target
 
@@ -91,7 +91,7 @@ class SameAnchors(SphinxTransform):
             add_link_target(document, anchor, section, section[0].astext())
 
 
-HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
+HAN = re.compile(f"[{typography.HAN}]")
 WIDE = re.compile("[\u2018-\u201d\u2026\u3001-\u303f\uff00-\uffef]")  # brings its own space
 
 

@@ -7,7 +7,7 @@ import re
 from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 
-HAN = "\u3400-\u4dbf\u4e00-\u9fff"
+from bookbuild.typography import HAN
 
 
 class SearchHan(SearchEnglish):
