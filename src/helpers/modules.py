@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Build a module that owns what it uses".
+"""Helpers of the chapter on modules.
 
 Source: `torch.nn.Module`, https://pytorch.org/docs/stable/generated/torch.nn.Module.html
 """
@@ -24,38 +24,49 @@ def inventory(module: nn.Module) -> dict[str, str]:
     grad). An attribute of which none is true is `lost`. Attributes without a tensor are left
     out; lists, tuples and dicts are looked into.
 
+    The attributes of `module` itself are all listed. Of its submodules, and of the attributes
+    that begin with an underscore, only those that are lost are, by their path, as in `0.basis`.
+
     Raises:
         TypeError: `module` is not a module.
         ValueError: `module` is on the meta device already, so no move could be seen.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"expected an nn.Module, got {type(module).__name__}")
-    held = {name: list(_tensors(value)) for name, value in _attributes(module)}
+    held = _held(module)
     if any(t.is_meta for ts in held.values() for t in ts):
         raise ValueError("expected a module with data, got one on the meta device")
     # tensors with a history cannot be copied; as they are not registered, nothing moves them
     memo: dict[int, Any] = {id(t): t for ts in held.values() for t in ts if not t.is_leaf}
-    moved = copy.deepcopy(module, memo).to("meta")
-    after = {name: list(_tensors(value)) for name, value in _attributes(moved)}
-    trained = {id(p) for p in module.parameters() if p.requires_grad}
-    saved = [key.split(".")[0] for key in module.state_dict()]
+    after = _held(copy.deepcopy(module, memo).to("meta"))
+    parameters = {id(p): p.requires_grad for p in module.parameters()}
+    saved = {id(t) for t in module.state_dict(keep_vars=True).values()}
     found = {}
     for name, tensors in held.items():
         facts = {
-            "moves": all(t.is_meta for t in after[name]),
-            "saves": name in saved,
-            "trains": any(id(t) in trained for t in tensors),
+            # what else points at a parameter moves along: `to` changes the parameter itself
+            "moves": all(
+                id(t) in parameters or m.is_meta for t, m in zip(tensors, after[name], strict=True)
+            ),
+            "saves": any(id(t) in saved for t in tensors),
+            "trains": any(parameters.get(id(t), False) for t in tensors),
         }
-        if tensors:
-            found[name] = ", ".join(word for word, true in facts.items() if true) or "lost"
+        words = ", ".join(word for word, true in facts.items() if true)
+        if tensors and (not words or not ("." in name or name.startswith("_"))):
+            found[name] = words or "lost"
     return found
 
 
-def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """The attributes that a class sets on itself, registered or not."""
-    for registry in (module._parameters, module._buffers, module._modules):
-        yield from registry.items()
-    yield from ((k, v) for k, v in vars(module).items() if not k.startswith("_"))
+def _held(module: nn.Module) -> dict[str, list[Tensor]]:
+    """The tensors of each attribute, and by their path those of unregistered ones further down."""
+    own = {
+        n: v for d in (module._parameters, module._buffers, module._modules) for n, v in d.items()
+    }
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if name not in ("_parameters", "_buffers", "_modules"):
+                own[f"{path}.{name}" if path else name] = value
+    return {name: list(_tensors(value)) for name, value in own.items()}
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import prune
 
 from helpers import modules
 from helpers.demos import modules as demos
@@ -73,6 +74,38 @@ def test_inventory_does_not_take_the_start_of_a_name_for_the_name():
             self.weight = nn.Parameter(torch.ones(1))
 
     assert modules.inventory(Names()) == {"w": "lost", "weight": "moves, saves, trains"}
+
+
+class Project(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.basis, self._cache, self.layer = torch.eye(2), [torch.ones(1)], nn.Linear(2, 2)
+
+
+def test_inventory_finds_what_is_lost_further_down_and_behind_an_underscore():
+    lost = {"basis": "lost", "_cache": "lost"}
+    assert modules.inventory(Project()) == {"layer": "moves, saves, trains", **lost}
+    nested = modules.inventory(nn.Sequential(nn.Sequential(Project())))
+    assert nested == {"0": "moves, saves, trains", "0.0.basis": "lost", "0.0._cache": "lost"}
+
+
+def test_inventory_of_a_pruned_layer_in_a_network():
+    net = nn.Sequential(nn.Linear(2, 2), nn.LSTM(2, 2))
+    prune.l1_unstructured(net[0], "weight", amount=0.5)
+    words = "moves, saves, trains"
+    assert modules.inventory(net) == {"0": words, "1": words, "0.weight": "lost"}
+    assert net[0](torch.ones(1, 2)).shape == (1, 2)
+
+
+def test_inventory_counts_another_name_of_a_parameter_as_the_parameter():
+    class Alias(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.tied = [self.layer.weight]
+
+    words = "moves, saves, trains"
+    assert modules.inventory(Alias()) == {"layer": words, "tied": words}
 
 
 def test_inventory_of_nothing_and_of_the_wrong_thing():
@@ -198,6 +231,10 @@ def count_by_identity(model):
     return sum(unique.values()), sum(b.numel() for _, b in model.named_buffers())
 
 
+def needs(p):
+    return p is not None and p.requires_grad
+
+
 def total(tensors):
     return sum(t.numel() for t in tensors)
 
@@ -224,6 +261,13 @@ def total(tensors):
                 total(m.buffers()),
             ),
             "used twice is counted twice",
+        ),
+        (
+            lambda m: (
+                total(p for c in m.modules() for p in c._parameters.values() if needs(p)),
+                total(m.buffers()),
+            ),
+            "a weight that two layers share is counted twice",
         ),
         (lambda m: count(m)[0], "expected two ints, got"),
         (lambda m: None, "expected two ints, got None"),
@@ -276,6 +320,7 @@ class AsSequential(nn.Sequential):
         (standardized(container=list, mean=lambda v: v), "expected 4 parameters"),
         (standardized(mean=lambda v: v), "the mean is not saved"),
         (standardized(mean=lambda v: nn.Buffer(v, persistent=False)), "the mean is not saved"),
+        (standardized(mean=lambda v: nn.Parameter(v, requires_grad=False)), None),
         (standardized(mean=nn.Parameter), "the mean is a parameter"),
         (standardized(drop=lambda self, x: F.dropout(x, 0.5)), "in eval mode it still drops"),
         (standardized(drop=lambda self, x: nn.Dropout(0.5)(x)), "in eval mode it still drops"),
@@ -355,3 +400,14 @@ def test_the_chapters_word_on_torchinfo_and_the_gpu(monkeypatch):
     model = nn.Linear(1, 1)  # on the CPU
     assert get_device(model, None) == torch.device("cuda")  # where summary would move it
     assert get_device(model, [torch.ones(1, 1)]) is None  # with input_data it moves nothing
+
+
+def test_the_chapters_word_on_torchinfo_and_shared_weights():
+    import torchinfo
+
+    embedding, head = nn.Embedding(10, 4), nn.Linear(4, 10, bias=False)
+    head.weight = embedding.weight
+    tied = nn.Sequential(embedding, head)
+    data = torch.zeros(1, 2, dtype=torch.long)
+    assert torchinfo.summary(tied, input_data=data, verbose=0).total_params == 80
+    assert exercises.check_count(count).passed and count(tied) == (40, 0)

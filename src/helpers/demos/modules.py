@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Build a module that owns what it uses"."""
+"""Figures and demonstrations of the chapter on modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Build a module that owns what it uses"."""
+"""Checkers of the exercises of the chapter on modules."""
 
 from __future__ import annotations
 
@@ -46,14 +46,22 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
         got, _ = ask(f, nn.Sequential(layer, nn.ReLU(), layer))
         assert got == a * a + a, "a layer that is used twice is counted twice"
 
-    return verdict(answer, [plain, buffers, frozen, shared])
+    def tied(f):
+        a, b = width(), width()
+        embedding, head = nn.Embedding(a, b), nn.Linear(b, a, bias=False)
+        head.weight = embedding.weight
+        got, _ = ask(f, nn.Sequential(embedding, head))
+        assert got == a * b, "a weight that two layers share is counted twice"
+
+    return verdict(answer, [plain, buffers, frozen, shared, tied])
 
 
 def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verdict:
     """Check a class `answer(mean, widths)`: everything it needs is registered, as what it is.
 
     Its forward pass subtracts `mean`, then runs for each pair of neighbouring widths a linear
-    layer, ReLU and, in training, dropout of 0.5. The mean is saved and not trained.
+    layer, ReLU and, in training, dropout of 0.5. The mean is saved and not trained: a buffer, or
+    a parameter that requires no gradient.
     """
 
     def build(f):
@@ -64,9 +72,9 @@ def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verd
     def registered(f):
         model, mean, widths = build(f)
         assert isinstance(model, nn.Module), f"expected a module, got {type(model).__name__}"
-        shapes = [tuple(p.shape) for p in model.parameters()]
+        shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
         extra = [s for s in shapes if s == tuple(mean.shape)]
-        assert not extra, "the mean is a parameter, so it would be trained"
+        assert not extra, "the mean is a parameter that requires grad, so it would be trained"
         right = [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
         number = f"{len(right)} parameters, a weight and a bias per layer"
         assert len(shapes) == len(right), f"expected {number}, got {len(shapes)}"
@@ -82,7 +90,8 @@ def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verd
         model, mean, widths = build(f)
         x = torch.randn(8, widths[0])
         right = x - mean
-        for weight, bias in zip(*[iter(model.parameters())] * 2, strict=True):
+        trained = [p for p in model.parameters() if p.requires_grad]
+        for weight, bias in zip(trained[::2], trained[1::2], strict=True):
             right = F.linear(right, weight, bias).relu()
         model.eval()
         got = model(x)
