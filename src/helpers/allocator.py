@@ -6,9 +6,12 @@ The rules and the names of constants are those of PyTorch's sources
 https://pytorch.org/docs/stable/notes/cuda.html tells the same story in words.
 
 The model covers one device and one stream. Left out: memory used on several streams
-(`record_stream`), private pools of CUDA graphs, `expandable_segments`,
-`roundup_power2_divisions`, `garbage_collection_threshold`, and everything that does not pass
-through the allocator (the CUDA context, libraries' own workspaces).
+(`record_stream`), private pools of CUDA graphs and `MemPool`, `expandable_segments`,
+`roundup_power2_divisions`, `garbage_collection_threshold`, `large_segment_size_mb`, callbacks
+that free memory, and the words of the error under a memory fraction. The CUDA context does not
+pass through the allocator. The workspaces of cuBLAS and cuDNN do: cuBLAS keeps one per handle
+and stream, which `empty_cache` does not give back; a trace of a program's tensors does not show
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Read GPU memory: allocated, reserved, cached".
+"""Helpers of the chapter on GPU memory: what fills it, who holds it, what the allocator keeps.
 
 Without a GPU `torch.cuda.memory_allocated()` is always 0. These functions watch the memory of
 tensors on any device; `allocations` makes of a reader's own code a list of requests for the model
@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from helpers.allocator import format_size
+from helpers.allocator import CachingAllocator, format_size
+from helpers.fake import fake_tensors
 
 
 def watch(tensor: torch.Tensor) -> Callable[[], bool]:
@@ -61,7 +62,7 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
     from torch.utils._pytree import tree_leaves
 
     trace: list[tuple[Any, ...]] = []
-    held: dict[int, tuple[str, Callable[[], bool]]] = {}
+    held: dict[int, tuple[str, Callable[[], bool], int]] = {}
     numbers = itertools.count(1)
 
     def storages(values: Any) -> dict[int, torch.UntypedStorage]:
@@ -73,7 +74,7 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
         }
 
     def sweep() -> None:
-        for key, (name, gone) in list(held.items()):
+        for key, (name, gone, _) in list(held.items()):
             if gone():
                 del held[key]
                 trace.append(("free", name))
@@ -83,13 +84,18 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
             self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             sweep()
-            known = {*held, *storages((args, kwargs))}
+            before = {key: s.nbytes() for key, s in storages((args, kwargs)).items()}
+            before |= {key: nbytes for key, (_, _, nbytes) in held.items()}
             result = operation(*args, **(kwargs or {}))
-            for key, storage in storages(result).items():
-                if key not in known:
-                    name = f"{operation.overloadpacket.__name__.strip('_')} {next(numbers)}"
-                    held[key] = name, _expiry(storage)
-                    trace.append(("malloc", name, storage.nbytes()))
+            for key, storage in storages((args, kwargs, result)).items():
+                nbytes = storage.nbytes()
+                if before.get(key) == nbytes:
+                    continue
+                name = f"{operation.overloadpacket.__name__.strip('_')} {next(numbers)}"
+                trace.append(("malloc", name, nbytes))
+                if key in held:  # it grew: a new block, then the old one is freed
+                    trace.append(("free", held[key][0]))
+                held[key] = name, _expiry(storage), nbytes
             return result
 
     with Watch():
@@ -130,3 +136,96 @@ def footprint(function: Callable[[], Any]) -> Footprint:
         else:
             now -= sizes[name]
     return Footprint(peak, now)
+
+
+def run_on_card(function: Callable[[], Any], capacity: int) -> CachingAllocator:
+    """Run `function` on fake tensors and let the allocator's model serve what they ask for.
+
+    The libraries' workspaces, the CUDA context and other processes are not in it, so a real card
+    of that size runs out of memory earlier rather than later.
+
+    Args:
+        function: called without arguments; creates its tensors itself, on any device.
+        capacity: of the card in bytes.
+
+    Returns:
+        The allocator when the function is done, for its counters.
+
+    Raises:
+        torch.OutOfMemoryError: what the tensors ask for does not fit.
+    """
+    with fake_tensors():
+        trace = allocations(function)
+    card, held = CachingAllocator(capacity), {}
+    for action, name, *size in trace:
+        if action == "malloc":
+            held[name] = card.malloc(*size, name)
+        else:
+            card.free(held.pop(name))
+    return card
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """What the memory of a training step consists of when it is fullest, in bytes.
+
+    Attributes:
+        weights: parameters and buffers.
+        gradients: those in `.grad`, and those on their way.
+        optimizer: its state, and what its step needs for a moment.
+        activations: what the forward pass made, with the batch, and temporary results.
+        peak: all of it together.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    peak: int
+
+    def __repr__(self) -> str:
+        parts = ("weights", "gradients", "optimizer", "activations", "peak")
+        return ", ".join(f"{part} {getattr(self, part) / 2**20:.0f}" for part in parts) + " MiB"
+
+
+def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> TrainingMemory:
+    """Count what fills the memory in the second step of a training run, where it is fullest.
+
+    The second step, because an optimizer's state exists from the end of the first. It runs on
+    fake tensors, so it takes seconds and no memory, whatever the size of the model. PyTorch's
+    own `MemTracker` counts tensors as they ask for bytes: no rounding, no workspaces, no context.
+    On the CPU an optimizer goes parameter by parameter; on a GPU most of them take them all at
+    once by default (`foreach`) and need up to one more copy of the weights for it
+    (https://pytorch.org/docs/stable/generated/torch.optim.Adam.html).
+
+    Args:
+        build: returns the model, its optimizer, and a function that makes one training step. All
+            tensors stay on the CPU; the bytes are the same.
+
+    Raises:
+        ValueError: the step leaves the CPU.
+    """
+    with fake_tensors():
+        model, optimizer, step = build()
+        snapshot = _fullest_moment(model, optimizer, step)
+    if set(snapshot) != {"cpu"}:
+        raise ValueError(f"training_memory counts on the CPU, the step uses {sorted(snapshot)}")
+    return TrainingMemory(*snapshot["cpu"])
+
+
+def _fullest_moment(model: Any, optimizer: Any, step: Callable[[], Any]) -> dict[str, list[int]]:
+    """PyTorch's private tracker: kind of device -> bytes in the order of `TrainingMemory`."""
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    step()  # the optimizer's state exists from here on
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer)
+    with tracker:
+        step()
+    found = {}
+    for device, snapshot in tracker.get_tracker_snapshot("peak").items():
+        parts = {getattr(kind, "name", kind): nbytes for kind, nbytes in snapshot.items()}
+        weights = parts.pop("PARAM") + parts.pop("BUFFER")
+        total, gradients, state = parts.pop("Total"), parts.pop("GRAD"), parts.pop("OPT")
+        found[device.type] = [weights, gradients, state, sum(parts.values()), total]
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -490,3 +492,118 @@ def test_addresses_break_ties_as_the_device_did() -> None:
     assert replay(trace)[-1].address == 0
     downwards = replay(trace, addresses=[64 * MIB, 0, None, None, 0])
     assert [step.address for step in downwards] == [64 * MIB, 0, None, None, 0]
+
+
+# What PyTorch's own tests expect (test/test_cuda.py); those that need no device, in our words
+
+
+def test_one_byte_counts_until_it_is_freed() -> None:  # test_memory_allocation
+    allocator = CachingAllocator()
+    before = allocator.allocated
+    block = allocator.malloc(1)
+    assert allocator.allocated > before
+    allocator.free(block)
+    assert allocator.allocated == before
+
+
+def test_an_absurd_request_disturbs_nothing() -> None:  # test_out_of_memory
+    allocator = CachingAllocator(capacity=80 * 2**30)
+    allocator.malloc(4096)
+    before = allocator.allocated, allocator.reserved
+    with pytest.raises(OutOfMemoryError, match="Tried to allocate more than 1EB memory"):
+        allocator.malloc(8_000_000_000 * 2**30)
+    with pytest.raises(OutOfMemoryError, match=r"Tried to allocate 1024\.00 GiB"):
+        allocator.malloc(2**40)
+    assert (allocator.allocated, allocator.reserved) == before
+
+
+@pytest.mark.parametrize("total", [8 * 2**30, 80 * 2**30 - 12345])
+def test_half_twice_fits_once_the_first_is_gone(total: int) -> None:  # test_out_of_memory_retry
+    allocator = CachingAllocator(capacity=total - 300 * MIB)  # the context has its share
+    first = allocator.malloc(total // 2)
+    with pytest.raises(OutOfMemoryError, match="Tried to allocate"):
+        allocator.malloc(total // 2)
+    allocator.free(first)
+    assert allocator.malloc(total // 2).size >= total // 2
+
+
+def test_a_memory_fraction_is_a_capacity() -> None:  # test_set_per_process_memory_fraction
+    total = 80 * 2**30
+    allocator = CachingAllocator(capacity=total // 2)
+    allocator.malloc(4096)
+    allocator.empty_cache()
+    allocator.free(allocator.malloc(int(total * 0.499) - allocator.counters.max_reserved))
+    allocator.empty_cache()
+    with pytest.raises(OutOfMemoryError, match="out of memory"):
+        allocator.malloc(total // 2)
+
+
+def test_without_rounding_to_powers_a_large_tensor_takes_its_bytes() -> None:
+    allocator = CachingAllocator()  # test_allocator_settings, its first case
+    allocator.malloc(4 * 21 * 2**20)
+    assert allocator.allocated == allocator.counters.requested == 84 * MIB
+
+
+def test_the_counters_of_a_long_run() -> None:  # _test_memory_stats_generator
+    allocator = CachingAllocator()
+    state = {"allocated": 0, "max_allocated": 0, "max_reserved": 0, "reserved": 0}
+
+    def change(sign: int, empty_cache: bool = False, reset_peak: bool = False) -> None:
+        new = allocator.counters
+        difference = new.allocated - state["allocated"]
+        assert (difference > 0) - (difference < 0) == (sign > 0) - (sign < 0)
+        assert new.allocated <= new.max_allocated >= state["max_allocated"]
+        assert new.reserved <= new.max_reserved >= state["max_reserved"]
+        if empty_cache:
+            allocator.empty_cache()
+            emptied = allocator.counters
+            assert emptied.reserved <= new.reserved
+            assert emptied.max_reserved == new.max_reserved
+        if reset_peak:
+            kept = allocator.counters
+            allocator.reset_peak()
+            after = allocator.counters
+            assert after.allocated == after.max_allocated == kept.allocated
+            assert after.reserved == after.max_reserved == kept.reserved
+        now = allocator.counters
+        state.update({name: getattr(now, name) for name in state})
+        check_state(allocator)
+
+    def tensor(*size: int) -> Block:
+        elements = 1
+        for n in size:
+            elements *= n
+        return allocator.malloc(4 * elements)
+
+    change(0, reset_peak=True)
+    change(0, empty_cache=True)
+    first = [tensor(1), tensor(10, 20), tensor(200, 300, 2000)]
+    held_by_first = allocator.allocated
+    change(1)
+    second = []
+    for i in range(1, 18):
+        second.append(tensor(i, i * 4))
+        change(1)
+    for i in range(5, 22):
+        second.append(tensor(i, i * 7, i * 9, i * 11))
+        change(1, reset_peak=i % 2 == 0)
+    second.append(tensor(0, 0, 0))
+    change(0)
+    random.Random(0).shuffle(second)
+    for i in range(17):
+        block = second.pop(i)
+        allocator.free(block)
+        change(-block.size)
+    for i in range(2, 25):
+        second.append(tensor(i, i * 3, i * 8))
+        change(1)
+    for block in second:
+        allocator.free(block)
+    change(-1, reset_peak=True)
+    assert allocator.allocated == held_by_first
+    for block in first:
+        allocator.free(block)
+    change(-1, reset_peak=True)
+    assert allocator.allocated == 0
+    change(0, empty_cache=True)
+    change(0, reset_peak=True)

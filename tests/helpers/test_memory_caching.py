@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +21,15 @@ from helpers.exercises import memory_caching as exercises
 from helpers.exercises.memory_caching import check_mean_loss, check_releasable, check_segment
 from helpers.measure import memory_caching as measure
 from helpers.measure.memory_caching import compare, compare_recorded, live_trace
-from helpers.memory_caching import Footprint, allocations, footprint, watch
+from helpers.memory_caching import (
+    Footprint,
+    TrainingMemory,
+    allocations,
+    footprint,
+    run_on_card,
+    training_memory,
+    watch,
+)
 from helpers.recorded import Recording
 
 # Traces
@@ -184,34 +190,6 @@ def test_what_is_recorded_can_be_compared() -> None:
     del values[0]["steps"][-1]
     steps = replay(values[0]["trace"])
     assert compare(steps, values[0]["steps"])[0] == "the model has 63 steps, the device 62"
-
-
-@pytest.mark.usefixtures("fake")
-def test_the_chapter_checks_what_was_recorded() -> None:
-    text = (Path(__file__).parents[2] / "book/text/memory_caching.md").read_text("utf8")
-    cells = dict(re.findall(r"^%%% code (\S+).*\n```python\n([^`]*)```", text, re.MULTILINE))
-
-    def check(cell: str, variable: str, values: object) -> None:
-        recording = Recording(variable, "a GPU", "2", "13", "3", "2026-01-02", values)
-        exec(cells[cell], {"measure": measure, "MIB": MIB, variable: recording})
-
-    rows = measure.record_device_memory()
-    for row in (rows[0], rows[3]):
-        row["device"] += 400 * MIB  # the context of the process
-    check("memory-smi-claim", "memory", rows)
-    traces = json.loads(json.dumps(measure.record_allocator_trace()))
-    check("memory-check-claim", "measured", traces)
-    rows[2]["reserved"] = 0
-    with pytest.raises(AssertionError):
-        check("memory-smi-claim", "memory", rows)
-    for entry in traces:
-        for step in entry["steps"]:
-            step["error"] = step["error"] and "no words"
-    with pytest.raises(AssertionError):
-        check("memory-check-claim", "measured", traces)
-    traces[0]["steps"][5]["reserved"] += 512
-    with pytest.raises(AssertionError, match="step 5 .*: reserved is"):
-        check("memory-check-claim", "measured", traces)
 
 
 @pytest.mark.usefixtures("fake")
@@ -480,6 +458,116 @@ def test_a_failing_child_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         demos.without_gpu()
 
 
+def test_a_storage_that_grows_is_a_new_block() -> None:
+    def grow() -> torch.Tensor:
+        x = torch.empty(0)
+        x.resize_(1000)
+        torch.add(torch.ones(2000), 1, out=x.resize_(0))
+        return x
+
+    assert footprint(grow) == Footprint(peak=4000 + 8000 + 8000, kept=8000)
+    outside = torch.empty(0)
+    assert footprint(lambda: torch.add(torch.ones(500), 1, out=outside)).kept == 2000
+
+
+# What training memory consists of
+
+
+def network(batch: int = 64, kind: type = torch.optim.Adam, width: int = 32) -> tuple:
+    net = nn.Sequential(nn.Linear(16, width), nn.GELU(), nn.BatchNorm1d(width), nn.Linear(width, 1))
+    optimizer = kind(net.parameters(), lr=0.1)
+
+    def step() -> None:
+        net(torch.randn(batch, 16)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return net, optimizer, step
+
+
+KINDS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
+
+
+@given(st.integers(2, 300), st.integers(1, 300), st.sampled_from(KINDS))
+@settings(max_examples=8, deadline=None)
+def test_the_tracker_agrees_with_a_count_by_hand(batch: int, width: int, kind: type) -> None:
+    net, optimizer, step = network(batch, kind, width)
+    step()
+    weights = sum(t.nbytes for t in [*net.parameters(), *net.buffers()])
+    state = sum(v.nbytes for entry in optimizer.state.values() for v in entry.values())
+    counted = training_memory(lambda: network(batch, kind, width))
+    assert counted.weights == weights
+    assert counted.optimizer >= state
+    assert counted.peak == weights + state + footprint(step).peak
+    parts = counted.weights + counted.gradients + counted.optimizer + counted.activations
+    assert counted.peak == parts
+
+
+def test_the_tracker_agrees_with_saved_tensors() -> None:
+    """At a large batch the peak's activations are what the graph saved, and little more."""
+    net, _, _ = network(4096)
+    saved = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved[memory_caching._identity(tensor.untyped_storage())] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = net(torch.randn(4096, 16)).square().mean()
+    own = {memory_caching._identity(p.untyped_storage()) for p in net.parameters()}
+    total = sum(t.untyped_storage().nbytes() for key, t in saved.items() if key not in own)
+    assert loss.requires_grad
+    counted = training_memory(lambda: network(4096)).activations
+    assert total <= counted <= 1.5 * total
+
+
+def test_only_the_activations_grow_with_the_batch() -> None:
+    small, large = (training_memory(lambda n=n: network(n)) for n in (1000, 2000))
+    assert 1.9 < large.activations / small.activations < 2.1
+    assert (large.weights, large.optimizer) == (small.weights, small.optimizer)
+    assert training_memory(lambda: network(1000, torch.optim.SGD)).optimizer == 0
+    assert repr(TrainingMemory(MIB, 0, 2 * MIB, 3 * MIB, 6 * MIB)) == (
+        "weights 1, gradients 0, optimizer 2, activations 3, peak 6 MiB"
+    )
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="a PyTorch built without CUDA")
+def test_training_memory_stays_on_the_cpu() -> None:
+    def elsewhere() -> tuple:
+        net, optimizer, _ = network()
+        return net, optimizer, lambda: torch.ones(3, device="cuda")
+
+    with pytest.raises(ValueError, match=r"counts on the CPU, the step uses \['cpu', 'cuda'\]"):
+        training_memory(elsewhere)
+
+
+def test_torch_s_private_tracker() -> None:
+    """`MemTracker`: one list per device, weights, gradients, optimizer, activations, total."""
+    snapshot = memory_caching._fullest_moment(*network())
+    assert set(snapshot) == {"cpu"}
+    *parts, total = snapshot["cpu"]
+    assert sum(parts) == total and len(parts) == 4
+
+
+def test_a_card_that_is_large_enough_and_one_that_is_not() -> None:
+    def work() -> None:
+        torch.ones(3 * MIB).add(1)  # 12 MiB each
+
+    counters = run_on_card(work, 24 * MIB).counters
+    assert (counters.max_allocated, counters.allocated) == (24 * MIB, 0)
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 12.00 MiB"):
+        run_on_card(work, 22 * MIB)
+
+
+def test_a_bar_for_each_way_of_training() -> None:
+    figure = demos.draw_memory({"a": TrainingMemory(*[MIB * n for n in (1, 2, 3, 4, 10)])})
+    bars = figure.axes[0].patches
+    assert [bar.get_width() for bar in bars] == [1, 2, 3, 4]
+    assert [bar.get_x() for bar in bars] == [0, 1, 3, 6]
+    with pytest.raises(ValueError, match="at least one bar"):
+        demos.draw_memory({})
+
+
 # Exercises
 
 
@@ -493,15 +581,17 @@ def right_segment(nbytes: int) -> int:
 
 
 def right_releasable(snapshot: list[dict]) -> int:
-    return sum(s["total_size"] for s in snapshot if s["allocated_size"] == 0)
+    return sum(
+        s["total_size"] for s in snapshot if {b["state"] for b in s["blocks"]} == {"inactive"}
+    )
 
 
 def right_mean(model: torch.nn.Module, batches: object, loss_fn: object) -> float:
     total = count = 0
     with torch.no_grad():
         for x, y in batches:
-            total += loss_fn(model(x), y).item()
-            count += 1
+            total += loss_fn(model(x), y).item() * len(x)
+            count += len(x)
     return total / count
 
 
@@ -511,12 +601,12 @@ def test_right_answers_pass() -> None:
     assert check_releasable(right_releasable).passed
 
     def item_is_enough(model, batches, loss_fn):
-        losses = [loss_fn(model(x), y).item() for x, y in batches]
-        return sum(losses) / len(losses)
+        losses = [(loss_fn(model(x), y).item(), len(y)) for x, y in batches]
+        return sum(loss * n for loss, n in losses) / sum(n for _, n in losses)
 
     def detached(model, batches, loss_fn):
-        losses = [loss_fn(model(x), y).detach() for x, y in batches]
-        return float(torch.stack(losses).mean())
+        losses = [(loss_fn(model(x), y).detach() * len(y), len(y)) for x, y in batches]
+        return float(sum(loss for loss, _ in losses)) / sum(n for _, n in losses)
 
     assert check_mean_loss(item_is_enough).passed
     assert check_mean_loss(detached).passed
@@ -562,6 +652,10 @@ def free_bytes(snapshot: list[dict]) -> int:
         (lambda s: 0, "each with its whole size"),
         (lambda s: right_releasable([x for x in s if x["segment_type"] == "large"]), "each with"),
         (lambda s: s[0]["total_size"], "your code raised IndexError"),
+        (
+            lambda snapshot: sum(s["total_size"] for s in snapshot if not s["allocated_size"]),
+            "only an 'inactive' block is free",
+        ),
     ],
 )
 def test_wrong_releasables_fail(answer: object, message: str) -> None:
@@ -577,8 +671,8 @@ def starter(model, batches, loss_fn):
 def keeps_the_sum(model, batches, loss_fn):
     total, count = 0.0, 0
     for x, y in batches:
-        total += loss_fn(model(x), y)
-        count += 1
+        total += loss_fn(model(x), y) * len(y)
+        count += len(y)
     return total / count
 
 
@@ -587,8 +681,8 @@ def keeps_the_sum_until_the_end(model, batches, loss_fn):
 
 
 def keeps_a_list(model, batches, loss_fn):
-    losses = [loss_fn(model(x), y) for x, y in list(batches)]
-    return torch.stack(losses).mean().item()
+    losses = [(loss_fn(model(x), y) * len(y), len(y)) for x, y in list(batches)]
+    return (sum(loss for loss, _ in losses) / sum(n for _, n in losses)).item()
 
 
 def forgets_to_divide(model, batches, loss_fn):
@@ -603,6 +697,17 @@ def divides_by_samples(model, batches, loss_fn):
     return total / count
 
 
+def averages_the_batches(model, batches, loss_fn):
+    losses = [loss_fn(model(x), y).item() for x, y in batches]
+    return sum(losses) / len(losses)
+
+
+def switches_the_mode(model, batches, loss_fn):
+    result = right_mean(model, batches, loss_fn)
+    model.train()
+    return result
+
+
 def last_only(model, batches, loss_fn):
     for x, y in batches:
         loss = loss_fn(model(x), y).item()
@@ -610,11 +715,8 @@ def last_only(model, batches, loss_fn):
 
 
 def runs_twice(model, batches, loss_fn):
-    losses = []
-    for x, y in batches:
-        model(x)
-        losses.append(loss_fn(model(x), y).item())
-    return sum(losses) / len(losses)
+    twice = ((model(x), x, y) for x, y in batches)
+    return right_mean(model, ((x, y) for _, x, y in twice), loss_fn)
 
 
 @pytest.mark.parametrize(
@@ -624,7 +726,9 @@ def runs_twice(model, batches, loss_fn):
         (keeps_the_sum, "returned a tensor, and its graph with it"),
         (keeps_the_sum_until_the_end, "activations of 2 earlier batches are still in memory"),
         (keeps_a_list, "earlier batches are still in memory"),
-        (forgets_to_divide, "sum of the losses: divide by their number"),
+        (forgets_to_divide, "sum of the losses"),
+        (averages_the_batches, "averaged the batches, and the last one is smaller"),
+        (switches_the_mode, "switched the model to training mode"),
         (divides_by_samples, "the mean loss is"),
         (last_only, "the mean loss is"),
         (runs_twice, "there are 12 batches, your function ran the model on 24"),

@@ -1,13 +1,19 @@
-"""Figures and demonstrations of the chapter "Read GPU memory: allocated, reserved, cached"."""
+"""Figures and demonstrations of the chapter on GPU memory."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from helpers import child
 from helpers.allocator import MIB
+from helpers.figures import COLORS, figure
+from helpers.memory_caching import TrainingMemory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def notes_trace(repeats: int = 1) -> list[tuple[Any, ...]]:
@@ -87,3 +93,29 @@ def _call_without_gpu() -> dict[str, Any]:
                 answer = "raises"
             result[f"torch.{module}.{name}()"] = answer
     return result
+
+
+def draw_memory(counted: Mapping[str, TrainingMemory]) -> Figure:
+    """Stacked bars of what fills the memory, one bar per way of training.
+
+    Args:
+        counted: label of a bar -> what `training_memory` counted.
+
+    Raises:
+        ValueError: there is nothing to draw.
+    """
+    if not counted:
+        raise ValueError("draw_memory needs at least one bar, got none")
+    drawing, axis = figure(size=(7, 0.6 + 0.42 * len(counted)))
+    colors = ("teal", "orange", "violet", "pale grey")
+    left = [0.0] * len(counted)
+    for part, color in zip(
+        ("weights", "gradients", "optimizer", "activations"), colors, strict=True
+    ):
+        sizes = [getattr(memory, part) / MIB for memory in counted.values()]
+        axis.barh(list(counted), sizes, left=left, color=COLORS[color], label=part, height=0.7)
+        left = [a + b for a, b in zip(left, sizes, strict=True)]
+    axis.invert_yaxis()
+    axis.set(xlabel="MiB")
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize=9)
+    return drawing

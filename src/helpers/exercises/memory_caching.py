@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Read GPU memory: allocated, reserved, cached"."""
+"""Checkers of the exercises of the chapter on GPU memory."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ def check_releasable(answer: Callable[[list[dict[str, Any]]], int]) -> Verdict:
         [
             lambda function: _releasable_agrees(function, by_hand),
             lambda function: _releasable_agrees(function, drawn),
+            _pending_blocks_stay,
         ],
     )
 
@@ -111,21 +112,36 @@ def _releasable_agrees(
         assert got == want, f"{where} you said {got}, empty_cache gives back {want}: {hint}"
 
 
-def check_mean_loss(answer: Callable[..., float]) -> Verdict:
-    """Check `answer(model, batches, loss_fn)` is the mean loss, and keeps no graph alive.
+def _pending_blocks_stay(answer: Callable[[list[dict[str, Any]]], int]) -> None:
+    """A block that another stream still uses is neither allocated nor free."""
+    snapshot = replay([("malloc", "a", 12 * MIB), ("free", "a")])[-1].snapshot
+    for state, want in (("active_pending_free", 0), ("inactive", 12 * MIB)):
+        snapshot[0]["blocks"][0]["state"] = state
+        got = answer(snapshot)
+        _is_bytes(got, f"with one block, {state!r},")
+        assert got == want, (
+            f"with one block, {state!r}, you said {got}, empty_cache gives back {want}: "
+            "only an 'inactive' block is free"
+        )
 
-    `batches` yields pairs `(x, y)` of equal size and can be read once; the answer is a `float`.
+
+def check_mean_loss(answer: Callable[..., float]) -> Verdict:
+    """Check `answer(model, batches, loss_fn)`: the mean loss of all samples, keeping no graph.
+
+    `batches` yields pairs `(x, y)`, the last one smaller, and can be read once; the answer is a
+    `float`. The model is in evaluation mode and stays in it.
     """
     return verdict(answer, [_mean_loss_is_right, _mean_loss_keeps_nothing])
 
 
 def _validation(count: int, seed: int) -> tuple[torch.nn.Sequential, list, Callable]:
     generator = torch.Generator().manual_seed(seed)
+    sizes = [4] * (count - 1) + [1]
     batches = [
-        (torch.randn(4, 8, generator=generator), torch.randn(4, 1, generator=generator))
-        for _ in range(count)
+        (torch.randn(n, 8, generator=generator), torch.randn(n, 1, generator=generator))
+        for n in sizes
     ]
-    return _small_model(), batches, torch.nn.MSELoss()
+    return _small_model().eval(), batches, torch.nn.MSELoss()
 
 
 def _mean_loss_is_right(answer: Callable[..., float]) -> None:
@@ -133,7 +149,8 @@ def _mean_loss_is_right(answer: Callable[..., float]) -> None:
         model, batches, loss_fn = _validation(count, seed=count)
         with torch.no_grad():
             losses = [loss_fn(model(x), y).item() for x, y in batches]
-        want = sum(losses) / count
+        sizes = [len(y) for _, y in batches]
+        want = sum(loss * n for loss, n in zip(losses, sizes, strict=True)) / sum(sizes)
         got = answer(model, iter(batches), loss_fn)
         assert got is not None, "your function returned None, not the mean loss"
         assert not isinstance(got, torch.Tensor), (
@@ -142,9 +159,14 @@ def _mean_loss_is_right(answer: Callable[..., float]) -> None:
             + ": return a Python float"
         )
         assert isinstance(got, float), f"expected a float, got {type(got).__name__}"
+        assert not model.training, "your function switched the model to training mode"
         if count > 1:
             assert abs(got - sum(losses)) > 1e-6 * abs(got), (
-                f"over {count} batches you returned the sum of the losses: divide by their number"
+                f"over {count} batches you returned the sum of the losses"
+            )
+            assert abs(got - sum(losses) / count) > 1e-6 * abs(got), (
+                "you averaged the batches, and the last one is smaller: weigh each loss by its "
+                "number of samples"
             )
         assert abs(got - want) < 1e-4 * max(1, abs(want)), (
             f"over {count} batches the mean loss is {want:.4f}, you returned {got:.4f}"

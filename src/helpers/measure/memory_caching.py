@@ -1,4 +1,4 @@
-"""What a GPU tells the chapter "Read GPU memory: allocated, reserved, cached".
+"""What a GPU tells the chapter on GPU memory.
 
 The allocator's counters after each step of a trace, in a fresh process, and what the device says.
 """

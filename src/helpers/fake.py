@@ -1,0 +1,167 @@
+"""A device's rules without the device, and memory without the memory: PyTorch's fake tensors.
+
+A fake tensor has a shape, a dtype and a device, but no numbers. PyTorch checks operations on it
+as always, so a missing GPU raises what a real one would, and a model of any size fits.
+
+Source: https://pytorch.org/docs/stable/torch.compiler_fake_tensor.html. The class lives in a
+private module; everything here that leans on it stands behind `fake_tensors` and `fake_copy`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+class NoNumberError(RuntimeError):
+    """The code asked a fake tensor for a number to decide with, and there is none."""
+
+
+class _Unknown(float):
+    """What `item()` of a fake tensor gives: a nan for logs that refuses to decide anything."""
+
+    def __new__(cls) -> _Unknown:
+        return super().__new__(cls, math.nan)
+
+
+def _undecided(*_: object) -> Any:
+    raise NoNumberError(
+        "this line needs the value of a tensor to go on, and a fake tensor has no values: "
+        "leave this decision out of the rehearsal"
+    )
+
+
+_DECIDING = ("bool", "int", "index", "trunc", "lt", "le", "gt", "ge", "eq", "ne")
+_REACHING_ON = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow")
+for _name in _DECIDING:
+    setattr(_Unknown, f"__{_name}__", _undecided)
+for _name in (*_REACHING_ON, "neg", "abs", "round"):
+    setattr(_Unknown, f"__{_name}__", lambda self, *_: _Unknown())
+_Unknown.__hash__ = float.__hash__
+
+
+@contextmanager
+def fake_tensors() -> Iterator[None]:
+    """Make every tensor that is created inside a fake one, on whatever device it names.
+
+    Operations compute shapes, dtypes and devices only. A mismatch of devices raises PyTorch's own
+    `RuntimeError`. `item()` and `tolist()` give nan that may be logged and added up, not compared. `numpy()`
+    raises what it would raise on that device, and gives zeros from the CPU.
+    `backward` of a loss on another device than the CPU needs that device, so there it only gives
+    each leaf of the graph a gradient of zeros; hooks on gradients do not run.
+
+    A device other than the CPU must be one that this PyTorch is built for: `"cuda"` works with
+    the wheels for Linux, with or without a GPU, and raises "PyTorch is not linked with support
+    for cuda devices" in a build for the CPU alone.
+
+    Not covered: streams, events and other calls that talk to a driver; a backward function of
+    your own that mixes devices; real tensors from outside (`fake_copy` makes fakes of them).
+
+    Raises:
+        RuntimeError: tensors on different devices meet.
+        NoNumberError: the code needs a value to decide how to go on.
+    """
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensorDeviceMismatchError,
+        FakeTensorMode,
+    )
+
+    # `Module.to` swaps a fake parameter with its moved self and refuses if the mode remembers it
+    # by a weak reference, which a FakeTensorMode always does
+    unguarded = patch.object(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: []))
+    cudnn = torch.backends.cudnn.flags(enabled=False)  # it would look at addresses
+    try:
+        with unguarded, cudnn, FakeTensorMode(), _WithoutNumbers():
+            yield
+    except FakeTensorDeviceMismatchError as error:
+        raise RuntimeError(str(error)).with_traceback(error.__traceback__) from None
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        try:
+            _undecided()
+        except NoNumberError as clear:
+            raise clear.with_traceback(error.__traceback__) from None
+
+
+def fake_copy(values: Any) -> Any:
+    """A deep copy of `values` in which every real tensor has become a fake one.
+
+    What is the same object in two places, such as a parameter in a model and in its optimizer, is
+    so in the copy.
+
+    Raises:
+        RuntimeError: outside `fake_tensors`.
+    """
+    from torch._subclasses.fake_tensor import FakeCopyMode, unset_fake_temporarily
+
+    with unset_fake_temporarily() as mode:
+        if mode is None:
+            raise RuntimeError("fake_copy works inside `with fake_tensors():`")
+        with FakeCopyMode(mode):
+            return copy.deepcopy(values)
+
+
+class _WithoutNumbers(TorchFunctionMode):
+    """What fake tensors cannot do for want of numbers or of a device, as far as a step needs it."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        x = args[0] if args and isinstance(args[0], Tensor) else None
+        if x is not None and function is getattr(Tensor, name, None):
+            if name == "backward" and x.device.type != "cpu":
+                return _give_gradients(x)
+            if name in ("item", "__float__") and x.numel() == 1:
+                return _Unknown()
+            if name in ("__bool__", "__int__", "__index__"):
+                return _undecided()
+            if name in ("numpy", "__array__"):
+                return _to_numpy(x)
+        return function(*args, **kwargs)
+
+
+def _to_numpy(x: Tensor) -> Any:
+    import numpy as np
+
+    if x.device.type != "cpu":
+        raise TypeError(
+            f"can't convert {x.device} device type tensor to numpy. Use Tensor.cpu() to copy the "
+            "tensor to host memory first."
+        )
+    if x.requires_grad:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    return np.zeros(tuple(x.shape), str(x.dtype).removeprefix("torch."))
+
+
+def _give_gradients(loss: Tensor) -> None:
+    """What `loss.backward()` leaves behind, without walking through the device."""
+    if not loss.requires_grad:
+        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+    if loss.numel() != 1:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    todo, seen = [loss.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            with torch.no_grad():
+                new = torch.zeros_like(leaf)
+                leaf.grad = new if leaf.grad is None else leaf.grad + new
+        todo += [following for following, _ in node.next_functions]
