@@ -1,8 +1,7 @@
-"""Helpers of the chapter "Load data with workers".
+"""Helpers of the chapter "Load data with workers · DataLoader".
 
-A dataset over an HDF5 file that worker processes can use, and small datasets that show one fact
-each: what a worker starts with, how many there are, what they share, how they die. They live in
-this file because a worker has to import them.
+A dataset over an HDF5 file that worker processes can use; what a read fetches, what cannot go to
+a worker, how much shared memory a loader needs.
 
 Sources: `torch.utils.data`, https://pytorch.org/docs/stable/data.html and h5py,
 https://docs.h5py.org/en/stable/high/file.html
@@ -11,13 +10,15 @@ https://docs.h5py.org/en/stable/high/file.html
 from __future__ import annotations
 
 import io
+import operator
 import os
 import pickle
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, get_worker_info
@@ -39,6 +40,14 @@ def _open(path: Path) -> h5py.File:
         raise OSError(f"{path} is not a complete HDF5 file: {error}") from None
 
 
+def _tensor(value: Any) -> Any:
+    """A tensor of what HDF5 returned, if it holds numbers; of big-endian ones, too."""
+    if getattr(value, "dtype", np.dtype(object)).kind not in "biufc":
+        return value
+    value = np.asarray(value)
+    return torch.as_tensor(value.astype(value.dtype.newbyteorder("="), copy=False))
+
+
 class H5Dataset(Dataset):
     """Samples of an HDF5 file, for any number of workers and any start method.
 
@@ -46,6 +55,7 @@ class H5Dataset(Dataset):
     first sample; a handle that came along through a fork is closed there, never read from.
     (To HDF5, all handles of a process on one file are one: close others before you fork.)
     A sample of a file that has become shorter since then is an `OSError`.
+    Numbers become tensors of their own dtype; strings stay as they are.
 
     Args:
         path: the HDF5 file.
@@ -115,43 +125,15 @@ class H5Dataset(Dataset):
         return self._length
 
     def __getitem__(self, index: int) -> Any:
+        index = operator.index(index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} samples")
-        values = [self.file[key][int(index) % len(self)] for key in self.keys]
+        values = [self.file[key][index % len(self)] for key in self.keys]
         # HDF5 reads zeros behind the end of a file that was cut short after it had been opened.
         if (size := os.fstat(self.file.id.get_vfd_handle()).st_size) < self._bytes:
             raise OSError(f"{self.path} was cut short: it had {self._bytes} bytes, now {size}")
-        sample = tuple(torch.as_tensor(v) if hasattr(v, "dtype") else v for v in values)
+        sample = tuple(map(_tensor, values))
         return sample if self.transform is None else self.transform(sample)
-
-
-def _move_position(dataset: Any, queue: Any, position: int) -> None:
-    dataset[0]
-    os.lseek(dataset.file.id.get_vfd_handle(), position, os.SEEK_SET)
-    queue.put(True)
-
-
-def shares_position(dataset: Dataset) -> bool:
-    """Whether a forked worker reads through the same open file as this process.
-
-    The child reads a sample and moves the position in the file that it reads from; then the
-    position is looked up here. Two that open the file for themselves have a position each.
-    """
-    from torch.multiprocessing import get_context
-
-    here = dataset.file.id.get_vfd_handle()
-    os.lseek(here, 0, os.SEEK_SET)
-    context = get_context("fork")
-    queue = context.SimpleQueue()
-    child = context.Process(target=_move_position, args=(dataset, queue, 123))
-    child.start()
-    try:
-        child.join(SECONDS)
-        if queue.empty():
-            raise RuntimeError(f"the child did not answer within {SECONDS} s")
-    finally:
-        child.kill()
-    return os.lseek(here, 0, os.SEEK_CUR) == 123
 
 
 class _Recorder(io.FileIO):
@@ -166,8 +148,8 @@ class _Recorder(io.FileIO):
         return super().readinto(buffer)
 
 
-def _touched(path: Path, key: str, indices: Iterable[int], cache: int) -> Iterator[list[tuple]]:
-    """For each index, the offsets (in rows and pixels) of the chunks that were read from disk."""
+def _fetched(path: Path, key: str, indices: Iterable[int], cache: int) -> int:
+    """How many chunks are read from disk for these rows; one that is read again counts again."""
     import h5py
 
     with (
@@ -178,21 +160,16 @@ def _touched(path: Path, key: str, indices: Iterable[int], cache: int) -> Iterat
         if data.chunks is None:
             raise ValueError(f"{key} of {path} is not stored in chunks")
         count = data.id.get_num_chunks()
-        chunks = sorted(
-            (info.byte_offset, info.size, info.chunk_offset)
-            for info in (data.id.get_chunk_info(i) for i in range(count))
-        )
-        starts = [start for start, _, _ in chunks]
+        infos = (data.id.get_chunk_info(i) for i in range(count))
+        chunks = sorted((info.byte_offset, info.size) for info in infos)
+        starts = [start for start, _ in chunks]
+        fetched = 0
         for index in indices:
             recorder.offsets.clear()
             data[index]
-            hits = {
-                (hit, offset)
-                for offset in recorder.offsets
-                if (hit := bisect_right(starts, offset) - 1) >= 0
-            }
-            inside = {hit for hit, offset in hits if offset < starts[hit] + chunks[hit][1]}
-            yield [chunks[hit][2] for hit in sorted(inside)]
+            hits = {(bisect_right(starts, offset) - 1, offset) for offset in recorder.offsets}
+            fetched += len({hit for hit, at in hits if hit >= 0 and at < sum(chunks[hit])})
+        return fetched
 
 
 def chunk_reads(path: str | Path, key: str, indices: Sequence[int], cache: int = 0) -> dict:
@@ -215,7 +192,7 @@ def chunk_reads(path: str | Path, key: str, indices: Sequence[int], cache: int =
 
     if len(indices) == 0:
         raise ValueError("chunk_reads needs at least one index, got none")
-    fetched = sum(len(hits) for hits in _touched(Path(path), key, indices, cache))
+    fetched = _fetched(Path(path), key, indices, cache)
     with h5py.File(path, "r") as file:
         data = file[key]
         chunk, row = (torch.Size(s).numel() for s in (data.chunks, data.shape[1:]))
@@ -223,17 +200,32 @@ def chunk_reads(path: str | Path, key: str, indices: Sequence[int], cache: int =
 
 
 def cannot_travel(dataset: Any) -> list[str]:
-    """The attributes of `dataset` that cannot be sent to a spawned or forkserver worker.
+    """The attributes of `dataset` that cannot be pickled for a spawned or forkserver worker.
 
-    What `__getstate__` leaves out is not counted.
+    What `__getstate__` leaves out is not counted. Locks and queues of `multiprocessing` are
+    named, although a worker may receive them. If the attributes are fine and the dataset is not,
+    it is named by its class, such as `"list"`.
     """
-    found = []
-    for name, value in dataset.__getstate__().items():
-        try:
-            pickle.dumps(value)
-        except Exception:  # noqa: PERF203
-            found.append(name)
-    return found
+    if _pickles(dataset):
+        return []
+    state = getattr(dataset, "__getstate__", lambda: vars(dataset))()
+    parts = state if isinstance(state, tuple) else (state,)  # with __slots__ there are two
+    found = [
+        name
+        for part in parts
+        if isinstance(part, Mapping)
+        for name, value in part.items()
+        if not _pickles(value)
+    ]
+    return found or [type(dataset).__name__]
+
+
+def _pickles(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return False
+    return True
 
 
 def fresh_rng(worker: int) -> None:
@@ -241,8 +233,6 @@ def fresh_rng(worker: int) -> None:
 
     Its seed is the one PyTorch chose for this worker and this epoch.
     """
-    import numpy as np
-
     info = get_worker_info()
     info.dataset.rng = np.random.default_rng(info.seed)
 

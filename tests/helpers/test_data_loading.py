@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -63,6 +64,49 @@ def test_h5_dataset_returns_strings_as_they_are(tmp_path):
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["name"] = ["a.png", "b.png"]
     assert H5Dataset(tmp_path / "s.h5", ["name"])[1] == (b"b.png",)
+
+
+def test_h5_dataset_reads_every_kind_of_number(tmp_path):
+    kinds = ("i1", "u1", ">i4", "<i4", ">f4", ">f8", "f2", "?", ">c8")
+    with h5py.File(tmp_path / "n.h5", "w") as file:
+        for kind in kinds:
+            file[kind] = np.arange(6).reshape(3, 2).astype(kind)
+            file[f"{kind} each"] = np.arange(3).astype(kind)
+        file["fixed"] = np.array([b"ab", b"c", b""])
+    for kind in kinds:
+        row, one = H5Dataset(tmp_path / "n.h5", [kind, f"{kind} each"])[2]
+        assert torch.equal(row, torch.tensor([4, 5]).to(row.dtype)), kind
+        assert one == torch.tensor(2).to(one.dtype), kind
+        assert row.dtype == one.dtype == torch.as_tensor(np.zeros(1, kind.strip("<>"))).dtype
+    assert H5Dataset(tmp_path / "n.h5", ["fixed"])[0] == (b"ab",)
+
+
+@pytest.mark.parametrize("index", [1.7, 1.0, "1", None, slice(2)])
+def test_an_index_is_an_integer(path, index):
+    with pytest.raises(TypeError):
+        H5Dataset(path, ["x"])[index]
+    assert H5Dataset(path, ["y"])[torch.tensor(3)][0] == 3
+
+
+LOCKED = """
+import sys, h5py
+try:
+    h5py.File(sys.argv[1], **eval(sys.argv[2]))
+    print("read")
+except OSError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_another_process_writes_is_locked(path):
+    def other(options="{}", **env):
+        command = [sys.executable, "-c", LOCKED, str(path), options]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
+        return done.stdout.strip()
+
+    with h5py.File(path, "r+"):
+        assert "Unable to synchronously open file (unable to lock file" in other()
+        assert other("{'locking': False}") == other(HDF5_USE_FILE_LOCKING="FALSE") == "read"
 
 
 def test_an_empty_file_has_no_samples(tmp_path):
@@ -194,13 +238,37 @@ def test_h5_datasets_under_every_start_method(path, method, workers):
     assert dataset[1][1] == 1
 
 
+class Slots:
+    __slots__ = ("fine", "odd")
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda: [1, 2], []),
+        (lambda: range(3), []),
+        (lambda: TensorDataset(torch.arange(2)), []),
+        (lambda: [lambda: 0], ["list"]),
+        (lambda: (i for i in range(3)), ["generator"]),
+    ],
+)
+def test_what_cannot_travel(make, found):
+    assert data_loading.cannot_travel(make()) == found
+
+
+def test_slots_that_cannot_travel():
+    dataset = Slots()
+    dataset.fine, dataset.odd = 1, lambda: 0
+    assert data_loading.cannot_travel(dataset) == ["odd"]
+
+
 def test_only_the_lazy_dataset_has_a_position_of_its_own(path):
     eager = demos.EagerH5(path, ["x"])
-    assert data_loading.shares_position(eager)
+    assert demos.shares_position(eager)
     eager.file.close()
     dataset = H5Dataset(path, ["x"])
     dataset[0]
-    assert not data_loading.shares_position(dataset)
+    assert not demos.shares_position(dataset)
 
 
 def test_read_all_counts_wrong_samples():
@@ -249,16 +317,6 @@ def test_what_is_not_chunked_or_asked_for_is_refused(path):
         data_loading.chunk_reads(path, "y", [0])
     with pytest.raises(ValueError, match="at least one index"):
         data_loading.chunk_reads(path, "x", [])
-    with pytest.raises(ValueError, match="at least one file"):
-        demos.draw_chunks({}, "x", 0)
-
-
-def test_the_picture_fills_the_chunks_that_were_fetched(path):
-    figure = demos.draw_chunks({"one": path}, "x", 37)
-    (axis,) = figure.axes
-    filled = [p for p in axis.patches if p.get_hatch()]
-    assert [p.get_x() for p in filled] == [37] and len(axis.patches) == 64
-    assert axis.get_title(loc="left") == "one: 1 chunk fetched"
 
 
 # ---------------------------------------------------------------- workers
@@ -269,6 +327,50 @@ def test_workers_that_are_killed_say_how_under_fork():
         assert demos.killed(signal.SIGBUS) == "killed by signal: Bus error."
     assert written[0].startswith("ERROR: Unexpected bus error encountered in worker.")
     assert demos.killed(signal.SIGKILL) == "killed by signal: Killed."
+
+
+def test_a_killed_worker_of_a_forkserver_does_not_say_how():
+    assert demos.killed(signal.SIGKILL, "forkserver") == "exited unexpectedly"
+
+
+def test_kept_tensors_hold_files_open():
+    def count():
+        return len(os.listdir("/proc/self/fd"))
+
+    loader = DataLoader(TensorDataset(torch.arange(50)), num_workers=1)
+    before = count()
+    kept = [x for (x,) in loader]
+    assert count() - before >= 50
+    del kept
+    copies = [x.clone() for (x,) in loader]
+    assert count() - before < 10 and len(copies) == 50
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with pytest.raises(RuntimeError, match="Too many open files"), demos.few_files(20):
+        copies = [x for (x,) in loader]
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
+    with demos.sharing("file_system"), demos.few_files(20):
+        assert len([x for (x,) in loader]) == 50
+
+
+UNGUARDED = """
+import torch
+from torch.utils.data import DataLoader
+loader = DataLoader(range(4), num_workers=1, multiprocessing_context="spawn")
+for batch in loader:
+    pass
+"""
+
+
+def test_a_script_without_the_guard_starts_loaders_in_turn(tmp_path):
+    script = tmp_path / "bare.py"
+    for text, fails in (
+        (UNGUARDED, True),
+        (UNGUARDED.replace("for", "if __name__ == '__main__':\n  for"), False),
+    ):
+        script.write_text(text)
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+        assert ("An attempt has been made to start a new process" in done.stderr) == fails
+        assert bool(done.returncode) == fails
 
 
 def test_after_a_killed_worker_the_next_epoch_is_whole(path):
@@ -402,6 +504,76 @@ def test_streams(workers):
     assert sorted(torch.cat(list(all_of_them)).tolist()) == sorted([*range(7)] * max(workers, 1))
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 5), st.integers(1, 5), st.integers(1, 12), st.integers(0, 4), st.integers(1, 3)
+)
+def test_the_schedule_is_possible(load, train, batches, workers, prefetch):
+    rows = demos.schedule(load, train, batches, workers, prefetch)
+    trained = rows.pop("train")
+    loaded = sorted(sum(rows.values(), []))
+    assert [b for b, *_ in trained] == [b for b, *_ in loaded] == list(range(batches))
+    for (batch, begin, end), (_, first, ready) in zip(trained, loaded, strict=True):
+        assert end - begin == train and ready - first == load and ready <= begin
+        ahead = batch - workers * prefetch
+        if workers and ahead >= 0:
+            assert first >= trained[ahead][1]
+    for spans in (trained, *rows.values()):
+        assert all(a[2] <= b[1] for a, b in zip(spans, spans[1:], strict=False))
+    if workers == 0:
+        assert trained[-1][2] == batches * (load + train)
+
+
+def test_the_timeline_of_the_chapter():
+    assert demos.schedule(2, 1, 6, 0)["train"][-1][2] == 18
+    assert [begin for _, begin, _ in demos.schedule(2, 1, 6, 2)["train"]] == [2, 3, 4, 5, 6, 7]
+    figure = demos.draw_timeline(2, 1, 6, (0, 2))
+    assert [axis.get_title(loc="left") for axis in figure.axes] == [
+        "num_workers=0",
+        "num_workers=2",
+    ]
+    assert [len(axis.patches) for axis in figure.axes] == [12, 12]
+
+
+def test_what_is_ordered_ahead():
+    ordered = []
+    sampler = (ordered.append(i) or i for i in range(32))
+    batches = iter(DataLoader(range(32), sampler=sampler, num_workers=2, prefetch_factor=3))
+    assert len(ordered) == 6
+    next(batches)
+    assert len(ordered) == 7
+
+
+def threads(dataset, method):
+    return [int(n) for n in DataLoader(dataset, num_workers=1, multiprocessing_context=method)]
+
+
+class Threads:
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return torch.get_num_threads()
+
+
+def test_a_worker_has_one_thread():
+    assert threads(Threads(), "fork") == [1]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_only_shared_memory_reaches_persistent_workers(method):
+    dataset = demos.Where()
+    dataset.epoch = torch.tensor(0).share_memory_()
+    options = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": method}
+    loader = DataLoader(dataset, **options)
+    for epoch in range(2):
+        dataset.epoch.fill_(epoch)
+        assert {int(e) for _, e in loader} == {epoch}
+    assert len({int(pid) for _ in range(2) for pid, _ in loader}) == 1
+    dataset.epoch = 7
+    assert {int(e) for _, e in loader} == {1}
+
+
 def test_waiting_is_shared_among_workers():
     assert demos.gain(demos.Waiting(samples=16), 2) > 1.2
     assert demos.gain(TensorDataset(torch.arange(400)), 2) < 1
@@ -514,39 +686,3 @@ def pad_by_ones(samples):
 def test_pad(answer, says):
     sometimes = says in ("expected values of shape", "a sample is not at its place")
     judge(exercises.check_pad, answer, says, several=sometimes)
-
-
-def noise(seed, epoch, index):
-    rng = np.random.default_rng((seed, epoch, index))
-    return torch.tensor(rng.normal(size=3), dtype=torch.float32)
-
-
-def noise_of_torch(seed, epoch, index):
-    generator = torch.Generator().manual_seed(hash((seed, epoch, index)))
-    return torch.randn(3, generator=generator)
-
-
-def noise_of(seed):
-    return torch.randn(3, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        (noise, None),
-        (noise_of_torch, None),
-        (lambda s, e, i: noise_of(s + e + i), "get the same noise"),
-        (lambda s, e, i: noise_of(s * e * i), "get the same noise"),
-        (lambda s, e, i: noise(s, 0, i), "another epoch gives the same noise"),
-        (lambda s, e, i: noise(s, e, 0), "another index gives the same noise"),
-        (lambda s, e, i: noise(0, e, i), "another seed gives the same noise"),
-        (lambda s, e, i: torch.manual_seed(s) and torch.randn(3), "global generator was touched"),
-        (lambda s, e, i: torch.randn(3), "global generator was touched"),
-        (lambda s, e, i: torch.tensor(np.random.rand(3)).float(), "other noise the second time"),
-        (lambda s, e, i: noise(s, e, i).double(), "expected float32"),
-        (lambda s, e, i: noise(s, e, i)[:2], r"expected shape (3,), got (2,)"),
-        (lambda s, e, i: None, "expected a tensor, got NoneType"),
-    ],
-)
-def test_noise(answer, says):
-    judge(exercises.check_noise, answer, says)

@@ -1,4 +1,7 @@
-"""Figures and demonstrations of the chapter "Load data with workers"."""
+"""Figures and demonstrations of the chapter "Load data with workers · DataLoader".
+
+The datasets live in this file because a worker has to import them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from helpers.data_loading import SECONDS, _open, _touched
+from helpers.data_loading import SECONDS, _open
 from helpers.figures import COLORS, figure
 
 if TYPE_CHECKING:
@@ -40,45 +43,93 @@ class EagerH5(Dataset):
         return tuple(torch.as_tensor(self.file[key][index]) for key in self.keys)
 
 
-def draw_chunks(paths: Mapping[str, Path], key: str, index: int) -> Figure:
-    """Draw how each file cuts its rows into chunks, and which of them reading row `index` fetches.
+def _move_position(dataset: Any, queue: Any, position: int) -> None:
+    dataset[0]
+    os.lseek(dataset.file.id.get_vfd_handle(), position, os.SEEK_SET)
+    queue.put(True)
 
-    Raises:
-        ValueError: `paths` is empty.
+
+def shares_position(dataset: Dataset) -> bool:
+    """Whether a forked worker reads through the same open file as this process.
+
+    The child reads a sample and moves the position in the file that it reads from; then the
+    position is looked up here. Two that open the file for themselves have a position each.
     """
-    import h5py
-    from matplotlib.patches import Rectangle
+    from torch.multiprocessing import get_context
 
-    if not paths:
-        raise ValueError("draw_chunks needs at least one file, got none")
-    drawing, axes = figure(len(paths), 1, size=(8, 1.0 * len(paths)), squeeze=False)
-    for axis, (title, path) in zip(axes[:, 0], paths.items(), strict=True):
-        hits = next(_touched(Path(path), key, [index], 0))
-        with h5py.File(path, "r") as file:
-            rows, chunks, shape = len(file[key]), file[key].chunks, file[key].shape
-        tiles = [
-            (i, j) for i in range(0, shape[1], chunks[1]) for j in range(0, shape[2], chunks[2])
-        ]
-        for row in range(0, rows, chunks[0]):
-            for level, (i, j) in enumerate(tiles):
-                hit = (row, i, j) in hits
-                box = Rectangle(
-                    (row, level / len(tiles)),
-                    chunks[0],
-                    1 / len(tiles),
-                    facecolor=COLORS["teal"] if hit else "white",
-                    edgecolor=COLORS["grey"],
-                    linewidth=0.6,
-                    hatch="///" if hit else None,
-                )
-                axis.add_patch(box)
-        axis.axvline(index + 0.5, ymax=1.06, color=COLORS["orange"], linewidth=1, clip_on=False)
-        axis.set(xlim=(0, rows), ylim=(0, 1), yticks=[])
-        fetched = f"{len(hits)} chunk{'s' * (len(hits) != 1)} fetched"
-        axis.set_title(f"{title}: {fetched}", loc="left", fontsize=9)
-        axis.tick_params(labelsize=8, labelbottom=axis is axes[-1, 0])
-    axes[-1, 0].set_xlabel(f"images (the line: image {index})", fontsize=9)
-    drawing.get_layout_engine().set(h_pad=0.4)
+    here = dataset.file.id.get_vfd_handle()
+    os.lseek(here, 0, os.SEEK_SET)
+    context = get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=_move_position, args=(dataset, queue, 123))
+    child.start()
+    try:
+        child.join(SECONDS)
+        if queue.empty():
+            raise RuntimeError(f"the child did not answer within {SECONDS} s")
+    finally:
+        child.kill()
+    return os.lseek(here, 0, os.SEEK_CUR) == 123
+
+
+def schedule(
+    load: float, train: float, batches: int, workers: int, prefetch_factor: int = 2
+) -> dict[str, list[tuple[int, float, float]]]:
+    """When each batch is loaded and trained on, if each takes the same time.
+
+    Args:
+        load: time to load one batch.
+        train: time to train on one batch.
+        batches: how many batches there are.
+        workers: how many workers load them; with 0 the training process does.
+        prefetch_factor: batches that each worker has ordered at any time.
+
+    Returns:
+        `"load 0"`, `"load 1"`, … for the workers and `"train"`: triples (batch, begin, end).
+    """
+    rows: dict[str, list[tuple[int, float, float]]] = {
+        f"load {worker}": [] for worker in range(max(workers, 1))
+    }
+    free, taken, now = [0.0] * max(workers, 1), [], 0.0
+    rows["train"] = []
+    for batch in range(batches):
+        worker = batch % max(workers, 1)
+        ahead = batch - workers * prefetch_factor
+        ordered = now if workers == 0 else taken[ahead] if ahead >= 0 else 0.0
+        begin = max(free[worker], ordered)
+        free[worker] = begin + load
+        rows[f"load {worker}"].append((batch, begin, free[worker]))
+        begin = max(now, free[worker])
+        taken.append(begin)
+        now = begin + train
+        rows["train"].append((batch, begin, now))
+    return rows
+
+
+def draw_timeline(load: float, train: float, batches: int, workers: Sequence[int]) -> Figure:
+    """Draw `schedule` for each number of workers, one above the other on one time axis."""
+    plans = {n: schedule(load, train, batches, n) for n in workers}
+    end = max(rows["train"][-1][2] for rows in plans.values())
+    heights = [len(rows) for rows in plans.values()]
+    drawing, axes = figure(
+        len(plans),
+        1,
+        size=(8, 0.5 * sum(heights) + 0.8 * len(plans)),
+        sharex=True,
+        squeeze=False,
+        height_ratios=heights,
+    )
+    for axis, (n, rows) in zip(axes[:, 0], plans.items(), strict=True):
+        for level, (name, spans) in enumerate(rows.items()):
+            color = COLORS["pale orange" if name == "train" else "pale blue"]
+            for batch, begin, stop in spans:
+                axis.barh(level, stop - begin, left=begin, color=color, edgecolor=COLORS["grey"])
+                axis.text((begin + stop) / 2, level, str(batch), ha="center", va="center")
+        names = [name if n or name == "train" else "load" for name in rows]
+        axis.set(xlim=(0, end), yticks=range(len(rows)), yticklabels=names)
+        axis.set_title(f"num_workers={n}", loc="left", fontsize=9)
+        axis.invert_yaxis()
+    axes[-1, 0].set_xlabel("time (the number in a box: the batch)", fontsize=9)
     return drawing
 
 
@@ -350,6 +401,19 @@ def sharing(strategy: str) -> Iterator[None]:
         yield
     finally:
         torch.multiprocessing.set_sharing_strategy(before)
+
+
+@contextmanager
+def few_files(more: int) -> Iterator[None]:
+    """Inside, this process may have only `more` files open beside those that are open already."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextmanager

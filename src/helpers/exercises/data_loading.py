@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Load data with workers"."""
+"""Checkers of the exercises of the chapter "Load data with workers · DataLoader"."""
 
 from __future__ import annotations
 
@@ -98,57 +98,3 @@ def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdic
         assert values.dtype == torch.int64, f"int64 samples became {values.dtype}"
 
     return verdict(answer, [padded, mask, types])
-
-
-def check_noise(answer: Callable[[int, int, int], Tensor]) -> Verdict:
-    """Check `answer(seed, epoch, index)`: random float32 (3,) that depends on these three alone."""
-
-    def draw():
-        return [int(i) for i in torch.randint(1, 1000, (3,))]
-
-    def ask(f, *args):
-        got = f(*args)
-        assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
-        assert got.shape == (3,), f"expected shape (3,), got {tuple(got.shape)}"
-        assert got.dtype == torch.float32, f"expected float32, got {got.dtype}"
-        return got
-
-    def same(f):
-        args = draw()
-        first = ask(f, *args)
-        torch.rand(1)
-        assert torch.equal(first, ask(f, *args)), "the same sample got other noise the second time"
-
-    def different(f):
-        seed, epoch, index = draw()
-        base = ask(f, seed, epoch, index)
-        others = {
-            "seed": (seed + 1, epoch, index),
-            "epoch": (seed, epoch + 1, index),
-            "index": (seed, epoch, index + 1),
-        }
-        for name, args in others.items():
-            assert not torch.equal(base, ask(f, *args)), f"another {name} gives the same noise"
-
-    def apart(f):
-        seed, epoch, index = draw()
-        index += 1000  # so that exchanging the two changes something
-        args, base = (seed, epoch, index), ask(f, seed, epoch, index)
-        for other in (
-            (seed, epoch - 1, index + 1),
-            (seed + 1, epoch - 1, index),
-            (seed + 1, epoch, index - 1),
-            (seed, index, epoch),
-        ):
-            equal = torch.equal(base, ask(f, *other))
-            assert not equal, f"(seed, epoch, index) {args} and {other} get the same noise"
-
-    def quiet(f):
-        args = draw()
-        state = torch.random.get_rng_state()
-        ask(f, *args)
-        kept = torch.equal(state, torch.random.get_rng_state())
-        torch.random.set_rng_state(state)
-        assert kept, "the global generator was touched: everything drawn later changes"
-
-    return verdict(answer, [quiet, same, different, apart])
