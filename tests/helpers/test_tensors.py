@@ -198,6 +198,8 @@ def by_numpy_in_float32(x):
         (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy(), "is off"),
         (by_numpy, "requires a gradient"),
         (by_torch, None),
+        (lambda x: by_torch(x).squeeze(), "a grey image"),
+        (lambda x: by_torch(x.detach().double().half()), "float64"),
         (by_numpy_in_float32, None),
         (lambda x: (x * 255).clamp(0, 255).round().byte().permute(1, 2, 0).numpy(), "float16"),
         (lambda x: (x * 255).byte().permute(1, 2, 0).numpy(), "one level off"),

@@ -184,6 +184,12 @@ def split_heads(x, heads):
     return x.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
+def as_if_the_last_stride_were_1(x, heads):
+    d = x.shape[2] // heads
+    size, stride = (x.shape[0], heads, x.shape[1], d), (x.stride(0), d, x.stride(1), 1)
+    return x.as_strided(size, stride, x.storage_offset())
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -199,6 +205,7 @@ def split_heads(x, heads):
         (lambda x, h: split_heads(x.contiguous(), h), "but they were copied"),
         (lambda x, h: torch.stack(x.chunk(h, 2), 1), "but they were copied"),
         (lambda x, h: x.unflatten(2, (h, -1))[..., None], "expected shape"),
+        (as_if_the_last_stride_were_1, "the numbers are scrambled"),
         (lambda x, h: None, "expected a tensor, got NoneType"),
     ],
 )
@@ -249,8 +256,23 @@ def only_alone(state):
     return {k: kept[k] if p in alone else state[k] for k, p in zip(state, where, strict=True)}
 
 
+def below_half(state):
+    kept = compact(state)
+    return {
+        k: kept[k] if 2 * t.nbytes < t.untyped_storage().nbytes() else t for k, t in state.items()
+    }
+
+
+def all_but_the_empty(state):
+    kept = compact(state)
+    return {k: kept[k] if t.numel() else t for k, t in state.items()}
+
+
 def clone_unless_contiguous(state):
-    return {k: t if t.is_contiguous() and k != "row" else t.clone() for k, t in state.items()}
+    return {
+        k: t if t.is_contiguous() and k not in ("row", "most") else t.clone()
+        for k, t in state.items()
+    }
 
 
 def clone_unless_equal(state):
@@ -265,6 +287,8 @@ def clone_unless_equal(state):
         (by_groups, None),
         (each_by_itself, "two tensors that overlap took 400 bytes, and now take 480"),
         (only_alone, "row holds 40 bytes"),
+        (below_half, "most holds 320 bytes in a storage of 400"),
+        (all_but_the_empty, "two slices of 40 bytes and an empty one now take 480"),
         (dict, "row holds 40 bytes in a storage of 4000"),
         (
             lambda s: {k: t.contiguous() for k, t in s.items()},

@@ -33,6 +33,8 @@ def check_to_uint8(answer: Callable[[Tensor], np.ndarray]) -> Verdict:
         assert out.dtype == np.uint8, f"expected uint8, got {out.dtype}"
         assert out.shape != shape, "the shape is still (C, H, W), and PIL wants (H, W, C)"
         assert out.shape == (*shape[1:], 3), "the shape is not (H, W, C)"
+        grey = f(torch.rand(1, *shape[1:]))
+        assert grey.shape == (*shape[1:], 1), "a grey image (1, H, W) must become (H, W, 1)"
 
     def rounding(f):
         level = torch.randint(1, 255, draw())

@@ -120,6 +120,7 @@ def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> V
     def slices(f):
         big = torch.rand(100, 10)
         state = {"row": big[3], "column": big[:, 3], "part": torch.arange(50)[::7]}
+        state["most"] = torch.rand(100)[:80]
         for name, t in run(f, state).items():
             kept = t.untyped_storage().nbytes()
             assert kept <= t.nbytes, f"{name} holds {t.nbytes} bytes in a storage of {kept}"
