@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Write a training loop that is right".
+"""Helpers of the chapter on training loops.
 
 Source: "Optimizing Model Parameters",
 https://pytorch.org/tutorials/beginner/basics/optimization_tutorial.html

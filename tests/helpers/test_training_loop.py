@@ -15,6 +15,7 @@ from torch import nn
 from helpers import training_loop
 from helpers.autograd import saved_tensors
 from helpers.demos import training_loop as demos
+from helpers.evaluation import evaluating
 from helpers.exercises import training_loop as exercises
 
 seeds = st.integers(0, 10**6)
@@ -235,16 +236,19 @@ def evaluator(modes=True, sums=True, grad=False, eval_=True, out=float):
         if eval_:
             model.eval()
         with torch.set_grad_enabled(grad):
-            if sums:
-                total = sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in loader)
-                result = total / sum(len(y) for _, y in loader)
-            else:
-                result = sum(F.cross_entropy(model(x), y) for x, y in loader) / len(loader)
-        if modes == "train":
-            model.train()
-        elif modes:
-            for m, mode in before:
-                m.training = mode
+            total = count = 0
+            try:
+                for x, y in loader:
+                    loss = F.cross_entropy(model(x), y)
+                    total += loss * len(y) if sums else loss
+                    count += len(y) if sums else 1
+            finally:
+                if modes == "train":
+                    model.train()
+                elif modes:
+                    for m, mode in before:
+                        m.training = mode
+            result = total / count
         return out(result.detach())
 
     return answer
@@ -268,6 +272,27 @@ def evaluator(modes=True, sums=True, grad=False, eval_=True, out=float):
 )
 def test_check_evaluate(answer, says):
     judged(exercises.check_evaluate, answer, says)
+
+
+def test_check_evaluate_sees_a_second_pass_and_a_lost_mode():
+    def twice(model, loader):
+        with evaluating(model):
+            total = sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in loader)
+            return total / sum(len(y) for _, y in loader)
+
+    @torch.no_grad()
+    def careless(model, loader):
+        before, total, count = [(m, m.training) for m in model.modules()], 0.0, 0
+        model.eval()
+        for x, y in loader:
+            total += F.cross_entropy(model(x), y, reduction="sum").item()
+            count += len(y)
+        for m, mode in before:
+            m.training = mode
+        return total / count
+
+    judged(exercises.check_evaluate, twice, "an iterator gives its batches once")
+    judged(exercises.check_evaluate, careless, "after an error in the loader")
 
 
 def test_check_evaluate_sees_a_frozen_layer_woken():
@@ -298,8 +323,16 @@ def split(model, decay, spared, source=None):
     return [{"params": first, "weight_decay": decay}, {"params": second, "weight_decay": 0.0}]
 
 
+TABLES = "words", "positions", "table_norm"
+
+
 def vector_or_word(name, p):
-    return p.ndim < 2 or name.startswith("words")
+    return p.ndim < 2 or name.startswith(TABLES)
+
+
+def by_type(model, decay):
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv1d)]
+    return split(model, decay, lambda n, p: all(p is not m.weight for m in layers))
 
 
 def as_generators(model, decay):
@@ -322,10 +355,19 @@ def wrong_key(model, decay):
     [
         (lambda m, d: split(m, d, vector_or_word), None),
         (as_generators, None),
-        (lambda m, d: split(m, d, lambda n, p: n[-4:] == "bias"), "words.weight is decayed"),
-        (lambda m, d: split(m, d, lambda n, p: p.ndim < 2), "words.weight is decayed"),
+        (by_type, None),
+        (lambda m, d: split(m, d, lambda n, p: n[-4:] == "bias"), "positions is decayed"),
+        (lambda m, d: split(m, d, lambda n, p: p.ndim < 2), "positions is decayed"),
         (
-            lambda m, d: split(m, d, lambda n, p: n[-4:] == "bias" or n.startswith("words")),
+            lambda m, d: split(m, d, lambda n, p: p.ndim < 2 or n.startswith(TABLES[:2])),
+            "table_norm.weight is decayed",
+        ),
+        (
+            lambda m, d: split(m, d, lambda n, p: p.ndim < 2 or n.startswith(TABLES[1:])),
+            "words.weight is decayed",
+        ),
+        (
+            lambda m, d: split(m, d, lambda n, p: n[-4:] == "bias" or n.startswith(TABLES)),
             "batch_norm.weight is decayed",
         ),
         (lambda m, d: split(m, 0.0, vector_or_word), "has decay 0.0, not the one asked for"),

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Write a training loop that is right"."""
+"""Figures of the chapter on training loops."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Checkers of the exercises of the chapter "Write a training loop that is right"."""
+"""Checkers of the exercises of the chapter on training loops."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
     """Check `answer(model, loader)`: the mean cross-entropy per sample of a model at rest.
 
-    `loader` is a list of batches (x, y), float32 of shape (n, 3) and int64 of shape (n,), whose
-    last one may be smaller. The model keeps its modes, and autograd records nothing.
+    `loader` gives batches (x, y), float32 of shape (n, 3) and int64 of shape (n,), whose last one
+    may be smaller; it may give them only once. The model keeps its modes, also after an error, and
+    autograd records nothing.
     """
 
     def net(drop: float = 0.0) -> nn.Sequential:
@@ -91,14 +93,33 @@ def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
         assert not saved, "autograd recorded the forward passes: nobody will go backward"
         assert all(p.grad is None for p in model.parameters()), "parameters have gradients now"
 
-    return verdict(answer, [even, uneven, dropout, modes, graph])
+    def once(f):
+        model, loader = net().eval(), batches(4, 3)
+        assert close(number(f(model, iter(loader))), right(model, loader)), (
+            "the loader is read twice, and an iterator gives its batches once"
+        )
+
+    def broken(f):
+        model = net(drop=0.5).train()
+
+        def loader():
+            yield from batches(4)
+            raise OSError("planted")
+
+        with suppress(OSError):
+            f(model, loader())
+        assert model.training and model[2].training, (
+            "after an error in the loader the model was left in eval mode"
+        )
+
+    return verdict(answer, [even, uneven, dropout, modes, graph, once, broken])
 
 
 def check_decay_groups(answer: Callable[[nn.Module, float], list[dict]]) -> Verdict:
-    """Check `answer(model, weight_decay)`: parameter groups that decay matrices only.
+    """Check `answer(model, weight_decay)`: parameter groups that decay the weights of layers only.
 
-    Weights of linear and convolutional layers get `weight_decay`; biases, the scales of
-    normalization layers and embeddings get 0. A weight that two layers share comes once.
+    Weights of linear and convolutional layers get `weight_decay`; all other parameters get 0, also
+    those with two axes. A weight that two layers share comes once.
     """
 
     class Net(nn.Module):
@@ -108,7 +129,8 @@ def check_decay_groups(answer: Callable[[nn.Module, float], list[dict]]) -> Verd
             self.conv = nn.Conv1d(4, 4, 3)
             self.batch_norm = nn.BatchNorm1d(4)
             self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.layer_norm = nn.LayerNorm(4)
+            self.layer_norm, self.table_norm = nn.LayerNorm(4), nn.LayerNorm((2, 4))
+            self.positions = nn.Parameter(torch.zeros(7, 4))
             if tied:
                 self.second.weight = self.first.weight
 
