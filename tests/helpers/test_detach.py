@@ -56,6 +56,12 @@ def zeroed(a, b, x):
     return h
 
 
+def only_the_weight_of_b(a, b, x):
+    with torch.no_grad():
+        h = a(x)
+    return nn.functional.linear(h, b.weight, b.bias.detach()).mean()
+
+
 def no_gradient_for_b(a, b, x):
     return b(a(x)).mean().detach() + 0 * sum(p.sum() for p in b.parameters())
 
@@ -83,6 +89,7 @@ def gradients_on():
         (zeroed, "A is not as it was"),
         (lambda a, b, x: b(torch.no_grad()(a.eval())(x)).mean(), "A is not as it was"),
         (switched_off, "gradients stay switched off"),
+        (only_the_weight_of_b, "B got no gradient"),
         (no_gradient_for_b, "B got a wrong gradient"),
         (lambda a, b, x: b(torch.inference_mode()(a)(x)).mean(), "raised RuntimeError"),
         (lambda a, b, x: b(torch.no_grad()(a)(x)), "expected a single number"),
@@ -111,6 +118,8 @@ def test_train_only_b(answer, says):
         (lambda x: x.round(), "not the gradient of the output"),
         (lambda x: x, "the value is not x.round()"),
         (lambda x: x.round().detach(), "the result has no graph"),
+        (lambda x: x.round().detach().requires_grad_(), "no gradient arrives at x"),
+        (lambda x: (x + (x.round() - x).detach())[None], "expected shape (3, 4)"),
         (lambda x: x - (x.round() - x).detach(), "the value is not x.round()"),
         (lambda x: x.round() + 2 * (x - x.detach()), "not the gradient of the output"),
         (lambda x: None, "expected a tensor, got NoneType"),
@@ -146,6 +155,10 @@ def test_straight_through(answer, says):
         (lambda m: m.state_dict(), "changed when the model"),
         (lambda m: {n: p.clone() for n, p in m.named_parameters()}, "still requires grad"),
         (lambda m: {}, "expected the keys"),
+        (
+            lambda m: {n: torch.zeros_like(p).detach() for n, p in m.named_parameters()},
+            "does not hold the parameter's values",
+        ),
         (lambda m: None, "expected a dict, got NoneType"),
     ],
 )

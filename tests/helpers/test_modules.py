@@ -325,6 +325,7 @@ class AsSequential(nn.Sequential):
         (standardized(drop=lambda self, x: F.dropout(x, 0.5)), "in eval mode it still drops"),
         (standardized(drop=lambda self, x: nn.Dropout(0.5)(x)), "in eval mode it still drops"),
         (standardized(drop=lambda self, x: x), "in training mode nothing is dropped"),
+        (standardized(act=lambda x: x.relu().unsqueeze(0)), "expected shape"),
         (standardized(act=torch.tanh), "in eval mode the values are not right"),
         (lambda mean, widths: standardized()(mean, [*mean.shape, 8, 8]), "of the shapes"),
         (lambda mean, widths: None, "expected a module, got NoneType"),

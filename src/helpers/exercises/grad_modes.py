@@ -104,7 +104,7 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
             before, flag = values.detach().clone(), values.requires_grad
             out = f(values, dtype)
             with torch.no_grad():
-                out += torch.arange(out.numel()).view(out.shape)
+                out += torch.arange(1, out.numel() + 1).view(out.shape)
             assert torch.equal(values, before), f"{name}: training the result changes the source"
             assert values.requires_grad == flag, f"{name}: the source's requires_grad changed"
 
