@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Feed a model the images it expects".
+"""Helpers of the chapter on images: frames of a video, and blocks that change places.
 
 Source: "Transforming images, videos, boxes and more",
 https://docs.pytorch.org/vision/stable/transforms.html
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class VideoInfo(NamedTuple):
-    """What the header of a video file says; `frames` is a claim, not a count."""
+    """What the header of a video file says; `frames` is a claim, 0 where it claims nothing."""
 
     height: int
     width: int
@@ -123,11 +123,12 @@ def write_clip(path: str | Path, frames: Tensor, fps: float = 25.0) -> None:
 
     Args:
         path: where to write; ends in `.avi`.
-        frames: uint8 (T, 3, H, W), RGB.
-        fps: frames per second.
+        frames: uint8 (T, 3, H, W), RGB; H and W even, because the colours have half of them.
+        fps: frames per second, at least 1.
 
     Raises:
-        ValueError: `frames` has another shape, no frame, or `path` another ending.
+        ValueError: `frames` has another shape, no frame, an odd side, `path` another ending, or
+            `fps` is below 1.
         TypeError: `frames` is not uint8.
         OSError: OpenCV could not open the file for writing.
     """
@@ -135,6 +136,10 @@ def write_clip(path: str | Path, frames: Tensor, fps: float = 25.0) -> None:
         raise ValueError(f"frames must be (T, 3, H, W) with T > 0, got {tuple(frames.shape)}")
     if frames.dtype != torch.uint8:
         raise TypeError(f"frames must be uint8, got {frames.dtype}")
+    if frames.shape[2] % 2 or frames.shape[3] % 2:
+        raise ValueError(f"height and width must be even, got {tuple(frames.shape[2:])}")
+    if not fps >= 1:
+        raise ValueError(f"fps must be at least 1, got {fps}")
     if Path(path).suffix != ".avi":
         raise ValueError(f"path must end in .avi, got {Path(path).name!r}")
     cv2 = _cv2()
@@ -160,7 +165,7 @@ def video_info(path: str | Path) -> VideoInfo:
         return VideoInfo(
             int(video.get(cv2.CAP_PROP_FRAME_HEIGHT)),
             int(video.get(cv2.CAP_PROP_FRAME_WIDTH)),
-            int(video.get(cv2.CAP_PROP_FRAME_COUNT)),
+            max(int(video.get(cv2.CAP_PROP_FRAME_COUNT)), 0),
             video.get(cv2.CAP_PROP_FPS),
         )
 

@@ -82,6 +82,19 @@ def test_draw_images_errors(shown, columns, says):
 # ---------------------------------------------------------------- region confusion
 
 
+def shuffle_blocks(x: Tensor, source: Tensor) -> Tensor:
+    """Put block `source[i, j]` of a (C, H, W) image at place (i, j)."""
+    blocks = len(source)
+    h, w = x.shape[1] // blocks, x.shape[2] // blocks
+    out = torch.empty_like(x)
+    for place, origin in enumerate(source.flatten().tolist()):
+        (i, j), (k, m) = divmod(place, blocks), divmod(origin, blocks)
+        out[:, i * h : (i + 1) * h, j * w : (j + 1) * w] = x[
+            :, k * h : (k + 1) * h, m * w : (m + 1) * w
+        ]
+    return out
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     blocks=st.integers(2, 6),
@@ -101,7 +114,7 @@ def test_region_confusion_moves_whole_blocks_a_little(blocks, h, w, n, c, data):
     place = torch.arange(blocks * blocks).view(blocks, blocks)
     for i in range(n):
         assert torch.equal(source[i].flatten().sort().values, place.flatten())
-        assert torch.equal(shuffled[i], exercises._shuffle_blocks(x[i], source[i]))
+        assert torch.equal(shuffled[i], shuffle_blocks(x[i], source[i]))
     far = [(source // blocks - place // blocks).abs(), (source % blocks - place % blocks).abs()]
     assert max(d.max() for d in far) < 2 * neighbour
 
@@ -110,7 +123,7 @@ def test_region_confusion_of_one_image_and_of_a_batch():
     x = torch.rand(5, 3, 12, 18)
     one, source = images.region_confusion(x[0], 6, 2)
     assert one.shape == (3, 12, 18) and source.shape == (6, 6)
-    assert torch.equal(one, exercises._shuffle_blocks(x[0], source))
+    assert torch.equal(one, shuffle_blocks(x[0], source))
     _, sources = images.region_confusion(x, 6, 2)
     assert len({tuple(s.flatten().tolist()) for s in sources}) == 5  # each image its own
     again = [images.region_confusion(x, 6, 2, torch.Generator().manual_seed(3)) for _ in range(2)]
@@ -294,6 +307,27 @@ def test_write_clip_errors(tmp_path, frames, name, error, says):
         images.write_clip(tmp_path / name, frames)
 
 
+@pytest.mark.parametrize("fps", [0, -1, 0.5, float("nan")])
+def test_write_clip_needs_a_frame_rate(tmp_path, fps):
+    with pytest.raises(ValueError, match="fps must be at least 1, got"):
+        images.write_clip(tmp_path / "a.avi", numbered(2), fps=fps)
+
+
+@pytest.mark.parametrize("side", [(49, 64), (48, 63)])
+def test_write_clip_refuses_a_side_that_it_would_crop(tmp_path, side):
+    with pytest.raises(ValueError, match="must be even, got"):
+        images.write_clip(tmp_path / "a.avi", numbered(2, *side))
+
+
+def test_a_picture_claims_no_frames(tmp_path):
+    pytest.importorskip("cv2")
+    import PIL.Image
+
+    PIL.Image.new("RGB", (6, 4)).save(tmp_path / "x.png")
+    info = images.video_info(tmp_path / "x.png")
+    assert (info.height, info.width) == (4, 6) and info.frames in (0, 1)
+
+
 def test_without_opencv_the_error_says_what_to_install(monkeypatch, tmp_path):
     real = builtins.__import__
 
@@ -360,42 +394,78 @@ def test_check_prepare(answer, says):
         assert says is None or says in verdict.message
 
 
-def restore(shuffled, source):
-    out = torch.empty_like(shuffled)
-    b = len(source)
-    h, w = shuffled.shape[1] // b, shuffled.shape[2] // b
-    for place, origin in enumerate(source.flatten().tolist()):
-        (i, j), (k, m) = divmod(place, b), divmod(origin, b)
-        tile = shuffled[:, i * h : (i + 1) * h, j * w : (j + 1) * w]
-        out[:, k * h : (k + 1) * h, m * w : (m + 1) * w] = tile
-    return out
+def to_classes(mask, palette):
+    colours = torch.tensor(palette, device=mask.device)
+    match = (mask == colours[:, :, None, None]).all(1)
+    return torch.where(match.any(0), match.int().argmax(0), 255)
 
 
-def restore_by_sorting(shuffled, source):
-    return exercises._shuffle_blocks(shuffled, source.flatten().argsort().view_as(source))
+def by_loop(mask, palette, other=255, dtype=torch.int64):
+    classes = torch.full(mask.shape[1:], other, dtype=dtype)
+    for number, colour in enumerate(palette):
+        classes[(mask == torch.tensor(colour)[:, None, None]).all(0)] = number
+    return classes
 
 
-def restore_in_place(shuffled, source):
-    return shuffled.copy_(restore(shuffled.clone(), source))
+def by_code(mask, palette):
+    place = torch.tensor([65536, 256, 1])
+    codes = (mask.long() * place[:, None, None]).sum(0)
+    match = codes == (torch.tensor(palette) * place).sum(1)[:, None, None]
+    return match.int().argmax(0).masked_fill(~match.any(0), 255)
+
+
+def nearest(mask, palette):
+    far = mask.long() - torch.tensor(palette)[:, :, None, None]
+    return far.square().sum(1).argmin(0)
+
+
+def any_channel(mask, palette):
+    match = (mask == torch.tensor(palette)[:, :, None, None]).any(1)
+    return torch.where(match.any(0), match.int().argmax(0), 255)
+
+
+def first_channel(mask, palette):
+    classes = torch.zeros(mask.shape[1:], dtype=torch.int64)
+    for number, colour in enumerate(palette):
+        classes[mask[0] == colour[0]] = number
+    return classes
+
+
+def by_sum(mask, palette):
+    match = mask.long().sum(0) == torch.tensor(palette).sum(1)[:, None, None]
+    return torch.where(match.any(0), match.int().argmax(0), 255)
+
+
+def in_place(mask, palette):
+    right = to_classes(mask.clone(), palette)
+    mask.zero_()
+    return right
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (restore, None),
-        (restore_by_sorting, None),
-        (exercises._shuffle_blocks, "applied a second time"),
-        (lambda x, s: x, "still where they were"),
-        (lambda x, s: restore(x, s.T), "does not come back"),
-        (lambda x, s: restore(x, s).mT, "expected shape"),
-        (lambda x, s: restore(x, s).numpy(), "expected a tensor, got ndarray"),
-        (restore_in_place, "was changed"),
+        (to_classes, None),
+        (by_loop, None),
+        (by_code, None),
+        (nearest, "must give 255"),
+        (lambda m, p: by_loop(m, p, other=0), "must give 255"),
+        (any_channel, "a colour of the palette is mistaken"),
+        (first_channel, "a colour of the palette is mistaken"),
+        (by_sum, "a colour of the palette is mistaken"),
+        (lambda m, p: by_loop(m, p, dtype=torch.uint8), "must be int64, got torch.uint8"),
+        (lambda m, p: to_classes(m, p[::-1]), "a colour of the palette is mistaken"),
+        (lambda m, p: to_classes(m.flip(0), p), "mistaken"),
+        (lambda m, p: to_classes(m, p).T, "expected shape"),
+        (lambda m, p: to_classes(m, p)[None], "expected shape"),
+        (lambda m, p: to_classes(m, p).numpy(), "expected a tensor, got ndarray"),
+        (in_place, "was changed"),
     ],
 )
-def test_check_restore(answer, says):
+def test_check_to_classes(answer, says):
     for seed in range(10):
         torch.manual_seed(seed)
-        verdict = exercises.check_restore(answer)
+        verdict = exercises.check_to_classes(answer)
         assert verdict.passed == (says is None), (seed, verdict)
         assert says is None or says in verdict.message
 

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Feed a model the images it expects"."""
+"""Figures and demonstrations of the chapter on images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Feed a model the images it expects"."""
+"""Checkers of the exercises of the chapter on images."""
 
 from __future__ import annotations
 
@@ -72,52 +72,44 @@ def check_prepare(answer: Callable[[Any, Sequence[float], Sequence[float]], Tens
     return verdict(answer, [shape, values, modes])
 
 
-def check_restore(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
-    """Check `answer(shuffled, source)`: undo a shuffle of blocks.
+def check_to_classes(answer: Callable[[Tensor, list[tuple[int, ...]]], Tensor]) -> Verdict:
+    """Check `answer(mask, palette)`: a mask of colours as class numbers.
 
-    `shuffled` is (C, H, W); `source` is int64 (blocks, blocks), the block that stands at each
-    place, counted by rows, as `region_confusion` returns it.
+    `mask` is uint8 (3, H, W), `palette` a list of colours (red, green, blue) in 0..255, one per
+    class. The result is int64 (H, W), 255 where the colour is not in the palette.
     """
 
-    def case():
-        blocks = int(torch.randint(3, 6, ()))
-        while True:  # applied twice, the shuffle must not undo itself
-            perm = torch.randperm(blocks * blocks)
-            if not torch.equal(perm[perm], torch.arange(len(perm))):
-                break
-        h, w = (int(i) for i in torch.randperm(4)[:2] + 1)
-        x = torch.rand(int(torch.randint(1, 4, ())), blocks * h, blocks * w)
-        return x, _shuffle_blocks(x, perm.view(blocks, blocks)), perm.view(blocks, blocks)
+    def case(others: bool) -> tuple[Tensor, list[tuple[int, ...]], Tensor]:
+        # every channel is shared by several classes, and so is the sum of the channels
+        low, high = sorted(int(i) for i in torch.randperm(256)[:2])
+        palette = [(low, low, high), (low, high, low), (high, low, low), (high, high, low)]
+        palette = [palette[i] for i in torch.randperm(4)]
+        height, width = (int(i) for i in torch.randperm(6)[:2] + 4)
+        right = torch.randint(4, (height, width))
+        colours = torch.tensor([*palette, (high, high, high)])
+        if others:
+            right[0, 0], right[-1, -1] = 4, 4
+        mask = colours[right].permute(2, 0, 1).byte()
+        return mask, palette, right.where(right < 4, 255)
 
-    def test(f):
-        x, shuffled, source = case()
-        kept = shuffled.clone()
-        got = f(shuffled, source)
-        assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
-        assert got.shape == x.shape, f"expected shape {tuple(x.shape)}, got {tuple(got.shape)}"
-        assert torch.equal(shuffled, kept), "the shuffled image itself was changed"
-        assert not torch.equal(got, shuffled), "the blocks are still where they were"
-        twice = _shuffle_blocks(shuffled, source)
-        assert not torch.equal(got, twice), (
-            "the shuffle was applied a second time: source says where a block came from, "
-            "so it has to go back there"
-        )
-        assert torch.equal(got, x), "the original image does not come back"
+    def test(others: bool) -> Callable[[Callable], None]:
+        def same(f: Callable) -> None:
+            mask, palette, right = case(others)
+            kept = mask.clone()
+            got = f(mask, palette)
+            assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+            assert got.shape == right.shape, (
+                f"expected shape {tuple(right.shape)}, got {tuple(got.shape)}"
+            )
+            assert got.dtype == torch.int64, f"class numbers must be int64, got {got.dtype}"
+            assert torch.equal(mask, kept), "the mask itself was changed"
+            known = right < 4
+            assert torch.equal(got[known], right[known]), "a colour of the palette is mistaken"
+            assert torch.equal(got, right), "a colour that is not in the palette must give 255"
 
-    return verdict(answer, [test] * 3)
+        return same
 
-
-def _shuffle_blocks(x: Tensor, source: Tensor) -> Tensor:
-    """Put block `source[i, j]` of a (C, H, W) image at place (i, j)."""
-    blocks = len(source)
-    h, w = x.shape[1] // blocks, x.shape[2] // blocks
-    out = torch.empty_like(x)
-    for place, origin in enumerate(source.flatten().tolist()):
-        (i, j), (k, m) = divmod(place, blocks), divmod(origin, blocks)
-        out[:, i * h : (i + 1) * h, j * w : (j + 1) * w] = x[
-            :, k * h : (k + 1) * h, m * w : (m + 1) * w
-        ]
-    return out
+    return verdict(answer, [test(False), test(True), test(True)])
 
 
 def check_middle_frames(answer: Callable[[int, int], Tensor]) -> Verdict:
