@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from nbformat import NotebookNode
 
 from bookbuild import links, translation, versions
@@ -24,7 +26,7 @@ def adopt(book: Book, name: str) -> list[str]:
             the text cannot hold an edit; nothing is written.
     """
     book.choose([name])
-    text, path = texts.load(book, name), book.text(name)
+    text, path = copy.deepcopy(texts.load(book, name)), book.text(name)
     where = book.relative(path)
     before = read_text(path, where)
     _, waiting = translation.compare(text, translation.load(book).get(name, {}))

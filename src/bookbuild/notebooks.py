@@ -192,11 +192,13 @@ def _strings(value: object) -> bool:
     )
 
 
-def problems_of_schema(nb: NotebookNode) -> str | None:
-    """What is wrong with a notebook's form, or None."""
+def problems_of_schema(nb: NotebookNode, thoroughly: bool = True) -> str | None:
+    """What is wrong with a notebook's form, or None; only twin ids unless `thoroughly`."""
     ids = [cell.get("id") for cell in nb.cells]
     if twins := sorted({str(i) for i in ids if ids.count(i) > 1}):
         return f"several cells have the id {', '.join(twins)}"
+    if not thoroughly:
+        return None
     try:
         nbformat.validate(nb)
     except nbformat.ValidationError as error:

@@ -41,8 +41,8 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from itertools import pairwise
 
 from bookbuild.book import Book, BookError, read_text
@@ -102,15 +102,18 @@ class Text:
 
 
 def load(book: Book, name: str) -> Text:
-    """The text of a chapter.
+    """The text of a chapter; its cells are shared by all who load it.
 
     Raises:
         BookError: the file is missing or has another form; the message names file and line.
     """
     where = book.relative(book.text(name))
-    text = parse(name, read_text(book.text(name), where), where)
-    text.book = book
-    return text
+    return replace(_parsed(name, read_text(book.text(name), where), where), book=book)
+
+
+@lru_cache(maxsize=64)
+def _parsed(name: str, text: str, where: str) -> Text:
+    return parse(name, text, where)
 
 
 def parse(name: str, text: str, where: str = "text") -> Text:

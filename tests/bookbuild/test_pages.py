@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_output
 
+from bookbuild import headings as headings_
 from bookbuild import pages, setup_cell
 from bookbuild.book import Book, BookError
 from bookbuild.check import check
@@ -217,6 +218,18 @@ def test_what_only_looks_like_a_heading_is_none():
         "",
     ):
         assert headings(none) == ()
+
+
+LINES = st.lists(st.text(st.sampled_from("#- =ab`<>:\\t*[]\\\\1."), max_size=8), max_size=5)
+
+
+@given(LINES.map("\n".join))
+@settings(max_examples=500, deadline=None)
+def test_the_quick_way_to_headings_finds_what_the_parser_finds(text):
+    quick = headings.__wrapped__(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(headings_, "_HARD", re.compile(""))
+        assert quick == headings.__wrapped__(text)
 
 
 def test_sections_are_those_of_the_english_headings(book):
