@@ -7,6 +7,7 @@ https://pytorch.org/docs/stable/optim.html#per-parameter-options
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 # ---------------------------------------------------------------- look at a fine-tuning
@@ -25,7 +27,8 @@ def audit(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
     Words used, joined by commas: `lr …` for parameters that the optimizer moves; `in no group` for
     those that require a gradient and are not in the optimizer; `frozen` or `partly frozen`;
     `gradient left` where a frozen parameter in the optimizer still holds one, so that a step moves
-    it; `statistics move` where everything is frozen, but a BatchNorm layer is in training mode.
+    it; `statistics move` where a BatchNorm layer is in training mode though no parameter of its own
+    learns, because it is frozen or has none.
     Parameters that the optimizer holds and the model does not are counted in a last line.
     """
     rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
@@ -47,14 +50,15 @@ def _state(
         words.append("partly frozen" if learning else "frozen")
     if any(p.grad is not None and id(p) in rates for p in frozen):
         words.append("gradient left")
-    if frozen and not learning and any(_moves(module) for module in modules):
+    if any(_moves(module) for module in modules):
         words.append("statistics move")
     return ", ".join(words)
 
 
 def _moves(module: nn.Module) -> bool:
-    """Whether a forward pass changes the running statistics of this layer."""
-    return module.training and getattr(module, "running_mean", None) is not None
+    """Whether a forward pass changes running statistics of a layer that does not learn itself."""
+    learns = any(p.requires_grad for p in module.parameters(recurse=False))
+    return module.training and not learns and getattr(module, "running_mean", None) is not None
 
 
 def keep(model: nn.Module) -> dict[str, Tensor]:
@@ -86,6 +90,54 @@ def head_of(model: nn.Module) -> str:
     if not linear:
         raise ValueError(f"{type(model).__name__} has no nn.Linear")
     return linear[-1]
+
+
+# ---------------------------------------------------------------- low-rank adaptation
+
+
+class LoRALinear(nn.Module):
+    """`base(x) + alpha / rank * x @ down.T @ up.T`, where `base` is frozen and the rest learns.
+
+    `down` has shape (rank, in) and starts at random, `up` has shape (out, rank) and starts at zero,
+    so that the first output is that of `base`. Both have the dtype and device of `base.weight`.
+
+    Args:
+        base: the layer to adapt; its parameters are frozen in place.
+        rank: of the product, at least 1.
+        alpha: scale of the product times `rank`; by default `rank`, a scale of 1.
+
+    Raises:
+        TypeError: `base` is not an `nn.Linear`.
+        ValueError: `rank` is below 1.
+
+    Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models".
+    """
+
+    def __init__(self, base: nn.Linear, rank: int, alpha: float | None = None) -> None:
+        super().__init__()
+        if not isinstance(base, nn.Linear):
+            raise TypeError(f"expected an nn.Linear, got {type(base).__name__}")
+        if rank < 1:
+            raise ValueError(f"expected a rank of at least 1, got {rank}")
+        self.base = base.requires_grad_(False)
+        self.scale = 1.0 if alpha is None else alpha / rank
+        self.down = nn.Parameter(base.weight.new_empty(rank, base.in_features))
+        self.up = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
+        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs of shape (..., out) for `x` of shape (..., in)."""
+        return self.base(x) + self.scale * F.linear(F.linear(x, self.down), self.up)
+
+    @torch.no_grad()
+    def merge(self) -> nn.Linear:
+        """A plain, frozen layer that gives the same outputs up to rounding."""
+        merged = copy.deepcopy(self.base)
+        merged.weight += self.scale * self.up @ self.down
+        return merged
+
+
+# ---------------------------------------------------------------- weights
 
 
 class _AskedError(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import warnings
 
 import pytest
@@ -13,6 +15,7 @@ from torchvision import models
 
 from helpers import digits, fine_tuning
 from helpers.demos import fine_tuning as demos
+from helpers.evaluation import evaluating
 from helpers.exercises import fine_tuning as exercises
 from helpers.training_loop import accuracy, evaluate
 
@@ -113,8 +116,26 @@ def test_audit_sees_a_left_gradient_a_lost_head_and_two_rates():
 
 
 def test_audit_leaves_out_what_has_no_parameters():
-    model = nn.Sequential(nn.ReLU(), nn.Linear(2, 1), nn.BatchNorm1d(1, affine=False))
+    model = nn.Sequential(nn.ReLU(), nn.Linear(2, 1), nn.Dropout())
     assert fine_tuning.audit(model, sgd(model.parameters())) == {"1": "lr 0.1"}
+
+
+def test_audit_sees_statistics_without_parameters_and_in_partly_frozen_parts():
+    plain = nn.BatchNorm1d(2, affine=False)
+    mixed = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).requires_grad_(False))
+    learning = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    model = nn.Sequential(plain, mixed, learning)
+    optimizer = sgd(model.parameters())
+    assert fine_tuning.audit(model, optimizer) == {
+        "0": "statistics move",
+        "1": "lr 0.1, partly frozen, statistics move",
+        "2": "lr 0.1",
+    }
+    kept = fine_tuning.keep(model)
+    model(torch.randn(4, 2))
+    assert fine_tuning.changed(kept, model) == ["0", "1", "2"]
+    told = fine_tuning.audit(model.eval(), optimizer)
+    assert told == {"1": "lr 0.1, partly frozen", "2": "lr 0.1"}
 
 
 @settings(max_examples=30, deadline=None)
@@ -185,6 +206,46 @@ def test_children_extractor_keeps_what_is_named():
     assert not first.requires_grad and not model.training
     (only,) = demos.ChildrenExtractor(model, ["b"])(x)
     assert torch.equal(only, second)
+
+
+# ---------------------------------------------------------------- low-rank adaptation
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(1, 8),
+    st.sampled_from([None, 0.5, 16.0]),
+    st.booleans(),
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+)
+def test_lora_starts_at_the_base_learns_both_and_merges(inputs, outputs, rank, alpha, bias, dtype):
+    base = nn.Linear(inputs, outputs, bias=bias, dtype=dtype)
+    before = fine_tuning.keep(base)
+    layer = fine_tuning.LoRALinear(base, rank, alpha)
+    x = torch.randn(2, 3, inputs, dtype=dtype)
+    assert torch.equal(layer(x), base(x)) and layer(x).dtype == dtype
+    assert [n for n, p in layer.named_parameters() if p.requires_grad] == ["down", "up"]
+    layer(x).sum().backward()
+    assert layer.up.grad is not None and not layer.down.grad.any()  # up is zero at the start
+    with torch.no_grad():
+        layer.up.normal_()
+    delta = (alpha or rank) / rank * layer.up.double() @ layer.down.double()
+    merged = layer.merge()
+    assert type(merged) is nn.Linear and merged.weight.dtype == dtype
+    loose = {"atol": 0.1, "rtol": 0.1} if dtype == torch.bfloat16 else {"atol": 1e-5}
+    assert torch.allclose(merged.weight.double(), base.weight.double() + delta, **loose)
+    if dtype != torch.bfloat16:
+        assert torch.allclose(layer(x), merged(x), atol=1e-4)
+    assert all(torch.equal(v, before[k]) for k, v in base.state_dict().items())  # left alone
+
+
+def test_lora_refuses_other_layers_and_no_rank():
+    with pytest.raises(TypeError, match=r"expected an nn\.Linear, got Conv2d"):
+        fine_tuning.LoRALinear(nn.Conv2d(1, 1, 1), 2)
+    with pytest.raises(ValueError, match="rank of at least 1, got 0"):
+        fine_tuning.LoRALinear(nn.Linear(2, 2), 0)
 
 
 # ---------------------------------------------------------------- the body's rate
@@ -401,7 +462,7 @@ def test_train_mode(answer, says):
         assert says is None or says in verdict.message
 
 
-def capture_with(keep, remove=True, check=True, grad=False, first=False):
+def capture_with(keep, remove=True, check=True, grad=False, first=False, mode=evaluating):
     """A capture that stores `keep(output)`, with the faults that are asked for."""
 
     def capture(model, names, x):
@@ -414,7 +475,7 @@ def capture_with(keep, remove=True, check=True, grad=False, first=False):
                     lambda m, i, o, name=name: kept.update({name: keep(o)})
                 )
                 hooks.append(hook)
-            with torch.set_grad_enabled(grad):
+            with mode(model), torch.set_grad_enabled(grad):
                 model(x)
         except AttributeError:
             if first:
@@ -430,20 +491,51 @@ def capture_with(keep, remove=True, check=True, grad=False, first=False):
     return capture
 
 
+@contextlib.contextmanager
+def as_it_is(model):
+    with torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
+def eval_for_good(model):
+    model.eval()
+    yield
+
+
+@contextlib.contextmanager
+def eval_then_train(model):
+    was = model.training
+    model.eval()
+    yield
+    model.train(was)
+
+
 def by_extractor(model, names, x):
     kept = {}
     modules = {name: model.get_submodule(name) for name in names}
 
+    def copied(o):
+        return o.detach().clone() if isinstance(o, torch.Tensor) else [copied(part) for part in o]
+
     def hook(module, args, output):
-        kept.update({n: output.detach().clone() for n, m in modules.items() if m is module})
+        kept.update({n: copied(output) for n, m in modules.items() if m is module})
 
     handles = [m.register_forward_hook(hook) for m in modules.values()]
     try:
-        model(x)
+        with evaluating(model):
+            model(x)
     finally:
         for handle in handles:
             handle.remove()
     return kept
+
+
+def with_outputs(outputs):
+    def answer(model, names, x):
+        return {n: outputs(o) for n, o in capture_with(copy.deepcopy)(model, names, x).items()}
+
+    return answer
 
 
 def starter_capture(model, names, x):
@@ -468,15 +560,20 @@ def test_hooks_are_still_where_pytorch_kept_them():
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (capture_with(torch.clone), None),
+        (capture_with(copy.deepcopy), None),
         (by_extractor, None),
+        (capture_with(torch.clone), "your code raised TypeError"),
+        (with_outputs(lambda o: o[0] if isinstance(o, tuple) else o), "keep both"),
+        (capture_with(copy.deepcopy, mode=as_it_is), "statistics of a model in training mode"),
+        (capture_with(copy.deepcopy, mode=eval_for_good), "left in another mode"),
+        (capture_with(copy.deepcopy, mode=eval_then_train), "left in another mode"),
         (starter_capture, "expected a key for each name, got ['1']"),
         (capture_with(lambda o: o), "overwritten by the in-place ReLU"),
         (capture_with(lambda o: o.detach()), "overwritten by the in-place ReLU"),
         (capture_with(torch.clone, grad=True), "'0.0' still has a graph"),
-        (capture_with(torch.clone, remove=False), "a hook is left on the model"),
-        (capture_with(torch.clone, first=True), "after the error for a missing name"),
-        (capture_with(torch.clone, check=False), "must be an error"),
+        (capture_with(copy.deepcopy, remove=False), "a hook is left on the model"),
+        (capture_with(copy.deepcopy, first=True), "after the error for a missing name"),
+        (capture_with(copy.deepcopy, check=False), "must be an error"),
         (capture_with(lambda o: o.sum(0)), "does not hold the output"),
         (capture_with(lambda o: o.tolist()), "is not a tensor"),
         (lambda m, n, x: [], "expected a dict, got list"),

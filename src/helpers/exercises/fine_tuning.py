@@ -106,31 +106,66 @@ def _norm(frozen: bool) -> nn.Sequential:
 def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> Verdict:
     """Check `answer(model, names, x)`: the outputs of the modules named, by name.
 
-    As they were when the module returned, without a graph; no hook stays on the model, also when a
+    As they were when the module returned, in evaluation mode, without a graph; a module may return
+    a tuple. No hook stays on the model, and modes and statistics are what they were, also when a
     name does not exist, which is an error.
     """
 
     def case() -> tuple[nn.Module, Tensor]:
         block = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(inplace=True))
-        model = nn.Sequential(block, nn.Linear(5, 2)).eval()
+        model = nn.Sequential(block, nn.Linear(5, 2), nn.Dropout())
+        model.eval()
+        block[1].running_mean.uniform_(-1, 1)
+        block[1].running_var.uniform_(0.5, 2)
         return model, torch.randn(int(torch.randint(8, 16, ())), 3)
+
+    def alike(name: str, got: Any, right: Tensor) -> None:
+        assert isinstance(got, Tensor), f"{name!r} is not a tensor"
+        same = got.shape == right.shape and torch.allclose(got, right, atol=1e-6)
+        assert same, f"{name!r} does not hold the output of that module"
+        assert not got.requires_grad, f"{name!r} still has a graph"
 
     def values(f: Callable) -> None:
         model, x = case()
-        got = f(model, ["0.0", "0.1", "1"], x)
-        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
-        assert sorted(got) == ["0.0", "0.1", "1"], f"expected a key for each name, got {list(got)}"
         with torch.no_grad():
             linear = model[0][0](x)
             norm = model[0][1](linear)
             right = {"0.0": linear, "0.1": norm, "1": model[1](norm.relu())}
+        got = f(model, list(right), x)
+        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
+        assert sorted(got) == sorted(right), f"expected a key for each name, got {list(got)}"
+        overwritten = got["0.1"]
+        if isinstance(overwritten, Tensor) and overwritten.shape == norm.shape:
+            lost = torch.allclose(overwritten, norm.relu(), atol=1e-6)
+            assert not lost, "the output of '0.1' was overwritten by the in-place ReLU"
         for name, value in right.items():
-            assert isinstance(got[name], Tensor), f"{name!r} is not a tensor"
-            if name == "0.1" and torch.allclose(got[name], value.relu(), atol=1e-6):
-                raise AssertionError("the output of '0.1' was overwritten by the in-place ReLU")
-            same = got[name].shape == value.shape and torch.allclose(got[name], value, atol=1e-6)
-            assert same, f"{name!r} does not hold the output of that module"
-            assert not got[name].requires_grad, f"{name!r} still has a graph"
+            alike(name, got[name], value)
+
+    def tuples(f: Callable) -> None:
+        model, x = nn.Sequential(nn.GRU(3, 4)), torch.randn(5, 3)
+        with torch.no_grad():
+            right = model[0](x)
+        got = f(model, ["0"], x)["0"]
+        assert isinstance(got, (tuple, list)) and len(got) == 2, (
+            "a GRU returns a tuple of two tensors: keep both"
+        )
+        for mine, value in zip(got, right, strict=True):
+            alike("0", mine, value)
+
+    def modes(f: Callable) -> None:
+        model, x = case()
+        with torch.no_grad():
+            right = model(x)
+        model.train()
+        model[0][0].eval()
+        before = [m.training for m in model.modules()]
+        mean = model[0][1].running_mean.clone()
+        got = f(model, ["2"], x)["2"]
+        assert torch.equal(model[0][1].running_mean, mean), (
+            "the running statistics of a model in training mode were moved"
+        )
+        alike("2", got, right)
+        assert [m.training for m in model.modules()] == before, "a module is left in another mode"
 
     def clean(f: Callable) -> None:
         model, x = case()
@@ -143,10 +178,11 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
             f(model, ["0.0", "relu"], x)
         except Exception:  # whatever the answer raises is an error, as asked
             assert not _hooks(model), "after the error for a missing name a hook is left"
+            assert not model.training, "after the error for a missing name the mode is another"
         else:
             raise AssertionError("a name that does not exist must be an error")
 
-    return verdict(answer, [values, clean, missing])
+    return verdict(answer, [values, tuples, modes, clean, missing])
 
 
 def _hooks(model: nn.Module) -> int:
