@@ -1,10 +1,8 @@
-"""The script of the chapter "Train on several GPUs": what each process does.
+"""What two processes try out for the chapter "Train on several GPUs", one fact each.
 
 torchrun starts it, one process per GPU, or on the CPU where there is none:
 
     torchrun --standalone --nproc-per-node=2 -m helpers.ddp_worker FOLDER
-
-`train` is a whole training run to copy from. The functions below it each try out one fact.
 
 Source: "Getting Started with Distributed Data Parallel",
 https://pytorch.org/tutorials/intermediate/ddp_tutorial.html
@@ -13,25 +11,22 @@ https://pytorch.org/tutorials/intermediate/ddp_tutorial.html
 from __future__ import annotations
 
 import faulthandler
-import os
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from helpers.ddp_train import data, start, train
 
 SECONDS = 90  # a process that lives longer ends itself
-
-
-def data() -> tuple[Tensor, Tensor]:
-    """The same 16 samples in every process: `x` (16, 3) and `y` (16, 1), float32."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(16, 3, generator=generator)
-    return x, torch.randn(16, 1, generator=generator)
 
 
 def network(seed: int = 0) -> nn.Linear:
@@ -41,38 +36,16 @@ def network(seed: int = 0) -> nn.Linear:
         return nn.Linear(3, 1)
 
 
-def start() -> torch.device:
-    """Meet the other processes; returns the device of this one."""
-    local = int(os.environ["LOCAL_RANK"])  # torchrun sets it
-    if not torch.cuda.is_available():
-        dist.init_process_group("gloo")
-        return torch.device("cpu")
-    torch.cuda.set_device(local)
-    dist.init_process_group("nccl")
-    return torch.device("cuda", local)
+def samples() -> tuple[Tensor, Tensor]:
+    """All 16 samples: `x` (16, 3) and `y` (16, 1), float32."""
+    return data().tensors
 
 
-def train(device: torch.device, path: Path, epochs: int = 2) -> None:
-    """What every process runs, each with its own shard."""
-    dataset = TensorDataset(*data())
-    sampler = DistributedSampler(dataset)
-    loader = DataLoader(dataset, batch_size=4, sampler=sampler)
-    model = DDP(network().to(device))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        for x, y in loader:
-            optimizer.zero_grad()
-            F.mse_loss(model(x.to(device)), y.to(device)).backward()
-            optimizer.step()
-
-    if dist.get_rank() == 0:
-        torch.save(model.module.state_dict(), path)
-    dist.barrier()  # nobody reads the file before it is whole
-
-
-# ---------------------------------------------------------------- one fact each
+def trained(device: torch.device) -> dict[str, Tensor]:
+    """The weights after the training of `ddp_train`."""
+    model = network()
+    train(model, device)
+    return {name: value.cpu() for name, value in model.state_dict().items()}
 
 
 def weighted_loss(prediction: Tensor, target: Tensor) -> Tensor:
@@ -95,7 +68,7 @@ def gradient(sizes: list[int], weighted: bool = False) -> Tensor:
     """The gradient each process holds when process `r` gets `sizes[r]` of the samples."""
     rank = dist.get_rank()
     mine = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
-    x, y = (tensor[mine] for tensor in data())
+    x, y = (tensor[mine] for tensor in samples())
     model = DDP(network())
     (weighted_loss if weighted else F.mse_loss)(model(x), y).backward()
     return model.module.weight.grad
@@ -106,7 +79,7 @@ def batch_norm() -> dict[str, Tensor]:
 
     Process `r` sees inputs of mean about `10 * r`; `mine` is the mean of its own inputs.
     """
-    x = data()[0] + 10.0 * dist.get_rank()
+    x = samples()[0] + 10.0 * dist.get_rank()
     model = DDP(nn.BatchNorm1d(3))
     means = {"mine": x.mean(0)}
     for key in ("first", "second"):
@@ -115,20 +88,87 @@ def batch_norm() -> dict[str, Tensor]:
     return means
 
 
+def thawed(again: bool = False) -> Tensor:
+    """The weight after three steps with a layer that was frozen when DDP wrapped the model.
+
+    With `again` the model is wrapped once more after the layer was made trainable.
+    """
+    model = network()
+    model.weight.requires_grad_(False)
+    parallel = DDP(model)
+    model.weight.requires_grad_(True)
+    if again:
+        parallel = DDP(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
+    x, y = (tensor[mine] for tensor in samples())
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.mse_loss(parallel(x), y).backward()
+        optimizer.step()
+    return model.weight.detach().clone()
+
+
+def count_syncs(parallel: DDP) -> list[int]:
+    """From now on the list grows by one whenever `parallel` averages gradients."""
+    seen: list[int] = []
+
+    def hook(group, bucket):
+        seen.append(bucket.index())
+        return allreduce_hook(group, bucket)
+
+    parallel.register_comm_hook(None, hook)
+    return seen
+
+
+def accumulated(quiet: bool) -> tuple[Tensor, int]:
+    """The gradient of two small batches of 4 per process, and how often it was averaged."""
+    parallel = DDP(network())
+    syncs = count_syncs(parallel)
+    mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
+    parts = list(zip(*(tensor[mine].split(4) for tensor in samples()), strict=True))
+    for number, (x, y) in enumerate(parts):
+        last = number == len(parts) - 1
+        with nullcontext() if last or not quiet else parallel.no_sync():
+            (F.mse_loss(parallel(x), y) / len(parts)).backward()
+    return parallel.module.weight.grad, len(syncs)
+
+
+def raises(function: Callable[[], object]) -> str:
+    """The type of what `function` raises, or `"nothing"`."""
+    try:
+        function()
+    except Exception as error:
+        return type(error).__name__
+    return "nothing"
+
+
+def only_rank_0() -> str:
+    """Rank 0 alone asks for a sum over all processes, which may take two seconds."""
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    if dist.get_rank() == 0:
+        return raises(lambda: dist.all_reduce(torch.ones(1), group=group))
+    return "nothing"
+
+
 def main(folder: str) -> None:
     """Run everything and leave the results in `folder`, one file per process."""
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     device = start()
-    path = Path(folder, "model.pt")
-    train(device, path)
     results = {
-        "trained": torch.load(path, map_location="cpu"),
+        "trained": trained(device),
         "first weights": first_weights(),
         "8 + 8": gradient([8, 8]),
         "12 + 4": gradient([12, 4]),
         "12 + 4, weighted": gradient([12, 4], weighted=True),
         "batch norm": batch_norm(),
+        "thawed": thawed(),
+        "thawed, wrapped again": thawed(again=True),
+        "accumulated": accumulated(quiet=False),
+        "accumulated, no_sync": accumulated(quiet=True),
+        "only rank 0": only_rank_0(),
     }
+    Path(folder).mkdir(parents=True, exist_ok=True)
     torch.save(results, Path(folder, f"rank{dist.get_rank()}.pt"))
     dist.barrier()
     dist.destroy_process_group()

@@ -1,9 +1,12 @@
 """The four steps against torch, the stand-in's real forward, two real processes, the exercises."""
 
+import contextlib
+import copy
 import os
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from unittest import mock
 
 import pytest
@@ -12,6 +15,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from torch.nn.parallel import DistributedDataParallel, scatter_gather
 
 from helpers import data_parallel, ddp_worker
@@ -181,7 +185,7 @@ def test_alone_opens_and_closes_a_group_and_leaves_nothing_behind():
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), data_parallel.alone():
             assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
-            x, y = ddp_worker.data()
+            x, y = ddp_worker.samples()
             model = DistributedDataParallel(ddp_worker.network())
             loss = ddp_worker.weighted_loss(model(x), y)
             torch.testing.assert_close(loss, F.mse_loss(model(x), y))
@@ -210,7 +214,7 @@ def run():
 
 
 def test_two_processes_train_like_one(run):
-    x, y = ddp_worker.data()
+    x, y = ddp_worker.samples()
     model = ddp_worker.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     steps = demos.global_batches(epochs=2)
@@ -228,7 +232,7 @@ def test_two_processes_train_like_one(run):
 
 
 def test_gradients_of_two_processes(run):
-    x, y = ddp_worker.data()
+    x, y = ddp_worker.samples()
     model = ddp_worker.network()
     F.mse_loss(model(x), y).backward()
     means = []
@@ -252,6 +256,71 @@ def test_first_weights_and_statistics_of_two_processes(run):
     torch.testing.assert_close(one["first"], 0.1 * one["mine"])
     torch.testing.assert_close(one["second"], 0.9 * zero["first"] + 0.1 * one["mine"])
     torch.testing.assert_close(zero["second"], 0.9 * zero["first"] + 0.1 * zero["mine"])
+
+
+def test_a_layer_thawed_after_wrapping_is_never_averaged(run):
+    zero, one = (found["thawed"] for found in run)
+    assert not torch.allclose(zero, one, atol=0.01)
+    again = [found["thawed, wrapped again"] for found in run]
+    torch.testing.assert_close(*again, rtol=0, atol=0)
+
+
+def test_no_sync_averages_once_and_gives_the_same_gradient(run):
+    x, y = ddp_worker.samples()
+    model = ddp_worker.network()
+    F.mse_loss(model(x), y).backward()
+    for found in run:
+        for key, times in (("accumulated", 2), ("accumulated, no_sync", 1)):
+            gradient, syncs = found[key]
+            torch.testing.assert_close(gradient, model.weight.grad)
+            assert syncs == times
+
+
+def test_what_rank_0_does_alone_times_out(run):
+    assert [found["only rank 0"] for found in run] == ["RuntimeError", "nothing"]
+    assert ddp_worker.raises(lambda: None) == "nothing"
+
+
+def test_no_sync_around_backward_alone_does_nothing():
+    with data_parallel.alone():
+        for early in (False, True):
+            model = DistributedDataParallel(nn.Linear(2, 1))
+            syncs = ddp_worker.count_syncs(model)
+            with model.no_sync() if early else contextlib.nullcontext():
+                loss = model(torch.ones(3, 2)).mean()
+            with model.no_sync():
+                loss.backward()
+            assert len(syncs) == (0 if early else 1)
+
+
+def test_the_script_of_the_chapter_runs_and_saves_a_bare_model(tmp_path):
+    path = tmp_path / "model.pt"
+    command = ["--standalone", "--nproc-per-node=2", "-m", "helpers.ddp_train", str(path)]
+    demos._torchrun([command], str(tmp_path), timeout=100)
+    assert list(torch.load(path)) == ["weight", "bias"]
+
+
+def test_messages_that_the_chapter_quotes():
+    import torch.distributed as dist
+
+    with pytest.raises(ValueError, match="Default process group has not been initialized"):
+        DistributedDataParallel(nn.Linear(2, 1))
+    unset = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"}
+    env = {key: value for key, value in os.environ.items() if key not in unset}
+    with (
+        mock.patch.dict(os.environ, env, clear=True),
+        pytest.raises(ValueError, match="environment variable RANK expected, but not set"),
+    ):
+        dist.init_process_group("gloo")
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="the new name came with 2.13")
+def test_buffers_can_stay_apart():
+    with data_parallel.alone():
+        model = DistributedDataParallel(nn.BatchNorm1d(2), forward_sync_buffers=False)
+        assert not model.broadcast_buffers
+        with pytest.warns(FutureWarning, match="broadcast_buffers"):
+            DistributedDataParallel(nn.BatchNorm1d(2), broadcast_buffers=False)
 
 
 def test_two_machines_number_their_processes(tmp_path, monkeypatch):
@@ -403,7 +472,53 @@ def plain(checkpoint):
 
 
 def load(model, checkpoint):
+    state = copy.copy(checkpoint)
+    if hasattr(state, "_metadata"):
+        state._metadata = state._metadata.copy()
+    names = model.state_dict().keys()
+    while state and not names & state.keys():
+        prefix = next(iter(state)).partition(".")[0] + "."
+        if prefix not in ("module.", "_orig_mod."):
+            break
+        consume_prefix_in_state_dict_if_present(state, prefix)
+    model.load_state_dict(state)
+
+
+def load_by_metadata(model, checkpoint):
+    """Another right way: where the model's own name ends in a name of the checkpoint."""
+    first = next(iter(checkpoint))
+    prefix = ""
+    while first.removeprefix(prefix) not in model.state_dict():
+        prefix += first.removeprefix(prefix).partition(".")[0] + "."
+        if prefix == first + ".":
+            prefix = ""
+            break
+    state = OrderedDict((k.removeprefix(prefix), v) for k, v in checkpoint.items())
+    state._metadata = {
+        key[len(prefix) :]: value
+        for key, value in checkpoint._metadata.items()
+        if f"{key}.".startswith(prefix)
+    }
+    model.load_state_dict(state)
+
+
+def load_without_metadata(model, checkpoint):
     model.load_state_dict(plain(checkpoint))
+
+
+def load_greedily(model, checkpoint):
+    state = copy.copy(checkpoint)
+    state._metadata = state._metadata.copy()
+    for prefix in ("module.", "_orig_mod.", "module."):
+        consume_prefix_in_state_dict_if_present(state, prefix)
+    model.load_state_dict(state)
+
+
+def load_shares_metadata(model, checkpoint):
+    state = copy.copy(checkpoint)
+    for prefix in ("module.", "_orig_mod.", "module."):
+        consume_prefix_in_state_dict_if_present(state, prefix)
+    model.load_state_dict(state)
 
 
 def load_nothing(model, checkpoint):
@@ -427,8 +542,6 @@ def load_silently(model, checkpoint):
 
 
 def load_in_place(model, checkpoint):
-    from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
-
     for prefix in ("module.", "_orig_mod.", "module."):
         consume_prefix_in_state_dict_if_present(checkpoint, prefix)
     model.load_state_dict(checkpoint)
@@ -450,6 +563,9 @@ def load_vague(model, checkpoint):
         (load_always_cut, "without a prefix does not load"),
         (load_silently, "lacks 2.bias was loaded without a word"),
         (load_in_place, "was changed; copy it first"),
+        (load_without_metadata, "lacks 1.num_batches_tracked was loaded without a word"),
+        (load_greedily, "a child `module`, without a prefix does not load"),
+        (load_shares_metadata, "was changed; copy it first"),
         (load_vague, "does not name it"),
     ],
 )
@@ -458,8 +574,22 @@ def test_wrong_loading(answer, message):
     assert not verdict.passed and message in verdict.message, verdict
 
 
-def test_right_loading():
-    assert exercises.check_load(load).passed
+@pytest.mark.parametrize("answer", [load, load_by_metadata])
+def test_right_loading(answer):
+    verdict = exercises.check_load(answer)
+    assert verdict.passed, verdict
+
+
+def test_the_solution_takes_checkpoints_of_real_wrappers_and_files(tmp_path):
+    for wrap in (nn.DataParallel, torch.compile, lambda m: nn.DataParallel(torch.compile(m))):
+        source, model = nn.Linear(2, 1), nn.Linear(2, 1)
+        torch.save(wrap(source).state_dict(), tmp_path / "c.pt")
+        load(model, torch.load(tmp_path / "c.pt"))
+        assert torch.equal(model.weight, source.weight)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        load(nn.Linear(2, 1), {})
+    with pytest.raises(RuntimeError, match="Missing key"):
+        load(nn.Linear(2, 1), {"other.weight": torch.ones(1, 2)})
 
 
 def partition(n, rank, world, epoch):

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Train on several GPUs"."""
+"""Figures and demonstrations of the chapter "Train on several GPUs · DistributedDataParallel"."""
 
 from __future__ import annotations
 
@@ -201,16 +201,16 @@ def _end(run: subprocess.Popen) -> None:
 
 
 def global_batches(epochs: int = 2) -> list[list[int]]:
-    """The samples that the two processes of `ddp_worker.train` see together, step by step."""
+    """The samples that the two processes of `ddp_train.train` see together, step by step."""
     from torch.utils.data import DistributedSampler
 
-    from helpers.ddp_worker import data
+    from helpers.ddp_train import data
 
     steps = []
     for epoch in range(epochs):
         orders = []
         for rank in range(2):
-            sampler = DistributedSampler(data()[0], num_replicas=2, rank=rank)
+            sampler = DistributedSampler(data(), num_replicas=2, rank=rank)
             sampler.set_epoch(epoch)
             orders.append(list(sampler))
         steps += [[*a, *b] for a, b in zip(*(_batches(order, 4) for order in orders), strict=True)]

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Train on several GPUs"."""
+"""Checkers of the exercises of the chapter "Train on several GPUs · DistributedDataParallel"."""
 
 from __future__ import annotations
 
@@ -70,6 +70,14 @@ def check_shard_gradients(
     return verdict(answer, [equal, uneven])
 
 
+class _Inner(nn.Module):
+    """A model with a child that is called like the attribute of a wrapper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(3, 2)
+
+
 def _network() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
 
@@ -77,38 +85,50 @@ def _network() -> nn.Module:
 def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verdict:
     """Check `answer(model, checkpoint)`: loads a state_dict whatever wrapper wrote it.
 
-    Prefixes `module.` and `_orig_mod.` come in any order; a checkpoint that lacks an entry, or
-    has one too many, must raise an error that names it; the checkpoint itself stays as it was.
+    Prefixes `module.` and `_orig_mod.` come in any order, also where the model has a child that
+    is called `module`; a checkpoint that lacks an entry, or has one too many, must raise an error
+    that names it; the checkpoint itself stays as it was.
     """
     prefixes = ("", "module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.")
 
-    def saved(prefix: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        source = _network()
+    def saved(prefix: str, make: Callable[[], nn.Module] = _network) -> tuple[dict, dict]:
+        source = make()
         with torch.no_grad():
             for p in source.parameters():
                 p.add_(torch.randn_like(p))
-        plain = {key: value.clone() for key, value in source.state_dict().items()}
-        return plain, {prefix + key: value for key, value in plain.items()}
+        return source.state_dict(), source.state_dict(prefix=prefix)
+
+    def try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: str) -> None:
+        plain, checkpoint = saved(prefix, make)
+        keys, versions, model = list(checkpoint), dict(checkpoint._metadata), make()
+        what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
+        try:
+            f(model, checkpoint)
+        except (RuntimeError, KeyError) as error:
+            line = str(error).strip().splitlines()[-1].strip()
+            raise AssertionError(f"a checkpoint {what} does not load: {line}") from None
+        for key, value in model.state_dict().items():
+            assert torch.equal(value, plain[key]), (
+                f"a checkpoint {what} was accepted, but {key} did not change"
+            )
+        same = list(checkpoint) == keys and checkpoint._metadata == versions
+        assert same, f"the checkpoint {what} was changed; copy it first"
 
     def loads(f: Any) -> None:
         for prefix in prefixes:
-            plain, checkpoint = saved(prefix)
-            keys, model = list(checkpoint), _network()
-            what = f"with the prefix {prefix!r}" if prefix else "without a prefix"
-            try:
-                f(model, checkpoint)
-            except (RuntimeError, KeyError) as error:
-                line = str(error).strip().splitlines()[-1].strip()
-                raise AssertionError(f"a checkpoint {what} does not load: {line}") from None
-            for key, value in model.state_dict().items():
-                assert torch.equal(value, plain[key]), (
-                    f"a checkpoint {what} was accepted, but {key} did not change"
-                )
-            assert list(checkpoint) == keys, f"the checkpoint {what} was changed; copy it first"
+            try_loading(f, prefix, _network, "of a model")
+
+    def loads_inner(f: Any) -> None:
+        for prefix in prefixes:
+            try_loading(f, prefix, _Inner, "of a model that has a child `module`,")
 
     def complains(f: Any) -> None:
         for prefix in prefixes:
-            for key, lacks in (("2.bias", True), ("head.weight", False)):
+            for key, lacks in (
+                ("2.bias", True),
+                ("1.num_batches_tracked", True),
+                ("head.weight", False),
+            ):
                 _, checkpoint = saved(prefix)
                 if lacks:
                     del checkpoint[prefix + key]
@@ -124,7 +144,7 @@ def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verd
                 else:
                     raise AssertionError(f"{fault} was loaded without a word")
 
-    return verdict(answer, [loads, complains])
+    return verdict(answer, [loads, complains, loads_inner])
 
 
 def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Verdict:
