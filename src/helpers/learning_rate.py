@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Schedule the learning rate".
+"""Helpers of the chapter on learning rates.
 
 Source: "How to adjust learning rate" of `torch.optim`,
 https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 Make = Callable[[Optimizer], LRScheduler]
@@ -67,3 +67,35 @@ def rates(
 def changes(values: Sequence[float]) -> list[int]:
     """The epochs whose rate differs from that of the epoch before."""
     return [i for i in range(1, len(values)) if values[i] != values[i - 1]]
+
+
+SCALABLE = (
+    lr_scheduler.ConstantLR,
+    lr_scheduler.CosineAnnealingLR,
+    lr_scheduler.ExponentialLR,
+    lr_scheduler.LambdaLR,
+    lr_scheduler.LinearLR,
+    lr_scheduler.MultiplicativeLR,
+    lr_scheduler.MultiStepLR,
+    lr_scheduler.PolynomialLR,
+    lr_scheduler.StepLR,
+)
+
+
+def rescale(optimizer: Optimizer, scheduler: LRScheduler, scale: float) -> None:
+    """Multiply the learning rates of the rest of a schedule, in the middle of a training.
+
+    Current, initial and base rates are changed; `get_last_lr()` follows at the next step.
+
+    Raises:
+        TypeError: the scheduler is not one of `SCALABLE`, whose rates all follow from those.
+        ValueError: it is a cosine with an `eta_min` other than 0, which would stay as it is.
+    """
+    if type(scheduler) not in SCALABLE:
+        raise TypeError(f"{type(scheduler).__name__} keeps rates of its own; build it anew")
+    if getattr(scheduler, "eta_min", 0) != 0:
+        raise ValueError(f"eta_min={scheduler.eta_min} is not scaled; build the scheduler anew")
+    for group in optimizer.param_groups:
+        group["lr"] *= scale
+        group["initial_lr"] *= scale
+    scheduler.base_lrs = [rate * scale for rate in scheduler.base_lrs]

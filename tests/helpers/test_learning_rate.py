@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 import warnings
@@ -177,6 +178,58 @@ def test_draw_runs_draws_every_loss():
     ]
 
 
+RULES = {
+    lr_scheduler.ConstantLR: lambda o: lr_scheduler.ConstantLR(o, 0.5, 6),
+    lr_scheduler.CosineAnnealingLR: lambda o: lr_scheduler.CosineAnnealingLR(o, 10),
+    lr_scheduler.ExponentialLR: lambda o: lr_scheduler.ExponentialLR(o, 0.7),
+    lr_scheduler.LambdaLR: lambda o: lr_scheduler.LambdaLR(o, lambda t: 0.5**t),
+    lr_scheduler.LinearLR: lambda o: lr_scheduler.LinearLR(o, 0.1, total_iters=7),
+    lr_scheduler.MultiplicativeLR: lambda o: lr_scheduler.MultiplicativeLR(o, lambda t: 0.9),
+    lr_scheduler.MultiStepLR: lambda o: lr_scheduler.MultiStepLR(o, [2, 6]),
+    lr_scheduler.PolynomialLR: lambda o: lr_scheduler.PolynomialLR(o, 9, 2.0),
+    lr_scheduler.StepLR: lambda o: lr_scheduler.StepLR(o, 3),
+}
+
+
+@pytest.mark.parametrize("kind", learning_rate.SCALABLE)
+@pytest.mark.parametrize("at", [0, 4, 7])
+def test_rescale_scales_the_rest_of_the_schedule(kind, at):
+    def rest(scale):
+        optimizer, used = learning_rate.one_weight(0.5), []
+        scheduler = RULES[kind](optimizer)
+        for epoch in range(14):
+            if epoch == at and scale != 1:
+                learning_rate.rescale(optimizer, scheduler, scale)
+            used.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        return used
+
+    plain, scaled = rest(1), rest(0.2)
+    assert scaled[:at] == plain[:at]
+    assert scaled[at:] == pytest.approx([0.2 * rate for rate in plain[at:]], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda o: lr_scheduler.OneCycleLR(o, 0.1, 10), TypeError),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.1, 0.2), TypeError),
+        (lr_scheduler.ReduceLROnPlateau, TypeError),
+        (lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LinearLR(o)] * 2, [3]), TypeError),
+        (lambda o: lr_scheduler.ChainedScheduler([lr_scheduler.LinearLR(o)]), TypeError),
+        (lambda o: lr_scheduler.CosineAnnealingLR(o, 10, eta_min=0.01), ValueError),
+    ],
+)
+def test_rescale_refuses_schedulers_with_rates_of_their_own(make, error):
+    optimizer = learning_rate.one_weight(0.5)
+    scheduler = make(optimizer)
+    before = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(error, match="build"):
+        learning_rate.rescale(optimizer, scheduler, 0.2)
+    assert optimizer.state_dict() == before
+
+
 # ---------------------------------------------------------------- exercises
 
 
@@ -195,6 +248,12 @@ def cosine(p):
 def warm_cosine(t, warm_up, total):
     if t < warm_up:
         return (t + 1) / warm_up
+    return cosine((t - warm_up) / (total - warm_up)) if t < total else 0.0
+
+
+def no_edges(t, warm_up, total):
+    if t < warm_up:
+        return (t + 1) / warm_up
     return cosine(min(1.0, (t - warm_up) / (total - warm_up)))
 
 
@@ -205,7 +264,8 @@ def unlimited(t, warm_up, total):
 def another_right_one(t, warm_up, total):
     if t >= total:
         return 0
-    return min((t + 1) / warm_up, cosine(max(0, t - warm_up) / (total - warm_up)))
+    rise = (t + 1) / max(warm_up, 1)
+    return min(rise, cosine(max(0, t - warm_up) / max(1, total - warm_up)))
 
 
 @pytest.mark.parametrize(
@@ -222,6 +282,7 @@ def another_right_one(t, warm_up, total):
             "the cosine that begins at warm_up",
         ),
         (unlimited, "after total it is 0"),
+        (no_edges, "ZeroDivisionError"),
         (lambda t, w, n: ..., "expected a number, got ellipsis"),
     ],
 )
@@ -262,6 +323,10 @@ def test_per_step(answer, says):
 
 
 def resume(checkpoint, build, schedule):
+    return aliased(copy.deepcopy(checkpoint), build, schedule)
+
+
+def aliased(checkpoint, build, schedule):
     model, optimizer = build()
     scheduler = schedule(optimizer)
     model.load_state_dict(checkpoint["model"])
@@ -271,6 +336,7 @@ def resume(checkpoint, build, schedule):
 
 
 def loaded_twice(checkpoint, build, schedule):
+    checkpoint = copy.deepcopy(checkpoint)
     model, optimizer, scheduler = without_scheduler(checkpoint, build, schedule)
     optimizer.load_state_dict(checkpoint["optimizer"])
     scheduler.load_state_dict(checkpoint["scheduler"])
@@ -328,6 +394,7 @@ def two_optimizers(checkpoint, build, schedule):
     ("answer", "says"),
     [
         (resume, None),
+        (aliased, "training changed the checkpoint"),
         (loaded_twice, None),
         (without_scheduler, "epoch 0 after the resume trains with a rate of"),
         (fresh_scheduler, "epoch 1 after the resume trains with a rate of"),

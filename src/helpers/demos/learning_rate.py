@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Schedule the learning rate"."""
+"""Figures and demonstrations of the chapter on learning rates."""
 
 from __future__ import annotations
 

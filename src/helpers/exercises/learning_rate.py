@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Schedule the learning rate"."""
+"""Checkers of the exercises of the chapter on learning rates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def check_factor(answer: Callable[[int, int, int], float]) -> Verdict:
     """Check `answer(t, warm_up, total)`: linear warm-up, then half a cosine down to 0.
 
     The factor is (t + 1) / warm_up in epochs below `warm_up`, then
-    (1 + cos(pi (t - warm_up) / (total - warm_up))) / 2, and 0 from epoch `total` on.
+    (1 + cos(pi (t - warm_up) / (total - warm_up))) / 2, and 0 from epoch `total` on. `warm_up` is
+    between 0 and `total`.
     """
 
     def case() -> tuple[int, int]:
@@ -66,7 +67,15 @@ def check_factor(answer: Callable[[int, int, int], float]) -> Verdict:
             got = value(f, t, warm_up, total)
             assert abs(got) < 1e-9, f"{at(t, warm_up, total)} is {got:.3f}: after total it is 0"
 
-    return verdict(answer, [rises, falls, ends])
+    def edges(f):
+        total = _ints(4, 20, 1)[0]
+        for t, warm_up, want in ((0, 0, 1.0), (total - 1, total, 1.0), (total, total, 0.0)):
+            got = value(f, t, warm_up, total)
+            assert math.isclose(got, want, abs_tol=1e-9), (
+                f"{at(t, warm_up, total)} is {got:.3f}, and should be {want:.3f}"
+            )
+
+    return verdict(answer, [rises, falls, ends, edges])
 
 
 def check_per_step(answer: Callable[[Optimizer, int, int, int], LRScheduler]) -> Verdict:
@@ -129,7 +138,8 @@ def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verd
     """Check `answer(checkpoint, build, schedule)`: a run that goes on as if never interrupted.
 
     `checkpoint` holds the state dicts under "model", "optimizer" and "scheduler"; `build()` makes
-    a fresh model and its optimizer, `schedule(optimizer)` a fresh scheduler.
+    a fresh model and its optimizer, `schedule(optimizer)` a fresh scheduler. The checkpoint is
+    left as it is, also by the training that follows.
     """
 
     def build():
@@ -160,15 +170,23 @@ def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verd
             name: copy.deepcopy(part.state_dict())
             for name, part in zip(names, straight, strict=True)
         }
+        kept = copy.deepcopy(checkpoint["optimizer"]["state"])
         parts = f(checkpoint, build, schedule)
         kinds = (nn.Module, Optimizer, LRScheduler)
         assert isinstance(parts, tuple) and list(map(isinstance, parts, kinds)) == [True] * 3, (
             "expected the model, the optimizer and the scheduler, in this order"
         )
-        return straight, parts, x[epochs:]
+
+        def untouched() -> bool:
+            left = checkpoint["optimizer"]["state"]
+            return all(
+                torch.equal(left[i]["momentum_buffer"], kept[i]["momentum_buffer"]) for i in kept
+            )
+
+        return straight, parts, x[epochs:], untouched
 
     def weights(f):
-        straight, parts, _ = interrupted(f)
+        straight, parts, _, _ = interrupted(f)
         assert parts[2].optimizer is parts[1], "the scheduler belongs to another optimizer"
         assert parts[0] is not straight[0], "build a fresh model"
         for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
@@ -179,7 +197,7 @@ def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verd
         )
 
     def goes_on(f):
-        straight, parts, x = interrupted(f)
+        straight, parts, x, untouched = interrupted(f)
         want, got = train(straight, x), train(parts, x)
         for number, (a, b) in enumerate(zip(want, got, strict=True)):
             assert math.isclose(a, b, rel_tol=1e-9), (
@@ -190,5 +208,8 @@ def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verd
             assert torch.allclose(mine, theirs, rtol=1e-9), (
                 "the rates are right, but the weights move differently: the momentum is lost"
             )
+        assert untouched(), (
+            "training changed the checkpoint: an optimizer keeps the tensors it is given"
+        )
 
     return verdict(answer, [weights, goes_on])
