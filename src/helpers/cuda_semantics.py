@@ -1,20 +1,24 @@
-"""Helpers of the chapter "Move models and tensors between devices".
+"""Helpers of the chapter on devices: rehearse a step on a GPU, find what a move leaves behind.
 
 Sources: CUDA semantics, https://pytorch.org/docs/stable/notes/cuda.html, and `Module._apply` in
 `torch/nn/modules/module.py`.
-
-A machine without a GPU has two stand-ins for a move. The meta device is a second device, good for
-tensors; a dtype conversion goes through the same code of `Module._apply` as a move to a GPU and,
-unlike a move to meta, keeps the parameters' identity.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sysconfig
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+
+from helpers.fake import fake_copy, fake_tensors
 
 
 def where(tensor: Tensor) -> str:
@@ -76,10 +80,77 @@ def visible_devices(value: str, installed: int) -> dict[str, int]:
 
 def _parse_visible_devices(value: str) -> list[int] | list[str]:
     """PyTorch's private reader of `CUDA_VISIBLE_DEVICES`: numbers of GPUs, or UUIDs."""
-    from unittest.mock import patch
-
     with (
         patch.dict(os.environ, CUDA_VISIBLE_DEVICES=value),
         patch.object(torch.version, "hip", None),
     ):
         return torch.cuda._parse_visible_devices()
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Whether a step would run, and if not, where it would break.
+
+    Attributes:
+        line: the line of code that would fail; None if nothing would.
+        number: its number in the file or cell.
+        error: what PyTorch would say, with the name of the error.
+    """
+
+    line: str | None = None
+    number: int | None = None
+    error: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing went wrong."""
+        return self.error is None
+
+    def __repr__(self) -> str:
+        if self.passed:
+            return "✓ the step would run"
+        return f"✗ line {self.number}: {self.line}\n  {self.error}"
+
+
+def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
+    """Would `step(*arguments)` run on a GPU, and if not, on which line would it break?
+
+    The step runs on fake tensors (see `helpers.fake.fake_tensors` for what they do not cover), so
+    no GPU is needed, nothing is computed, and models and batches of the caller stay as they are.
+    It names its device itself, as `"cuda"`. What it uses is made inside it, or passed as an
+    argument: models, optimizers, batches, alone or in lists and dicts. Take a batch from a
+    DataLoader before the rehearsal; a loader needs random numbers.
+
+    Args:
+        step: a training step of your own.
+        arguments: what the step needs; it receives fake copies in which an optimizer still holds
+            the parameters of its model.
+
+    Raises:
+        RuntimeError: this PyTorch is not built for the device that the step names.
+    """
+    quiet = patch.object(torch.cuda, "synchronize", lambda *_: None)
+    try:
+        with quiet, fake_tensors():
+            step(*fake_copy(arguments))
+    except Exception as error:
+        message = str(error)
+        if "not linked with support" in message:
+            raise RuntimeError(f"{message}: rehearse needs a build of PyTorch for it") from error
+        if "convert all Tensors to FakeTensors" in message:
+            message = (
+                "the step uses a real tensor from outside: pass it, or the model that holds it, "
+                "as an argument"
+            )
+        place = _own_line(error)
+        return Rehearsal(place.line, place.lineno, f"{type(error).__name__}: {message}")
+    return Rehearsal()
+
+
+def _own_line(error: BaseException) -> traceback.FrameSummary:
+    """The innermost line of the traceback that is neither a library's nor this book's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+    here = {__file__, str(Path(__file__).with_name("fake.py"))}
+    own = [f for f in frames if f.filename not in here and not f.filename.startswith(libraries)]
+    return (own or frames)[-1]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import copy
+import inspect
 import json
 import os
 import subprocess
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from unittest.mock import patch
 
 import pytest
@@ -194,6 +196,180 @@ def test_gpus_are_hidden_before_or_after_cuda_starts(monkeypatch):
         assert inits == [False] * started
 
 
+# ---------------------------------------------------------------- a rehearsal
+
+needs_cuda_build = pytest.mark.skipif(torch.version.cuda is None, reason="built without CUDA")
+
+
+class Tuple(nn.Module):
+    """Two outputs and a constant that may stay behind."""
+
+    def __init__(self, registered=True):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        if registered:
+            self.register_buffer("scale", torch.ones(2))
+        else:
+            self.scale = torch.ones(2)
+
+    def forward(self, x):
+        hidden = self.layer(x)
+        return hidden, hidden * self.scale
+
+
+def batch():
+    return torch.randn(4, 3), torch.zeros(4, dtype=torch.int64)
+
+
+def training(make_loss=lambda scores, y: nn.functional.cross_entropy(scores, y.to("cuda"))):
+    def step(model, optimizer, x, y):
+        model.to("cuda")
+        _, scores = model(x.to("cuda"))
+        loss = make_loss(scores, y)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        torch.cuda.synchronize()
+        return f"{loss.item():.3f}"
+
+    return step
+
+
+OPTIMIZERS = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "Adam": torch.optim.Adam,
+    "AdamW": torch.optim.AdamW,
+    "Adagrad": torch.optim.Adagrad,
+}
+
+
+@needs_cuda_build
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_a_right_step_passes_and_leaves_all_as_it_was(make):
+    model = Tuple()
+    optimizer, before = make(model.parameters()), model.layer.weight.clone()
+    if make is not OPTIMIZERS["Adagrad"]:  # its state exists at once, so the move comes too late
+        result = cs.rehearse(training(), model, optimizer, *batch())
+        assert result.passed and result.line is None
+        assert repr(result) == "✓ the step would run"
+    assert torch.equal(model.layer.weight, before) and model.layer.weight.grad is None
+    assert model(batch()[0])[0].isfinite().all()
+
+
+def labels_on_the_cpu(scores, y):
+    return nn.functional.cross_entropy(scores, y)  # labels
+
+
+def weights_on_the_cpu(scores, y):
+    return nn.functional.cross_entropy(scores, y.cuda(), weight=torch.ones(2))  # weights
+
+
+def to_numpy(scores, y):
+    return torch.tensor(scores.detach().numpy()).sum()  # numpy
+
+
+@needs_cuda_build
+@pytest.mark.parametrize(
+    ("make_loss", "error"),
+    [
+        (labels_on_the_cpu, "RuntimeError: Expected all tensors to be on the same device"),
+        (weights_on_the_cpu, "RuntimeError: Expected all tensors to be on the same device"),
+        (to_numpy, "TypeError: can't convert cuda:0 device type tensor to numpy"),
+    ],
+)
+def test_a_rehearsal_names_the_line(make_loss, error):
+    model = Tuple()
+    step, optimizer = training(make_loss), torch.optim.Adam(model.parameters())
+    result = cs.rehearse(step, model, optimizer, *batch())
+    lines, start = inspect.getsourcelines(make_loss)
+    assert not result.passed
+    assert (result.line, result.number) == (lines[1].strip(), start + 1)
+    assert result.error.startswith(error)
+    assert repr(result).startswith(f"✗ line {start + 1}: {result.line}\n  ")
+
+
+@needs_cuda_build
+def test_models_on_mixed_devices():
+    def step(encoder, head, x):
+        encoder.to("cuda")
+        features = encoder(x.to("cuda"))
+        return head(features)  # the head stayed
+
+    models = nn.Linear(3, 4), nn.Linear(4, 2)
+    assert cs.rehearse(step, *models, batch()[0]).line.startswith("return head")
+
+    def two_cards(encoder, head, x):
+        return head.to("cuda:1")(encoder.to("cuda:0")(x.to("cuda:0")))
+
+    result = cs.rehearse(two_cards, *models, batch()[0])
+    assert "cuda:1" in result.error and "cuda:0" in result.error
+
+
+@needs_cuda_build
+def test_what_a_module_left_behind_is_blamed_inside_the_module():
+    model = Tuple(registered=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    result = cs.rehearse(training(), model, optimizer, *batch())
+    assert result.line == "return hidden, hidden * self.scale"
+
+
+@needs_cuda_build
+def test_a_late_move_breaks_at_the_optimizer():
+    model = Tuple()
+    optimizer = torch.optim.Adam(model.parameters())
+    model(batch()[0])[1].sum().backward()
+    optimizer.step()  # its averages are on the CPU from here on
+    result = cs.rehearse(training(), model, optimizer, *batch())
+    assert result.line == "optimizer.step()" and "same device" in result.error
+
+
+@needs_cuda_build
+def test_decisions_by_values_are_refused_clearly():
+    def by_tensor(x):
+        if x.cuda().sum() > 0:
+            return x
+
+    def by_number(x):
+        total = 0.0
+        total += x.cuda().sum().item()
+        return "large" if total > 1 else "small"
+
+    for step, line in (by_tensor, "if x.cuda()"), (by_number, 'return "large"'):
+        result = cs.rehearse(step, torch.ones(2))
+        assert result.line.startswith(line)
+        assert result.error.startswith("NoNumberError: this line needs the value of a tensor")
+
+
+@needs_cuda_build
+def test_a_model_from_outside_is_not_harmed():
+    model = nn.Linear(2, 1)
+
+    def step():
+        model.to("cuda")
+
+    result = cs.rehearse(step)
+    assert "uses a real tensor from outside: pass it" in result.error
+    assert result.line == 'model.to("cuda")' and model.weight.device.type == "cpu"
+
+
+@needs_cuda_build
+def test_a_mistake_that_is_none_of_devices_is_named_too():
+    def step(x):
+        return x.cuda() @ torch.ones(7, 2, device="cuda")
+
+    assert "RuntimeError" in cs.rehearse(step, torch.ones(2, 3)).error
+    assert cs.rehearse(lambda: 1 / 0).error == "ZeroDivisionError: division by zero"
+
+
+def test_a_device_that_this_build_lacks_is_an_error_of_ours():
+    lacking = "mps" if torch.version.cuda else "cuda"
+    if getattr(torch, lacking).is_available():
+        pytest.skip("this machine has it")
+    with pytest.raises(RuntimeError, match="rehearse needs a build of PyTorch for it"):
+        cs.rehearse(lambda x: x.to(lacking), torch.ones(1))
+
+
 # ---------------------------------------------------------------- measurements
 
 
@@ -312,11 +488,17 @@ def test_normalize_names_the_fault(answer, words):
         says(exercises.check_normalize(answer), words)
 
 
+def same_dict(batch, moved):
+    result = copy.copy(batch)
+    result.update(moved)
+    return result
+
+
 def to_device(batch, device):
-    if isinstance(batch, torch.Tensor):
+    if hasattr(batch, "to"):
         return batch.to(device)
     if isinstance(batch, dict):
-        return {k: to_device(v, device) for k, v in batch.items()}
+        return same_dict(batch, {k: to_device(v, device) for k, v in batch.items()})
     if isinstance(batch, (list, tuple)):
         parts = [to_device(v, device) for v in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
@@ -327,10 +509,10 @@ def variant(tensor=None, container=None, other=None):
     """The right answer with one part exchanged."""
 
     def answer(batch, device):
-        if isinstance(batch, torch.Tensor):
-            return (tensor or torch.Tensor.to)(batch, device)
+        if hasattr(batch, "to"):
+            return (tensor or type(batch).to)(batch, device)
         if isinstance(batch, dict):
-            return {k: answer(v, device) for k, v in batch.items()}
+            return same_dict(batch, {k: answer(v, device) for k, v in batch.items()})
         if isinstance(batch, (list, tuple)):
             parts = [answer(v, device) for v in batch]
             if container:
@@ -339,6 +521,22 @@ def variant(tensor=None, container=None, other=None):
         return other(batch) if other else batch
 
     return answer
+
+
+def only_tensors(batch, device):
+    """The old solution with its types kept: a packed sequence is taken for a named tuple."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device)
+    if isinstance(batch, dict):
+        return same_dict(batch, {k: only_tensors(v, device) for k, v in batch.items()})
+    if isinstance(batch, (list, tuple)):
+        parts = [only_tensors(v, device) for v in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch
+
+
+def copied(tensor, device):
+    return tensor.to(device, copy=True) if isinstance(tensor, torch.Tensor) else tensor.to(device)
 
 
 def in_place(batch, device):
@@ -359,7 +557,7 @@ def test_to_device_accepts():
     [
         (lambda b, d: {k: v.to(d) for k, v in b.items()}, "AttributeError"),
         (lambda b, d: b, "batch: the tensor is not on the device"),
-        (variant(lambda t, d: t.to(d, copy=True)), "was copied although it was there already"),
+        (variant(copied), "was copied although it was there already"),
         (variant(lambda t, d: t.double().to(d)), "dtype or shape changed"),
         (variant(container=lambda b, parts: parts), "batch: expected tuple, got list"),
         (
@@ -376,6 +574,23 @@ def test_to_device_accepts():
             "expected dict, got OrderedDict",
         ),
         (in_place, "the caller's batch was changed"),
+        (
+            lambda b, d: (
+                {k: to_device(v, d) for k, v in b.items()}
+                if isinstance(b, dict)
+                else to_device(b, d)
+            ),
+            "expected OrderedDict, got dict",
+        ),
+        (
+            lambda b, d: (
+                defaultdict(None, to_device(b, d))
+                if isinstance(b, defaultdict)
+                else to_device(b, d)
+            ),
+            "the defaultdict lost its default",
+        ),
+        (only_tensors, "your code raised"),
     ],
 )
 def test_to_device_names_the_fault(answer, words):

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Move models and tensors between devices"."""
+"""Figures and demonstrations of the chapter on devices."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""Checkers of the exercises of the chapter "Move models and tensors between devices"."""
+"""Checkers of the exercises of the chapter on devices."""
 
 from __future__ import annotations
 
 import random
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from helpers.exercises import Verdict, verdict
 
@@ -109,7 +110,13 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
         assert got is batch or batch.device != device, (
             f"{path}: was copied although it was there already"
         )
+    elif isinstance(batch, PackedSequence):
+        assert got.data.device == device, f"{path}: the packed sequence is not on the device"
+        assert got.batch_sizes.device.type == "cpu", f"{path}: batch_sizes belongs on the CPU"
     elif isinstance(batch, Mapping):
+        assert not isinstance(batch, defaultdict) or (
+            got.default_factory is batch.default_factory
+        ), f"{path}: the defaultdict lost its default"
         assert list(got) == list(batch), f"{path}: expected the keys {list(batch)}"
         for key in batch:
             _compare(got[key], batch[key], device, f"{path}[{key!r}]")
@@ -124,8 +131,9 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
 def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
     """Check `answer(batch, device)`: the batch with every tensor in it on `device`.
 
-    A batch is a tensor, or a dict, list, tuple or named tuple of batches, or anything else, which
-    is passed through. Containers keep their type; a tensor that is there already is not copied.
+    A batch is a tensor, a packed sequence, or a dict, list, tuple or named tuple of batches, or
+    anything else, which is passed through. Containers keep their type; a tensor that is there
+    already is not copied.
     """
     meta, cpu = torch.device("meta"), torch.device("cpu")
 
@@ -136,6 +144,11 @@ def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
             [torch.rand(2), [torch.arange(3), None]],
             (torch.rand(2), 7),
             Pair(torch.rand(2), torch.tensor(1)),
+            OrderedDict(b=torch.rand(2), a=7),
+            defaultdict(list, x=torch.rand(2)),
+            [pack_sequence([torch.rand(3), torch.rand(2)])],
+            [],
+            {},
         ):
             _compare(f(batch, meta), batch, meta)
 
