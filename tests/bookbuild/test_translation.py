@@ -102,6 +102,12 @@ def test_a_new_id_does_not_end_the_waiting():
     assert late(chapter(("y", "New words.", "二")), changed) == [("y", CHANGED)]
 
 
+def test_chinese_that_another_cell_has_too_is_its_own():
+    before, _ = compare(chapter(("x", "Some words.", "一")), {})
+    text = chapter(("x", "New words.", "一"), ("y", "Next words.", "一"))
+    assert late(text, before) == [("x", CHANGED)]
+
+
 def test_chinese_taken_out_and_put_back_still_waits():
     before, _ = compare(chapter(("x", "Some words.", "一")), {})
     without, _ = compare(chapter(("x", "New words.", None)), before)
