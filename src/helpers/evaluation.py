@@ -115,18 +115,27 @@ def scores(matrix: Tensor, zero_division: float = math.nan) -> Scores:
     )
 
 
-def averages(matrix: Tensor, zero_division: float = math.nan) -> dict[str, list[float]]:
+def averages(matrix: Tensor, zero_division: float | None = None) -> dict[str, list[float]]:
     """Micro, macro and weighted averages, each of precision, recall and F1 in this order.
 
-    Undefined scores are left out of an average where `zero_division` is nan, as in scikit-learn.
+    Args:
+        matrix: counts of shape (C, C), rows are the truth.
+        zero_division: what an undefined score counts. None is the convention of torchmetrics: a
+            class that appears nowhere is left out, and one that appears counts 0, for example if
+            it is never predicted. A number counts for both, and nan leaves both out; so it is in
+            scikit-learn.
+
     If no score with a weight is left, or `matrix` holds only zeros, the average is nan.
 
     Raises:
         ValueError: `matrix` is not square.
     """
-    *per_class, support = scores(matrix, zero_division)
+    *per_class, support = scores(matrix, math.nan if zero_division is None else zero_division)
     if not support.sum():
         return {how: [math.nan] * 3 for how in ("micro", "macro", "weighted")}
+    if zero_division is None:
+        appears = matrix.sum(0) + matrix.sum(1) > 0
+        per_class = [torch.where(appears, s.nan_to_num(0.0), math.nan) for s in per_class]
     micro = (matrix.diag().sum().double() / matrix.sum()).item()
 
     def mean(score: Tensor, weight: Tensor) -> float:

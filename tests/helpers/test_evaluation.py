@@ -182,19 +182,31 @@ def test_averages_are_those_of_scikit_learn(case, zero):
 
 @FEW
 @given(labels())
-def test_f1_of_torchmetrics_leaves_out_the_classes_that_appear_nowhere(case):
+def test_averages_of_torchmetrics_leave_out_the_classes_that_appear_nowhere(case):
     target, prediction, c = case
     got = evaluation.averages(evaluation.confusion_matrix(target, prediction, c + 2))
+    for column, score in enumerate((tm.multiclass_precision, tm.multiclass_recall)):
+        theirs = score(prediction, target, num_classes=c + 2, average="macro")
+        assert np.isclose(got["macro"][column], theirs.item(), atol=1e-6)
     for how in ("micro", "macro", "weighted"):
         theirs = tm.multiclass_f1_score(prediction, target, num_classes=c + 2, average=how)
         assert np.isclose(got[how][2], theirs.item(), atol=1e-6)
+
+
+def test_a_class_that_is_never_predicted_does_not_flatter_the_precision():
+    truth, never = torch.tensor([0] * 95 + [1] * 5), torch.zeros(100, dtype=torch.long)
+    matrix = evaluation.confusion_matrix(truth, never, 2)
+    assert evaluation.averages(matrix)["macro"][0] == pytest.approx(0.475)
+    assert evaluation.averages(matrix, math.nan)["macro"][0] == pytest.approx(0.95)
 
 
 def test_averages_of_nothing_are_nan_and_a_matrix_is_square():
     empty = evaluation.averages(torch.zeros(3, 3, dtype=torch.long), 0.0)
     assert all(math.isnan(v) for values in empty.values() for v in values)
     some = torch.tensor([[2, 0, 0, 0], [0, 0, 1, 0], [0] * 4, [0] * 4])
-    assert evaluation.averages(some)["macro"] == pytest.approx([1 / 2, 1 / 2, 1 / 3])
+    assert evaluation.averages(some)["macro"] == pytest.approx([1 / 3] * 3)
+    left_out = evaluation.averages(some, math.nan)["macro"]
+    assert left_out == pytest.approx([1 / 2, 1 / 2, 1 / 3])
     assert evaluation.averages(some, 0.0)["macro"] == pytest.approx([1 / 4, 1 / 4, 1 / 4])
     one = evaluation.averages(torch.tensor([[4]]))
     assert one == {how: [1.0] * 3 for how in ("micro", "macro", "weighted")}
@@ -423,26 +435,86 @@ def test_reliability_figure_shows_accuracy_over_confidence():
         demos.draw_reliability({})
 
 
+def test_precision_recall_figure_marks_the_thresholds():
+    score = torch.tensor([0.1, 0.4, 0.6, 0.9])
+    target = torch.tensor([False, True, False, True])
+    figure = demos.draw_precision_recall(score, target, {"all": 0.0, "top": 0.8, "none": 2.0})
+    _, *marks, guess = figure.axes[0].lines
+    places = [(m.get_xdata()[0], m.get_ydata()[0]) for m in marks]
+    assert places == [(1.0, 0.5), (0.5, 1.0), (0.0, 0.0)]
+    assert list(guess.get_ydata()) == [0.5, 0.5]
+    with pytest.raises(ValueError, match="at least one positive"):
+        demos.draw_precision_recall(score, target & False, {})
+
+
 # ---------------------------------------------------------------- exercises
 
 
 def right_accuracy(model, loader):
+    device = next(model.parameters()).device
     correct = total = 0
     with evaluation.evaluating(model):
         for x, y in loader:
-            correct += (model(x).argmax(1) == y).sum()
+            guess, y = model(x.to(device)).argmax(1), y.to(device)
+            if guess.shape != y.shape:
+                raise ValueError("shape")
+            correct += (guess == y).sum()
             total += len(y)
+    if not total:
+        raise ValueError("empty")
     return correct.item() / total
 
 
 @torch.inference_mode()
 def other_accuracy(model, loader):
+    pairs = list(loader)
+    if not pairs or any(y.ndim != 1 for _, y in pairs):
+        raise ValueError("expected samples with labels (n,)")
     modes = {m: m.training for m in model.modules()}
     model.eval()
-    same = torch.cat([model(x).argmax(1) == y for x, y in loader])
+    same = torch.cat([model(x).argmax(1) == y for x, y in pairs])
     for module, mode in modes.items():
         module.training = mode
     return float(same.double().mean())
+
+
+def broadcasts(model, loader):
+    correct = total = 0
+    with evaluation.evaluating(model):
+        for x, y in loader:
+            correct += (model(x).argmax(1) == y).sum()
+            total += len(y)
+    if not total:
+        raise ValueError("empty")
+    return correct.item() / total
+
+
+def empty_raises(error):
+    def answer(model, loader):
+        pairs = list(loader)
+        if not pairs:
+            raise error
+        return right_accuracy(model, pairs)
+
+    return answer
+
+
+def reads_twice(model, loader):
+    total = sum(len(y) for _, y in loader)
+    return right_accuracy(model, loader) * total / max(total, 1)
+
+
+def modes_lost_by_an_error(model, loader):
+    pairs = list(loader)
+    if not pairs:
+        raise ValueError("empty")
+    modes = {m: m.training for m in model.modules()}
+    model.eval()
+    assert all(y.ndim == 1 for _, y in pairs)
+    found = right_accuracy(model, pairs)
+    for module, mode in modes.items():
+        module.training = mode
+    return found
 
 
 def accuracy(count=True, evaluate=True, quiet=True, restore=None, result=float):
@@ -465,6 +537,11 @@ def accuracy(count=True, evaluate=True, quiet=True, restore=None, result=float):
     [
         (right_accuracy, None),
         (other_accuracy, None),
+        (broadcasts, "labels of shape (n, 1) were compared with all"),
+        (empty_raises(AttributeError("item")), "your code raised AttributeError"),
+        (lambda m, b: right_accuracy(m, pairs) if (pairs := list(b)) else 0.0, "a ValueError, got"),
+        (reads_twice, "your code raised ValueError"),
+        (modes_lost_by_an_error, "after the error for labels (n, 1) the mode is another"),
         (lambda model, loader: ..., "expected a float, got ellipsis"),
         (accuracy(evaluate=False), "ran in training mode"),
         (accuracy(count=False), "the mean of the batches' accuracies"),

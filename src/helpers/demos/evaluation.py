@@ -82,3 +82,34 @@ def draw_reliability(panels: Mapping[str, tuple[Tensor, Tensor]], bins: int = 10
         axis.set_title(title, loc="left", fontsize=10)
     axes[0, 0].set_ylabel("accuracy")
     return drawing
+
+
+def draw_precision_recall(score: Tensor, target: Tensor, marks: Mapping[str, float]) -> Figure:
+    """Draw precision over recall for every threshold, and mark some thresholds.
+
+    The dotted line is the share of positives, the precision of guessing.
+
+    Args:
+        score: shape (N,), higher means more likely to be positive.
+        target: booleans of shape (N,), with a positive among them.
+        marks: label to threshold; a score of the threshold or more is a yes.
+
+    Raises:
+        ValueError: no sample is positive.
+    """
+    from sklearn.metrics import precision_recall_curve
+
+    if not target.any():
+        raise ValueError("expected at least one positive, got none")
+    precision, recall, _ = precision_recall_curve(target, score)
+    drawing, axis = figure(size=(6, 3))
+    axis.plot(recall, precision, color=COLORS["teal"])
+    for label, limit in marks.items():
+        said = score >= limit
+        hits = (said & target).sum().item()
+        place = (hits / target.sum().item(), hits / max(said.sum().item(), 1))
+        axis.plot(*place, "o", color=COLORS["orange"])
+        axis.annotate(label, place, xytext=(-6, -14), textcoords="offset points", ha="right")
+    axis.axhline(target.double().mean().item(), color=COLORS["grey"], linestyle=":", linewidth=1)
+    axis.set(xlim=(0, 1.03), ylim=(0, 1.05), xlabel="recall", ylabel="precision")
+    return drawing

@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from helpers.exercises import Verdict, verdict
-
-if TYPE_CHECKING:
-    pass
 from helpers.evaluation import averages, confusion_matrix
+from helpers.exercises import Verdict, verdict
 
 
 class _Probe(nn.Module):
@@ -40,7 +37,8 @@ def check_accuracy(
     """Check `answer(model, loader)`: the accuracy over all samples, and an untouched model.
 
     `loader` gives (inputs, labels), the last batch smaller than the others; the model maps inputs
-    to logits (n, 4). The result is a Python float in [0, 1].
+    to logits (n, 4). The result is a Python float in [0, 1]. Labels of another shape than (n,) are
+    an error, and no sample at all is a `ValueError`. The loader may be read once only.
     """
 
     def case() -> tuple[_Probe, list[tuple[Tensor, Tensor]], float, float]:
@@ -57,7 +55,7 @@ def check_accuracy(
 
     def value(f: Callable) -> None:
         model, batches, want, mean = case()
-        got = f(model, batches)
+        got = f(model, iter(batches))
         assert isinstance(got, (float, int)) or hasattr(got, "item"), (
             f"expected a float, got {type(got).__name__}"
         )
@@ -92,7 +90,24 @@ def check_accuracy(
                 "reach all of them"
             )
 
-    return verdict(answer, [value, no_graph, modes])
+    def shapes(f: Callable) -> None:
+        model, batches, *_ = case()
+        try:
+            got = f(model, [(x, y[:, None]) for x, y in batches])
+        except Exception:  # whatever the answer raises is an error, as asked
+            assert model.training, "after the error for labels (n, 1) the mode is another"
+        else:
+            raise AssertionError(f"labels of shape (n, 1) were compared with all: got {got}")
+
+    def empty(f: Callable) -> None:
+        model, *_ = case()
+        try:
+            got = f(model, [])
+        except ValueError:
+            return
+        raise AssertionError(f"an empty loader must be a ValueError, got {got}")
+
+    return verdict(answer, [value, no_graph, modes, shapes, empty])
 
 
 def _mode(training: bool) -> str:
