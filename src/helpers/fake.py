@@ -63,8 +63,10 @@ def fake_tensors() -> Iterator[None]:
     the wheels for Linux, with or without a GPU, and raises "PyTorch is not linked with support
     for cuda devices" in a build for the CPU alone.
 
-    Not covered: streams, events and other calls that talk to a driver; a backward function of
-    your own that mixes devices; real tensors from outside (`fake_copy` makes fakes of them).
+    Not covered: streams, events and other calls that talk to a driver; products of mixed dtypes,
+    which a real device refuses; a backward function of your own that mixes devices; optimizers
+    that decide by values, such as Adafactor; real tensors from outside (`fake_copy` makes fakes
+    of them).
 
     Raises:
         RuntimeError: tensors on different devices meet.
