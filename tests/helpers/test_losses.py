@@ -98,7 +98,7 @@ def test_bad_masks_are_refused(p, t, error, words):
         losses.soft_iou_loss(p, t)
 
 
-def test_eps_of_a_pixel_lets_a_sure_empty_image_cost_nothing():
+def test_a_sure_empty_image_costs_1_and_less_with_the_eps_of_a_pixel():
     empty, sure = torch.zeros(1, 1, 8, 8), torch.full((1, 1, 8, 8), -6.0).sigmoid()
     assert losses.soft_iou_loss(sure, empty) > 0.99
     assert losses.soft_iou_loss(sure, empty, eps=1.0) < 0.001
