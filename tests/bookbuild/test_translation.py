@@ -93,6 +93,17 @@ def test_acceptance_of_one_cell_is_not_that_of_another():
     assert late(text, before, ["summary"]) == [("x", CHANGED), ("y", CHANGED)]
 
 
+def test_a_cell_is_accepted_with_all_that_belongs_to_it():
+    def code(comment, alt):
+        cell = Cell("x", "code", 1, Words(comment, 1, "注释", 2), "x", alt=Words(alt, 1, "图", 2))
+        return Text("a", Words("a", 1), [cell])
+
+    before, _ = compare(code("add both", "A line."), {})
+    text = code("add all", "Two lines.")
+    assert late(text, before) == [("x/comments", CHANGED), ("x/alt", CHANGED)]
+    assert late(text, before, ["x"]) == []
+
+
 def test_a_new_id_does_not_end_the_waiting():
     before, _ = compare(chapter(("x", "Some words.", "一")), {})
     waits, _ = compare(chapter(("x", "New words.", "一")), before)

@@ -225,6 +225,13 @@ def test_code_helpers_and_tags_make_a_chapter_run(book, call, mend, quick):
         assert update(book, echo=quiet) == [] and quick == []
 
 
+def test_a_cell_that_shall_raise_from_now_on_runs(book, mend, quick):
+    mend("adding", "adding-numbers claims", "adding-numbers tags=raises-exception claims")
+    said = []
+    assert update(book, echo=said.append) == []
+    assert "running 4 cells (the tags of adding-numbers changed)" in said[0]
+
+
 def test_prose_tags_and_comments_make_nothing_run(book, call, mend, no_run):
     mend("adding", "# add both numbers", "# add them both")
     mend("adding", "The sum is printed.", "The sum is shown.")
