@@ -537,7 +537,7 @@ def accuracy(count=True, evaluate=True, quiet=True, restore=None, result=float):
     [
         (right_accuracy, None),
         (other_accuracy, None),
-        (broadcasts, "labels of shape (n, 1) were compared with all"),
+        (broadcasts, "labels of shape (n, 1) must be an error"),
         (empty_raises(AttributeError("item")), "your code raised AttributeError"),
         (lambda m, b: right_accuracy(m, pairs) if (pairs := list(b)) else 0.0, "a ValueError, got"),
         (reads_twice, "your code raised ValueError"),

@@ -347,11 +347,24 @@ def overlapping(model, head, lr):
     return [{"params": everything, "lr": lr / 10}, by_name(model, head, lr)[1]]
 
 
+def unfreezing(model, head, lr):
+    model.requires_grad_(True)
+    return by_name(model, head, lr)
+
+
+def by_membership(model, head, lr):
+    top = set(model.get_submodule(head).parameters())
+    rest = [p for p in model.parameters() if p.requires_grad and p not in top]
+    return [{"params": rest, "lr": lr / 10}, {"params": list(top), "lr": lr}]
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (by_name, None),
         (by_identity, None),
+        (by_membership, None),
+        (unfreezing, "leave requires_grad as it is"),
         (starter_groups, "it is an iterator"),
         (listed, "stem.weight is frozen"),
         (without_dot, "head_norm.weight has the wrong learning rate: expected lr / 10"),
@@ -538,6 +551,24 @@ def with_outputs(outputs):
     return answer
 
 
+def on_a_copy(model, names, x):
+    return capture_with(copy.deepcopy)(copy.deepcopy(model), names, x)
+
+
+def with_inplace_off(model, names, x):
+    for module in model.modules():
+        if hasattr(module, "inplace"):
+            module.inplace = False
+    return capture_with(copy.deepcopy)(model, names, x)
+
+
+def clearing_all_hooks(model, names, x):
+    found = on_a_copy(model, names, x)
+    for module in model.modules():
+        module._forward_hooks.clear()
+    return found
+
+
 def starter_capture(model, names, x):
     kept = {}
     for name in names:
@@ -562,6 +593,9 @@ def test_hooks_are_still_where_pytorch_kept_them():
     [
         (capture_with(copy.deepcopy), None),
         (by_extractor, None),
+        (on_a_copy, None),
+        (with_inplace_off, "its inplace is off"),
+        (clearing_all_hooks, "leave those of others"),
         (capture_with(torch.clone), "your code raised TypeError"),
         (with_outputs(lambda o: o[0] if isinstance(o, tuple) else o), "keep both"),
         (capture_with(copy.deepcopy, mode=as_it_is), "statistics of a model in training mode"),

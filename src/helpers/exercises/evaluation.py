@@ -97,7 +97,7 @@ def check_accuracy(
         except Exception:  # whatever the answer raises is an error, as asked
             assert model.training, "after the error for labels (n, 1) the mode is another"
         else:
-            raise AssertionError(f"labels of shape (n, 1) were compared with all: got {got}")
+            raise AssertionError(f"labels of shape (n, 1) must be an error, got {got}")
 
     def empty(f: Callable) -> None:
         model, *_ = case()

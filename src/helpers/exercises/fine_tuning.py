@@ -42,10 +42,12 @@ def check_groups(answer: Callable[[nn.Module, str, float], Any]) -> Verdict:
 
     def members(f: Callable) -> None:
         model, lr = case()
+        frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
         optimizer = torch.optim.SGD(f(model, "head", lr), lr=1.0)
         rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
         for name, p in model.named_parameters():
-            if not p.requires_grad:
+            assert p.requires_grad == (name not in frozen), "leave requires_grad as it is"
+            if name in frozen:
                 assert id(p) not in rates, f"{name} is frozen, leave it out"
                 continue
             assert id(p) in rates, f"{name} is in no group"
@@ -171,6 +173,11 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
         model, x = case()
         f(model, ["0.1"], x)
         assert not _hooks(model), "a hook is left on the model"
+        assert model[0][2].inplace, "a layer was changed: its inplace is off"
+        calls: list[int] = []
+        model[0].register_forward_hook(lambda *_: calls.append(1))
+        f(model, ["0.1"], x)
+        assert _hooks(model) == 1, "remove your own hooks, and leave those of others"
 
     def missing(f: Callable) -> None:
         model, x = case()
