@@ -362,9 +362,6 @@ def on_cpu():
         },
         "device_clock": recorded.repeated(lambda: cuda_semantics._clock("cpu", 8, 2), 3),
         "device_copies": cuda_semantics._copies("cpu", mib=1),
-        "device_streams": reproducibility._streams("cpu"),
-        "device_repeats": reproducibility._repeats("cpu", runs=1, times=1, size=4),
-        "device_tf32": reproducibility._tf32("cpu", size=16, channels=2, times=1),
         "device_mixed_precision": training_loop._mixed_precision("cpu", 8, 8, 2, 1),
         "device_data_parallel": data_parallel._one_device("cpu", times=1),
     }
@@ -407,41 +404,6 @@ GPU = {
             {"non_blocking call returns / copy ends": [0.1, 1.1, 0.1, 0.1, 0.1]},
             {"copy to the CPU complete after synchronize": False},
             {"copy to the CPU complete after synchronize": [True, True, False, True, True]},
-        ],
-    ),
-    "device_streams": (
-        {
-            "device, seed 0": "-0.9247",
-            "the CPU's draw moves the device": False,
-            "the device's draw moves the CPU": False,
-        },
-        [
-            {"CPU, seed 0": "-0.9247"},
-            {"manual_seed repeats the device": False},
-            {"the CPU's draw moves the device": True},
-            {"the device's draw moves the CPU": True},
-            {"a state put back draws the same": False},
-        ],
-    ),
-    "device_repeats": (
-        {"cuBLAS without its variable": "RuntimeError: set CUBLAS_WORKSPACE_CONFIG=:4096:8"},
-        [
-            {"cuBLAS without its variable": "no error"},
-            {"benchmark=False, deterministic=True: different results": 2},
-            {"index_add_, deterministic algorithms: different results": 2},
-        ],
-    ),
-    "device_tf32": (
-        {
-            "compute capability": [9, 0],
-            "matrix product: error of TF32": 3e-4,
-            "convolution: error of TF32": 3e-4,
-        },
-        [
-            {"matrix product: error of TF32": 1e-7},
-            {"convolution: error of TF32": 1e-7},
-            {"convolution: error of float32": 1e-4},
-            {"matrix product: error of TF32": 1e-2},
         ],
     ),
     "device_data_parallel": (
@@ -510,17 +472,25 @@ def test_a_chapter_refuses_what_it_does_not_say(name, change, on_cpu, monkeypatc
         read(name, {**on_cpu[name], **GPU[name][0], **change}, monkeypatch)
 
 
-def test_a_gpu_without_tf32_is_not_asked_about_it(on_cpu, monkeypatch):
-    read("device_tf32", {**on_cpu["device_tf32"], "compute capability": [7, 5]}, monkeypatch)
-
-
 @needs_gpu
 @pytest.mark.parametrize("name", MEASURES)
 def test_measurements_on_a_gpu(name):
     found = recorded.gpu(name, MEASURES[name]).values
     assert found
     if name == "device_repeats":
-        assert found["benchmark=False, deterministic=True: different results"] == 1
+        for work in ("benchmark=False, deterministic=True", "index_add_, deterministic algorithms"):
+            assert found[f"{work}: different results"] == 1
+        assert "CUBLAS_WORKSPACE_CONFIG" in found["cuBLAS without its variable"]
+    if name == "device_streams":
+        assert found["CPU, seed 0"] != found["device, seed 0"]
+        assert found["manual_seed repeats the device"]
+        assert not found["the CPU's draw moves the device"]
+        assert not found["the device's draw moves the CPU"]
+        assert found["a state put back draws the same"]
+    if name == "device_tf32" and found["compute capability"] >= [8, 0]:
+        for work in ("matrix product", "convolution"):
+            exact, rounded = (found[f"{work}: error of {kind}"] for kind in ("float32", "TF32"))
+            assert exact < 1e-5 < 1e-4 < rounded < 1e-3
     if name == "device_mixed_precision":
         assert 0 < found["bfloat16: peak memory / that of float32"] < 2
     if name == "device_data_parallel":

@@ -85,6 +85,27 @@ def test_a_bad_seed_seeds_nothing(seed, error):
     assert exercises._states() == before
 
 
+def test_sums_into_one_place_repeat_under_the_switch():
+    index, values = torch.randint(100, (100_000,)), torch.rand(100_000)
+
+    def gradient():
+        table = torch.zeros(100, requires_grad=True)
+        (table[index] * values).sum().backward()
+        return table.grad
+
+    def added():
+        return torch.zeros(100).put_(index, values, accumulate=True)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for function in (gradient, added):
+            with r.deterministic():
+                assert len({function().numpy().tobytes() for _ in range(10)}) == 1
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_deterministic_restores_what_was():
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
@@ -197,7 +218,7 @@ def test_visible_in_child_reports_a_failure(monkeypatch):
 
 def test_a_job_cleans_up_on_sigterm_only():
     for sent, left, code in (
-        (signal.SIGTERM, [], 0),
+        (signal.SIGTERM, [], 143),
         (signal.SIGKILL, ["worker", "cache file"], -9),
     ):
         with demos.job() as job:

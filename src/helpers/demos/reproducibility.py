@@ -160,7 +160,7 @@ def _visible(*later: str) -> dict[str, Any]:
 _JOB = """
 import pathlib, signal, subprocess, sys, time
 cache, deaf = pathlib.Path(sys.argv[1]), sys.argv[2] == "deaf"
-signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else lambda *_: sys.exit(0))
+signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else lambda *_: sys.exit(143))
 worker = subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(60)"])
 try:
     cache.write_text("half a gigabyte, in spirit")
@@ -177,7 +177,7 @@ finally:
 class Job:
     """A harmless stand-in for a training run: a process with a cache file and a worker.
 
-    On SIGTERM it ends its worker and removes its file. `deaf` jobs ignore SIGTERM.
+    On SIGTERM it ends its worker, removes its file and exits with 143. `deaf` jobs ignore SIGTERM.
 
     Attributes:
         process: the running `subprocess.Popen`.
