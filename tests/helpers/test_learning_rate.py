@@ -200,6 +200,7 @@ def test_rescale_scales_the_rest_of_the_schedule(kind, at):
         for epoch in range(14):
             if epoch == at and scale != 1:
                 learning_rate.rescale(optimizer, scheduler, scale)
+                assert optimizer.param_groups[0]["initial_lr"] == pytest.approx(0.5 * scale)
             used.append(optimizer.param_groups[0]["lr"])
             optimizer.step()
             scheduler.step()
