@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Save checkpoints and resume from them".
+"""Helpers of the chapter on saving checkpoints and resuming from them.
 
 Source: "Serialization semantics", https://pytorch.org/docs/stable/notes/serialization.html
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 PREFIXES = ("module.", "_orig_mod.")
 
@@ -91,8 +93,9 @@ def load_checkpoint(
         try:
             return torch.load(path, map_location=map_location, weights_only=True)
         except Exception as error:
-            what = "is empty" if size == 0 else f"is cut off or no checkpoint ({size} bytes)"
-            raise CheckpointError(f"{path.name} {what}") from error
+            if "Attempting to deserialize" in str(error):  # whole, but the device is not here
+                raise
+            raise CheckpointError(f"{path.name} {_wrong_old(error, size)}") from error
     if what := _wrong(path, verify):
         raise CheckpointError(f"{path.name} {what}")
     try:
@@ -138,20 +141,38 @@ def _wrong(path: Path, verify: bool) -> str | None:
     return f"is damaged: the checksum of {record} does not fit" if record else None
 
 
+def _wrong_old(error: Exception, size: int) -> str:
+    """What is wrong with a file that is no zip archive, by the error of `torch.load`."""
+    if found := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
+        return f"wants to import {found[1]}; only executing code could restore that"
+    if "legacy .tar" in str(error):
+        return "has the tar format of PyTorch 0.1, which needs weights_only=False"
+    return f"is cut off or no checkpoint ({size} bytes)" if size else "is empty"
+
+
 def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
     """`model.load_state_dict(weights)` that checks first, and loads everything or nothing.
 
+    A lazy parameter takes whatever shape it is given. The names must fit as they are: the renamings
+    that some modules make while they load old files are not foreseen here.
+
     Raises:
+        TypeError: `weights` is not a mapping from names to tensors, but a path, for example.
         CheckpointError: names or shapes do not fit. The message lists each of them and what would
             help; the model is as it was. PyTorch's own error comes after it has copied what fits.
     """
+    if not isinstance(weights, Mapping):
+        raise TypeError(
+            f"load_weights expects a state_dict, got {type(weights).__name__}; read a file with "
+            "load_checkpoint first"
+        )
     own = model.state_dict()
     missing = [name for name in own if name not in weights]
     unexpected = [name for name in weights if name not in own]
     shapes = [
         f"{name} is {_shape(weights[name])}, the model has {_shape(own[name])}"
         for name in own
-        if name in weights and _shape(weights[name]) != _shape(own[name])
+        if name in weights and not _fits(weights[name], own[name], name)
     ]
     if not missing and not unexpected and not shapes:
         model.load_state_dict(weights)
@@ -161,8 +182,18 @@ def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
     raise CheckpointError("; ".join(["nothing was loaded", *lines, *_advice(own, weights)]))
 
 
+def _fits(value: Any, own: Any, name: str) -> bool:
+    if name.endswith("_extra_state"):  # a module's own object, of any type
+        return True
+    if isinstance(own, Tensor) and isinstance(value, Tensor) and (is_lazy(own) or is_lazy(value)):
+        return is_lazy(own)
+    return _shape(value) == _shape(own)
+
+
 def _shape(value: Any) -> Any:
     """A tensor's shape as a tuple, or the name of another thing's type."""
+    if is_lazy(value):
+        return "uninitialized"
     return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 

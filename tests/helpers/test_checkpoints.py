@@ -310,6 +310,40 @@ def test_a_file_of_before_1_6_still_loads(path):
     assert is_old(path)
 
 
+def old_format(value, path):
+    torch.save(value, path, _use_new_zipfile_serialization=False)
+
+
+def test_a_file_of_before_1_6_is_not_called_cut_off(path):
+    old_format({"args": argparse.Namespace(a=1)}, path)
+    with pytest.raises(CheckpointError, match=r"wants to import argparse\.Namespace; only"):
+        load_checkpoint(path)
+    old_format(OLD, path)
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match=r"is cut off or no checkpoint"):
+        load_checkpoint(path)
+
+
+def test_a_file_of_before_1_6_from_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+    old_format({"w": torch.ones(2)}, tmp_path / "x.pt")
+    assert load_checkpoint(tmp_path / "x.pt")["w"].tolist() == [1, 1]
+    with demos.without_gpu(), pytest.raises(RuntimeError, match="Attempting to deserialize"):
+        load_checkpoint(tmp_path / "x.pt", map_location=None)
+
+
+def test_the_tar_of_0_1_is_named(tmp_path):
+    import tarfile
+
+    for name in ("sys_info", "pickle", "storages", "tensors"):
+        (tmp_path / name).write_bytes(b"")
+    with tarfile.open(tmp_path / "x.pt", "w") as archive:
+        for name in ("sys_info", "pickle", "storages", "tensors"):
+            archive.add(tmp_path / name, arcname=name)
+    with pytest.raises(CheckpointError, match=r"tar format of PyTorch 0\.1"):
+        load_checkpoint(tmp_path / "x.pt")
+
+
 def test_a_payload_does_not_run(tmp_path):
     class Payload:
         def __reduce__(self):
@@ -371,6 +405,38 @@ def test_right_weights_are_loaded():
     model, other = network(), network()
     load_weights(model, other.state_dict())
     assert checkpoints.differences(model.state_dict(), other.state_dict()) == []
+
+
+def test_a_lazy_layer_takes_the_shape_of_the_file():
+    model, other = nn.LazyLinear(2), nn.Linear(3, 2)
+    load_weights(model, other.state_dict())
+    assert torch.equal(model.weight, other.weight)
+    lazy = nn.LazyLinear(2).state_dict()
+    load_weights(nn.LazyLinear(2), lazy)
+    with pytest.raises(CheckpointError, match="weight is uninitialized, the model has"):
+        load_weights(other, lazy)
+
+
+def test_an_extra_state_may_have_any_type():
+    class Counted(nn.Linear):
+        count = None
+
+        def get_extra_state(self):
+            return self.count
+
+        def set_extra_state(self, state):
+            self.count = state
+
+    old, new = Counted(1, 1), Counted(1, 1)
+    old.count = {"steps": torch.tensor(3)}
+    load_weights(new, old.state_dict())
+    assert new.count == old.count
+
+
+@pytest.mark.parametrize("weights", [None, "run.pt", Path("run.pt"), nn.Linear(1, 1)])
+def test_what_is_no_state_dict_is_named(weights):
+    with pytest.raises(TypeError, match=f"state_dict, got {type(weights).__name__}; read a file"):
+        load_weights(nn.Linear(1, 1), weights)
 
 
 def test_torch_itself_loads_half():
@@ -556,6 +622,14 @@ def loads_nothing(model, saved):
     return sorted(model.state_dict())
 
 
+def assigns(model, saved):
+    own = model.state_dict()
+    fits = {k: v for k, v in saved.items() if k in own and v.shape == own[k].shape}
+    if not fits:
+        raise ValueError
+    return sorted(model.load_state_dict(fits, strict=False, assign=True).missing_keys)
+
+
 def names_of_shapes_only(model, saved):
     own = model.state_dict()
     matching(model, saved)
@@ -570,6 +644,7 @@ def names_of_shapes_only(model, saved):
         (lambda m, s: m.load_state_dict(s, strict=False).missing_keys, "RuntimeError: Error(s) in"),
         (never_refuses, "no ValueError was raised"),
         (loads_nothing, "fits and was not loaded"),
+        (assigns, "has other parameters than before"),
         (names_of_shapes_only, "does not name what was left alone"),
         (lambda m, s: print(end="") or matching(m, s) and None, "expected a list of names"),
     ],
@@ -644,12 +719,53 @@ def make_plain(value):
         value = vars(value)
     if isinstance(value, dict):
         return {key: make_plain(v) for key, v in value.items()}
-    if isinstance(value, list):
-        return [make_plain(v) for v in value]
+    if isinstance(value, (list, tuple)):
+        return type(value)(make_plain(v) for v in value)
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value)
+        return torch.from_numpy(value.copy())
     value = value.item() if isinstance(value, np.generic) else value
     return str(value) if isinstance(value, Path) else value
+
+
+def make_plain_otherwise(value):
+    match value:
+        case argparse.Namespace():
+            return make_plain_otherwise(vars(value))
+        case dict():
+            return {key: make_plain_otherwise(v) for key, v in value.items()}
+        case list():
+            return [make_plain_otherwise(v) for v in value]
+        case tuple():
+            return tuple(make_plain_otherwise(v) for v in value)
+        case np.ndarray():
+            return torch.tensor(value.copy())
+        case np.generic():
+            return value.item()
+        case Path():
+            return str(value)
+        case torch.Tensor():
+            return value.clone()
+    return value
+
+
+def aliases(value):
+    if isinstance(value, argparse.Namespace):
+        return aliases(vars(value))
+    if isinstance(value, dict):
+        return {key: aliases(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(aliases(v) for v in value)
+    if isinstance(value, np.ndarray) and min(value.strides) > 0:
+        return torch.from_numpy(value)
+    return make_plain(value)
+
+
+def no_tuples(value):
+    return {k: v if isinstance(v, tuple) else make_plain(v) for k, v in value.items()}
+
+
+def from_any_array(value):
+    return {k: torch.from_numpy(v) if k == "flipped" else make_plain(v) for k, v in value.items()}
 
 
 def in_place(value):
@@ -662,6 +778,10 @@ def in_place(value):
     ("answer", "says"),
     [
         (make_plain, None),
+        (make_plain_otherwise, None),
+        (aliases, "shares the array's memory"),
+        (no_tuples, "refuses the entry 'betas'"),
+        (from_any_array, "At least one stride"),
         (lambda s: s, "refuses the entry 'best'"),
         (lambda s: {k: float(v) if k == "best" else v for k, v in s.items()}, "entry 'history'"),
         (lambda s: {}, "the entry 'weight' is gone"),

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Save checkpoints and resume from them"."""
+"""Figures and demonstrations of the chapter on saving checkpoints and resuming from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Save checkpoints and resume from them"."""
+"""Checkers of the exercises of the chapter on saving checkpoints and resuming from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[st
     """Check `answer(model, saved)`: loads the entries that fit in name and shape.
 
     It returns the sorted names of the model's entries that it left alone, and raises `ValueError`
-    if nothing fits. Entries of `saved` that the model lacks are ignored.
+    if nothing fits. Entries of `saved` that the model lacks are ignored. The model keeps its own
+    parameters, with their dtype and device.
     """
 
     def case():
@@ -56,6 +57,15 @@ def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[st
         for name in got:
             assert torch.equal(model.state_dict()[name], before[name]), f"{name} was changed"
 
+    def keeps(f):
+        model, saved = case()
+        before = list(model.parameters())
+        call(f, model, {name: value.double() for name, value in saved.items()})
+        same = all(old is new for old, new in zip(before, model.parameters(), strict=True))
+        assert same and model[0].weight.dtype == torch.float32, (
+            "the model has other parameters than before; an optimizer would go on with the old ones"
+        )
+
     def refuses(f):
         model, saved = case()
         try:
@@ -64,7 +74,7 @@ def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[st
             return
         raise AssertionError("nothing fitted and no ValueError was raised")
 
-    return verdict(answer, [loads, leaves, refuses])
+    return verdict(answer, [loads, leaves, keeps, refuses])
 
 
 def check_continue(
@@ -122,7 +132,8 @@ def check_plain(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Verdict:
     """Check `answer(state)`: a copy that `weights_only=True` loads, with equal values.
 
     NumPy numbers become Python's, arrays become tensors, a `Namespace` becomes a dict, a `Path`
-    a string, in dicts and lists of any depth. Tensors and plain values stay.
+    a string, in dicts, lists and tuples of any depth. Tensors and plain values stay; an array's
+    numbers are copied, whatever its strides.
     """
     import argparse
 
@@ -139,14 +150,18 @@ def check_plain(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Verdict:
             "done": np.bool_(n > 4),
             "args": args,
             "name": "run",
+            "betas": (np.float64(x), 0.999),
+            "flipped": array[::-1],
         }
         expected = {
             "weight": state["weight"],
             "best": x,
-            "history": [n, x, {"deep": torch.from_numpy(array)}],
+            "history": [n, x, {"deep": torch.from_numpy(array.copy())}],
             "done": n > 4,
             "args": {"lr": 0.5, "out": str(Path("runs") / str(n))},
             "name": "run",
+            "betas": (x, 0.999),
+            "flipped": torch.from_numpy(array[::-1].copy()),
         }
         return state, expected
 
@@ -173,6 +188,16 @@ def check_plain(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Verdict:
         state, _ = case()
         f(state)
         kept = isinstance(state["best"], np.float64) and isinstance(state["history"][0], np.int64)
+        kept = kept and isinstance(state["history"][2]["deep"], np.ndarray)
+        kept = kept and isinstance(state["args"].lr, np.float32)
         assert kept and isinstance(state["args"], argparse.Namespace), "the state was changed"
 
-    return verdict(answer, [loads, values, original])
+    def copies(f):
+        state, expected = case()
+        f(state)["history"][2]["deep"].fill_(-1)
+        deep = torch.from_numpy(state["history"][2]["deep"])
+        assert torch.equal(deep, expected["history"][2]["deep"]), (
+            "your tensor shares the array's memory: training on would change the original"
+        )
+
+    return verdict(answer, [loads, values, original, copies])
