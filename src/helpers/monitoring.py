@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Watch a training run".
+"""Helpers of the chapter "Watch a run".
 
 Source: `torch.utils.tensorboard`, https://pytorch.org/docs/stable/tensorboard.html,
 `torch.profiler`, https://pytorch.org/docs/stable/profiler.html, and visdom,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -390,6 +391,38 @@ def test_tensorboard_gives_back_more_than_it_samples(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_purge_step_drops_what_an_interrupted_run_left(tmp_path, capsys):
+    from torch.utils.tensorboard import SummaryWriter
+
+    for start, purge in ((0, None), (3, 3)):
+        with SummaryWriter(tmp_path, purge_step=purge) as writer:
+            for step in range(start, 6):
+                writer.add_scalar("loss", step + 10 * start, step)
+    curve = monitoring.read_scalars(tmp_path)["loss"]
+    assert curve == [(0, 0), (1, 1), (2, 2), (3, 33), (4, 34), (5, 35)]
+
+
+def test_where_a_value_without_its_step_lands_and_hparams_without_a_name(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_scalar("no step", 1.0)
+        writer.add_scalar("swapped", 3, 0.5)
+        writer.add_hparams({"lr": 0.1}, {"best": 0.5})
+    curves = monitoring.read_scalars(tmp_path)
+    assert curves == {"no step": [(0, 1.0)], "swapped": [(0, 3.0)]}
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert monitoring.read_scalars(folder) == {"best": [(0, 0.5)]}
+
+
+def test_a_bucket_is_written_only_when_the_writer_flushes():
+    from tensorboard.compat.tensorflow_stub.io import gfile
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    assert hasattr(gfile.LocalFileSystem, "append") and not hasattr(gfile.S3FileSystem, "append")
+    assert inspect.signature(EventFileWriter).parameters["flush_secs"].default == 120
+
+
 def test_a_full_disk_does_not_stop_the_training(tmp_path, monkeypatch):
     from tensorboard.compat.tensorflow_stub.io import gfile
 
@@ -602,6 +635,23 @@ def warns_twice(send):
     return never_fatal(warned)
 
 
+def remembers_for_all():
+    failed = []
+
+    def answer(send):
+        def safe(*point):
+            if not failed:
+                try:
+                    send(*point)
+                except Exception as error:
+                    failed.append(error)
+                    warnings.warn(f"{error!r}", stacklevel=2)
+
+        return safe
+
+    return answer
+
+
 class AsObject:
     def __init__(self, send):
         self.logger = monitoring.Logger(send)
@@ -625,11 +675,13 @@ class AsObject:
         (lambda s: lambda *point: None, "points, 0 arrived"),
         (lambda s: lambda *p: (warnings.warn("x", stacklevel=1), s(*p)), "although nothing failed"),
         (lambda s: None, "expected a function, got NoneType"),
+        (remembers_for_all, "another one gets no numbers either"),
     ],
 )
 def test_never_fatal(answer, says):
     for _ in range(20 if says != "a failing sink still stops" else 60):
-        verdict = exercises.check_never_fatal(answer)
+        fresh = answer() if answer is remembers_for_all else answer
+        verdict = exercises.check_never_fatal(fresh)
         assert verdict.passed == (says is None) or says == "a failing sink still stops", verdict
         if not verdict.passed:
             break

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Watch a training run"."""
+"""Figures and demonstrations of the chapter "Watch a run"."""
 
 from __future__ import annotations
 

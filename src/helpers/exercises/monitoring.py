@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Watch a training run"."""
+"""Checkers of the exercises of the chapter "Watch a run"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from helpers.monitoring import Sink, quiet
 def check_never_fatal(answer: Callable[[Sink], Sink]) -> Verdict:
     """Check `answer(send)`: sends on, warns once when `send` fails, leaves it alone from then on.
 
-    `send` takes a tag, a step and a value. `KeyboardInterrupt` must pass.
+    `send` takes a tag, a step and a value. Each wrapped sink fails for itself alone.
+    `KeyboardInterrupt` must pass.
     """
 
     def wrap(f: Callable[[Sink], Sink], send: Sink) -> Sink:
@@ -58,6 +59,18 @@ def check_never_fatal(answer: Callable[[Sink], Sink]) -> Verdict:
         assert len(calls) == dies + 1, "a sink that has failed is called again, a timeout each time"
         assert len(warned) == 1, f"one failure, and {len(warned)} warnings"
 
+    def apart(f: Callable[[Sink], Sink]) -> None:
+        def dead(*_: object) -> None:
+            raise ConnectionError("the server is gone")
+
+        got: list[tuple] = []
+        first, second = wrap(f, dead), wrap(f, lambda *point: got.append(point))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            first("loss", 0, 0.0)
+        second("loss", 0, 0.0)
+        assert got, "one sink failed, and another one gets no numbers either"
+
     def interrupts(f: Callable[[Sink], Sink]) -> None:
         def send(*_: object) -> None:
             raise KeyboardInterrupt
@@ -71,7 +84,7 @@ def check_never_fatal(answer: Callable[[Sink], Sink]) -> Verdict:
             return
         raise AssertionError("Ctrl-C is swallowed: catch Exception, not everything")
 
-    return verdict(answer, [passes, survives, interrupts])
+    return verdict(answer, [passes, survives, apart, interrupts])
 
 
 def check_smooth(answer: Callable[[list[float], float], Sequence[float]]) -> Verdict:
