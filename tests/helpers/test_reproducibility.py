@@ -352,6 +352,9 @@ def sorts_in_place(x):
     [
         (lambda x: math.fsum(x.tolist()), None),
         (lambda x: x.sort().values.sum(), None),
+        (lambda x: x[x.abs().argsort()].double().sum().item(), "other orders"),
+        (lambda x: 0.0, "that is not the sum"),
+        (lambda x: round(math.fsum(x.tolist()), 2), "that is not the sum"),
         (lambda x: x.sum(), "other orders"),
         (lambda x: x.sum(dtype=torch.float64).item(), "other orders"),
         (lambda x: 0.0 * x.sum() + x.max(), "that is not the sum"),
@@ -386,6 +389,29 @@ def stop_by_signal(process):
     process.wait()
 
 
+def communicates(process):
+    process.terminate()
+    try:
+        process.communicate(timeout=2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def kills_without_waiting(process):
+    process.terminate()
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def kills_at_once(process):
+    process.terminate()
+    process.kill()
+    process.wait()
+
+
 def kill(process):
     process.kill()
     process.wait()
@@ -407,6 +433,9 @@ def insists(process):
     [
         (stop, None),
         (stop_by_signal, None),
+        (communicates, None),
+        (kills_without_waiting, None),
+        (kills_at_once, "killed before it could clean up"),
         (kill, "killed before it could clean up"),
         (ask_only, "ignores SIGTERM is left running"),
         (lambda process: None, "the process is still running"),

@@ -161,7 +161,8 @@ _JOB = """
 import pathlib, signal, subprocess, sys, time
 cache, deaf = pathlib.Path(sys.argv[1]), sys.argv[2] == "deaf"
 signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else lambda *_: sys.exit(143))
-worker = subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(60)"])
+work = [sys.executable, "-IS", "-c", "import time; time.sleep(60)"]
+worker = subprocess.Popen(work, stdout=subprocess.DEVNULL)
 try:
     cache.write_text("half a gigabyte, in spirit")
     print(worker.pid, flush=True)
