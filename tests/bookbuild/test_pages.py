@@ -647,6 +647,7 @@ OTHERS = [
     "IndexError: Target 5 is out of bounds.",
     "IndexError: index 5 is out of bounds for dimension 0 with size 3",
     "KeyError: 'params'",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'checkpoint.pth.tar'",
     "AttributeError: 'DataParallel' object has no attribute 'fc'",
     "AttributeError: module 'torch.nn' has no attribute 'Tensor'",
     "RuntimeError: CUDA error: device-side assert triggered",
