@@ -54,8 +54,8 @@ def fake_tensors() -> Iterator[None]:
     """Make every tensor that is created inside a fake one, on whatever device it names.
 
     Operations compute shapes, dtypes and devices only. A mismatch of devices raises PyTorch's own
-    `RuntimeError`. `item()` and `tolist()` give nan that may be logged and added up, not compared. `numpy()`
-    raises what it would raise on that device, and gives zeros from the CPU.
+    `RuntimeError`. `item()` and `tolist()` give nan that may be logged and added up, not compared.
+    `numpy()` raises what it would raise on that device, and gives zeros from the CPU.
     `backward` of a loss on another device than the CPU needs that device, so there it only gives
     each leaf of the graph a gradient of zeros; hooks on gradients do not run.
 
