@@ -18,7 +18,7 @@ from bookbuild import update as updating
 from bookbuild.book import Book, BookError
 from bookbuild.check import check, waiting
 from bookbuild.cli import main
-from bookbuild.notebooks import code_cells, read
+from bookbuild.notebooks import alt, code_cells, read
 from bookbuild.products import MISSING, WAITING
 from bookbuild.run import use_cuda
 from bookbuild.update import update
@@ -126,6 +126,23 @@ def test_a_chapter_is_accepted_as_a_whole(book, call, mend, no_run):
     assert call("update").exit_code == 0 and len(waiting(book)) == 2
     done = call("update", "--accept", "adding")
     assert done.exit_code == 0 and waiting(book) == []
+
+
+def test_a_formula_changed_in_english_alone_waits_too(book, call, mend, no_run):
+    mend("adding", "Addition needs $a + b$.", "Addition needs $a + b + c$.")
+    assert call("update").exit_code == 0 and check(book) == []
+    assert [w.cell for w in waiting(book)] == ["adding-title"]
+
+
+def test_alt_and_cause_are_in_the_language_of_the_page(book, call, mend, no_run):
+    mend("adding", "把两个数相加\n", "把两个数相加\n%%% alt\nA sum.\n%%% zh\n一个和。\n")
+    assert call("update").exit_code == 0
+    for lang, words, why in (
+        ("en", "A sum.", "The divisor is zero."),
+        ("zh", "一个和。", "除数为零。"),
+    ):
+        assert alt(read(book.notebook(lang, "adding")).cells[2]) == words
+        assert read(book.notebook(lang, "failing")).cells[2].metadata.cause == why
 
 
 def test_chinese_alone_changed_needs_no_word(book, call, mend, no_run):
