@@ -72,6 +72,21 @@ def test_bytes_count_each_storage_once_and_leave_the_model_out():
     assert alive.bytes() == 0
 
 
+@pytest.mark.parametrize("retain", [False, True])
+def test_accumulation_holds_the_activations_of_one_piece_unless_the_graph_is_retained(retain):
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
+    counts, kept = [], []
+    with autograd.watch_saved() as alive:
+        for piece in torch.randn(16, 4).split(4):
+            loss = model(piece.clone()).square().mean()
+            counts.append(alive.bytes(but=model))
+            loss.backward(retain_graph=retain)
+            if retain:
+                kept.append(loss)
+            assert retain or alive.count() == 0
+    assert (len(set(counts)) == 1) is not retain
+
+
 def test_gradients_are_the_same_while_watched():
     x = torch.randn(3, requires_grad=True)
     right = torch.autograd.grad(x.exp().sin().sum(), x)[0]

@@ -128,6 +128,32 @@ def test_same_and_valid_as_words(n, k, s, d):
         assert ours(lambda word=word: c.conv_output_size(n, k, s, word, d)) == found
 
 
+@few
+@given(st.integers(1, 3), st.integers(1, 6), st.integers(1, 4), st.integers(3, 9))
+def test_same_keeps_the_size_in_every_dimension(dims, k, d, n):
+    layer = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+    out = layer(1, 1, k, dilation=d, padding="same")(torch.zeros(1, 1, *[n] * dims))
+    assert out.shape == (1, 1, *[n] * dims)
+    with pytest.raises(ValueError, match="strided"):
+        layer(1, 1, k, stride=2, padding="same")
+
+
+@pytest.mark.parametrize("mode", ["reflect", "circular"])
+def test_same_refuses_an_input_smaller_than_a_padding_that_copies_it(mode):
+    layer = nn.Conv1d(1, 1, 9, padding="same", padding_mode=mode)
+    assert layer(torch.zeros(1, 1, 5)).shape == (1, 1, 5)
+    with pytest.raises(RuntimeError, match="[Pp]adding"):
+        layer(torch.zeros(1, 1, 3))
+
+
+def test_pooling_and_transposed_convolutions_do_not_know_same():
+    x = torch.zeros(1, 1, 9)
+    with pytest.raises((TypeError, ValueError, RuntimeError)):
+        nn.MaxPool1d(3, padding="same")(x)
+    with pytest.raises((TypeError, ValueError, RuntimeError)):
+        nn.ConvTranspose1d(1, 1, 3, padding="same")(x)
+
+
 @many
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(1, 4), st.integers(1, 3))
 def test_same_padding_gives_the_size_divided_by_the_stride(n, k, s, d):

@@ -14,12 +14,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
-from helpers import child
+from helpers import child, fake
 from helpers import cuda_semantics as cs
 from helpers.demos import cuda_semantics as demos
 from helpers.exercises import cuda_semantics as exercises
 from helpers.measure import cuda_semantics as measure
+from helpers.views_and_copies import same_storage
 
 # ---------------------------------------------------------------- where, unregistered
 
@@ -495,7 +497,7 @@ def same_dict(batch, moved):
 
 
 def to_device(batch, device):
-    if hasattr(batch, "to"):
+    if isinstance(batch, (torch.Tensor, PackedSequence)):
         return batch.to(device)
     if isinstance(batch, dict):
         return same_dict(batch, {k: to_device(v, device) for k, v in batch.items()})
@@ -509,7 +511,7 @@ def variant(tensor=None, container=None, other=None):
     """The right answer with one part exchanged."""
 
     def answer(batch, device):
-        if hasattr(batch, "to"):
+        if isinstance(batch, (torch.Tensor, PackedSequence)):
             return (tensor or type(batch).to)(batch, device)
         if isinstance(batch, dict):
             return same_dict(batch, {k: answer(v, device) for k, v in batch.items()})
@@ -535,6 +537,24 @@ def only_tensors(batch, device):
     return batch
 
 
+def whatever_moves(batch, device):
+    """Takes a module for something to move."""
+    return batch.to(device) if isinstance(batch, torch.nn.Module) else everything(batch, device)
+
+
+def everything(batch, device):
+    if isinstance(batch, dict):
+        return same_dict(batch, {k: whatever_moves(v, device) for k, v in batch.items()})
+    return to_device(batch, device)
+
+
+def repacked(batch, device):
+    """Moves a packed sequence by its data alone, and forgets how long the rows are."""
+    if isinstance(batch, PackedSequence):
+        return PackedSequence(batch.data.to(device), torch.tensor([len(batch.data)]))
+    return batch.to(device)
+
+
 def copied(tensor, device):
     return tensor.to(device, copy=True) if isinstance(tensor, torch.Tensor) else tensor.to(device)
 
@@ -545,6 +565,19 @@ def in_place(batch, device):
             batch[key] = in_place(batch[key], device)
         return batch
     return to_device(batch, device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "meta"])
+def test_a_copy_is_asked_for_by_copy_on_every_device(device):
+    with fake.fake_tensors():
+        try:
+            there = torch.ones(2, device=device)
+        except RuntimeError as error:
+            pytest.skip(f"this PyTorch is not built for {device}: {error}")
+        here = torch.ones(2)
+        for x in (there, here):
+            assert not same_storage(x.to(device, copy=True), x)
+        assert there.to(device) is there
 
 
 def test_to_device_accepts():
@@ -591,6 +624,12 @@ def test_to_device_accepts():
             "the defaultdict lost its default",
         ),
         (only_tensors, "your code raised"),
+        (whatever_moves, "a module of the caller's was moved"),
+        (variant(repacked), "the lengths of the packed sequence changed"),
+        (
+            variant(lambda t, d: t.double().to(d) if isinstance(t, PackedSequence) else t.to(d)),
+            "dtype or shape changed",
+        ),
     ],
 )
 def test_to_device_names_the_fault(answer, words):

@@ -343,3 +343,42 @@ def with_where(loss, keep):
 def test_another_right_way_passes(check, right):
     for _ in range(5):
         assert check(right).passed
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@settings(deadline=None, max_examples=50)
+@given(seeds, st.integers(1, 6), st.integers(0, 2), st.floats(0.01, 100))
+def test_the_weight_of_the_only_class_cancels_in_a_mean_and_nowhere_else(seed, n, c, w):
+    logits = torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    y = torch.full((n,), c)
+    y[1:2] = -100  # does not count
+    weight = torch.rand(3, dtype=torch.float64) + 0.5
+    weight[c] = w
+    plain = F.cross_entropy(logits, y)
+    assert torch.allclose(F.cross_entropy(logits, y, weight), plain)
+    summed = F.cross_entropy(logits, y, weight, reduction="sum")
+    assert torch.allclose(summed, w * F.cross_entropy(logits, y, reduction="sum"))
+    weight[c] = 0
+    assert F.cross_entropy(logits, y, weight).isnan()
+
+
+def test_smoothing_or_a_second_class_brings_the_weights_back():
+    logits, weight = torch.tensor([[1.0, 2.0, 3.0]] * 2), torch.tensor([1.0, 5.0, 2.0])
+    one, two = torch.tensor([0, 0]), torch.tensor([0, 1])
+    for y, smoothing in ((one, 0.1), (two, 0.0)):
+        options = {"label_smoothing": smoothing}
+        with_weight = F.cross_entropy(logits, y, weight, **options)
+        assert not torch.allclose(with_weight, F.cross_entropy(logits, y, **options))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_log_softmax_survives_logits_that_lie_far_apart(dtype):
+    z = torch.tensor([[0.0, 2000.0]], dtype=dtype, requires_grad=True)
+    loss = F.nll_loss(z.log_softmax(1), torch.tensor([0]))
+    (grad,) = torch.autograd.grad(loss, z)
+    assert loss == 2000 and grad.tolist() == [[-1.0, 1.0]]
+    assert z.softmax(1).log().isinf().any()
+    for bad in (float("inf"), float("nan")):
+        assert torch.tensor([0.0, bad]).log_softmax(0).isnan().all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -355,6 +357,20 @@ def test_numbers_and_0d_indices_are_views_and_lists_are_not():
         assert vc.same_storage(x[index], x), index
     for index in ([1], torch.tensor([1]), torch.tensor(True), True):
         assert not vc.same_storage(x[index], x), index
+
+
+@pytest.mark.parametrize(
+    "index", [[0, 2], [], torch.tensor([0, 2]), torch.ones(4, dtype=torch.bool), True]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16])
+def test_a_method_after_a_list_or_a_mask_writes_into_a_copy_without_a_warning(index, dtype):
+    x = torch.zeros(4, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept = x[index].fill_(1)
+    assert not x.any() and bool((kept == 1).all())
+    x[index] = 1
+    assert x.any() == bool(kept.numel())
 
 
 def test_a_view_taken_under_no_grad_refuses_a_write_outside():

@@ -112,6 +112,12 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
         )
     elif isinstance(batch, PackedSequence):
         assert got.data.device == device, f"{path}: the packed sequence is not on the device"
+        assert got.data.dtype == batch.data.dtype and got.data.shape == batch.data.shape, (
+            f"{path}: dtype or shape changed"
+        )
+        assert got.batch_sizes.tolist() == batch.batch_sizes.tolist(), (
+            f"{path}: the lengths of the packed sequence changed"
+        )
         assert got.batch_sizes.device.type == "cpu", f"{path}: batch_sizes belongs on the CPU"
     elif isinstance(batch, Mapping):
         assert not isinstance(batch, defaultdict) or (
@@ -129,7 +135,7 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
 
 
 def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
-    """Check `answer(batch, device)`: the batch with every tensor in it on `device`.
+    """Check `answer(batch, device)`: the batch with its tensors on `device`, however deep they lie.
 
     A batch is a tensor, a packed sequence, or a dict, list, tuple or named tuple of batches, or
     anything else, which is passed through. Containers keep their type; a tensor that is there
@@ -153,9 +159,10 @@ def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
             _compare(f(batch, meta), batch, meta)
 
     def untouched(f):
-        batch = {"x": [torch.rand(2)]}
+        batch = {"x": [torch.rand(2)], "encoder": nn.Linear(1, 1)}
         f(batch, meta)
         assert batch["x"][0].device == cpu, "the caller's batch was changed"
+        assert batch["encoder"].weight.device == cpu, "a module of the caller's was moved"
 
     def nothing_to_do(f):
         batch = [torch.rand(2), {"y": torch.arange(2)}]
