@@ -136,7 +136,7 @@ def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
     except Exception as error:
         message = str(error)
         if "not linked with support" in message:
-            raise RuntimeError(f"{message}: rehearse needs a build of PyTorch for it") from error
+            raise
         if "convert all Tensors to FakeTensors" in message:
             message = (
                 "the step uses a real tensor from outside: pass it, or the model that holds it, "

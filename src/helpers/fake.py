@@ -13,6 +13,7 @@ import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -49,6 +50,21 @@ for _name in (*_REACHING_ON, "neg", "abs", "round"):
 _Unknown.__hash__ = float.__hash__
 
 
+_NOT_BUILT = "PyTorch is not linked with support for"
+
+
+@cache
+def _is_built_for(kind: str) -> bool:
+    """Whether this PyTorch is built for a kind of device; asked under a `FakeTensorMode`."""
+    try:
+        torch.empty(0).to(kind)
+    except RuntimeError as error:
+        if not str(error).startswith(_NOT_BUILT):
+            raise
+        return False
+    return True
+
+
 @contextmanager
 def fake_tensors() -> Iterator[None]:
     """Make every tensor that is created inside a fake one, on whatever device it names.
@@ -59,17 +75,18 @@ def fake_tensors() -> Iterator[None]:
     `backward` of a loss on another device than the CPU needs that device, so there it only gives
     each leaf of the graph a gradient of zeros; hooks on gradients do not run.
 
-    A device other than the CPU must be one that this PyTorch is built for: `"cuda"` works with
-    the wheels for Linux, with or without a GPU, and raises "PyTorch is not linked with support
-    for cuda devices" in a build for the CPU alone.
+    A device other than the CPU must be one that this PyTorch is built for: `"cuda"` works in a
+    build for CUDA, with or without a GPU. Another build raises an error that says so; its autograd
+    would end the process at the first such tensor.
 
-    Not covered: streams, events and other calls that talk to a driver; products of mixed dtypes,
+    Not covered: streams, events and other calls that talk to a driver; random generators of
+    another device; `torch.autograd.grad` on another device than the CPU; products of mixed dtypes,
     which a real device refuses; a backward function of your own that mixes devices; optimizers
     that decide by values, such as Adafactor; real tensors from outside (`fake_copy` makes fakes
     of them).
 
     Raises:
-        RuntimeError: tensors on different devices meet.
+        RuntimeError: tensors on different devices meet, or PyTorch is not built for a device.
         NoNumberError: the code needs a value to decide how to go on.
     """
     from torch._subclasses.fake_tensor import (
@@ -93,6 +110,13 @@ def fake_tensors() -> Iterator[None]:
             _undecided()
         except NoNumberError as clear:
             raise clear.with_traceback(error.__traceback__) from None
+    except RuntimeError as error:
+        if not str(error).startswith(_NOT_BUILT):
+            raise
+        raise RuntimeError(
+            f"{str(error).splitlines()[0]}: fake tensors need a PyTorch that is built for them, "
+            "but no GPU (https://pytorch.org/get-started/locally/)"
+        ).with_traceback(error.__traceback__) from None
 
 
 def fake_copy(values: Any) -> Any:
@@ -131,7 +155,13 @@ class _WithoutNumbers(TorchFunctionMode):
                 return _undecided()
             if name in ("numpy", "__array__"):
                 return _to_numpy(x)
-        return function(*args, **kwargs)
+            if name == "__format__" and x.dim() == 0:
+                return format(_Unknown(), *args[1:])
+        result = function(*args, **kwargs)
+        if isinstance(result, Tensor) and not _is_built_for(result.device.type):
+            # autograd would end the process, not raise
+            raise RuntimeError(f"{_NOT_BUILT} {result.device.type} devices")
+        return result
 
 
 def _to_numpy(x: Tensor) -> Any:

@@ -368,8 +368,68 @@ def test_a_device_that_this_build_lacks_is_an_error_of_ours():
     lacking = "mps" if torch.version.cuda else "cuda"
     if getattr(torch, lacking).is_available():
         pytest.skip("this machine has it")
-    with pytest.raises(RuntimeError, match="rehearse needs a build of PyTorch for it"):
-        cs.rehearse(lambda x: x.to(lacking), torch.ones(1))
+    for device in (lacking, f"{lacking}:0"):  # with a number, autograd would end the process
+        words = f"not linked with support for {lacking} devices: fake tensors need a PyTorch that"
+        with pytest.raises(RuntimeError, match=words):
+            cs.rehearse(lambda x, d=device: nn.Linear(1, 1).to(d)(x.to(d)), torch.ones(1))
+        with pytest.raises(RuntimeError, match=words), fake.fake_tensors():
+            nn.Linear(1, 1, device=device)(torch.ones(1, device=device))
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def logs(x):
+    return f"{x.sum():.3f}"
+
+
+def by_mask(x):
+    return x[x > 0]
+
+
+@needs_cuda_build
+def test_a_log_passes_and_a_mask_is_refused():
+    with fake.fake_tensors():
+        assert logs(torch.ones(3, device="cuda")) == "nan"
+    assert cs.rehearse(lambda x: logs(x.cuda()), torch.ones(3)).passed
+    assert "NoNumberError" in cs.rehearse(lambda x: by_mask(x.cuda()), torch.ones(3)).error
+
+
+@pytest.mark.parametrize(
+    "make", [torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.Adamax]
+)
+@needs_cuda_build
+def test_of_the_state_only_the_step_stays_on_the_cpu(make):
+    with fake.fake_tensors():
+        model = nn.Linear(2, 1)
+        optimizer = make(model.parameters(), lr=0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        model.to("cuda")
+        optimizer.load_state_dict(optimizer.state_dict())
+        for state in optimizer.state.values():
+            assert [k for k, v in state.items() if not v.is_cuda] == ["step"]
+
+
+def test_a_device_context_does_not_reach_all_functions():
+    import numpy as np
+
+    with torch.device("meta"):
+        reached = [torch.tensor([1.0]), torch.as_tensor(np.ones(2)), torch.asarray(np.ones(2))]
+        left = [
+            torch.Tensor(2),
+            torch.from_numpy(np.ones(2)),
+            torch.frombuffer(bytearray(2), dtype=torch.uint8),
+        ]
+    assert all(x.is_meta for x in reached) and not any(x.is_meta for x in left)
+
+
+def test_gradients_move_and_parameters_stay_the_same_objects():
+    layer = nn.Linear(2, 1)
+    layer(torch.ones(1, 2)).sum().backward()
+    weight = layer.weight
+    layer.double()
+    assert layer.weight is weight and weight.grad.dtype == torch.float64
 
 
 # ---------------------------------------------------------------- measurements
@@ -459,10 +519,37 @@ def in_a_list(self, mean, std):
     self.constants = [mean, std]
 
 
+def one_buffer(self, mean, std):
+    self.register_buffer("constants", torch.stack([mean, std]))
+
+
+def scale_and_shift(self, mean, std):
+    self.register_buffer("scale", 1 / std)
+    self.register_buffer("shift", -mean / std)
+
+
 @pytest.mark.parametrize("store", [buffers, frozen])
 def test_normalize_accepts(store):
     for _ in range(5):
         assert exercises.check_normalize(normalize(store)).passed
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        normalize(one_buffer, lambda s, x: (x - s.constants[0]) / s.constants[1]),
+        normalize(scale_and_shift, lambda s, x: x * s.scale + s.shift),
+    ],
+)
+def test_normalize_accepts_other_ways_to_hold_the_constants(answer):
+    for _ in range(20):
+        verdict = exercises.check_normalize(answer)
+        assert verdict.passed, verdict
+
+
+def half_saved(self, mean, std):
+    self.register_buffer("mean", mean)
+    self.register_buffer("std", std, persistent=False)
 
 
 @pytest.mark.parametrize(
@@ -482,6 +569,11 @@ def test_normalize_accepts(store):
         ),
         (normalize(buffers, lambda s, x: ((x - s.mean) / s.std).float()), "after .double()"),
         (normalize(buffers, lambda s, x: None), "expected a tensor, got NoneType"),
+        (normalize(half_saved), "loading the state_dict did not bring them back"),
+        (
+            normalize(buffers, torch.no_grad()(lambda s, x: (x - s.mean) / s.std)),
+            "no gradient reaches x",
+        ),
         (lambda mean, std: lambda x: (x - mean) / std, "expected an nn.Module, got function"),
     ],
 )
@@ -580,9 +672,27 @@ def test_a_copy_is_asked_for_by_copy_on_every_device(device):
         assert there.to(device) is there
 
 
-def test_to_device_accepts():
+def by_pytree(batch, device):
+    from torch.utils import _pytree
+
+    def one(part):
+        return part.to(device) if isinstance(part, (torch.Tensor, PackedSequence)) else part
+
+    return _pytree.tree_map(one, batch, is_leaf=lambda part: isinstance(part, PackedSequence))
+
+
+@pytest.mark.parametrize("answer", [to_device, by_pytree])
+def test_to_device_accepts(answer):
     for _ in range(10):
-        assert exercises.check_to_device(to_device).passed
+        verdict = exercises.check_to_device(answer)
+        assert verdict.passed, verdict
+
+
+def unordered(batch, device):
+    """Rebuilds a packed sequence, and forgets in which order its rows were."""
+    if isinstance(batch, PackedSequence):
+        return PackedSequence(batch.data.to(device), batch.batch_sizes)
+    return batch.to(device)
 
 
 @pytest.mark.parametrize(
@@ -626,6 +736,7 @@ def test_to_device_accepts():
         (only_tensors, "your code raised"),
         (whatever_moves, "a module of the caller's was moved"),
         (variant(repacked), "the lengths of the packed sequence changed"),
+        (variant(unordered), "the packed sequence lost the order of its rows"),
         (
             variant(lambda t, d: t.double().to(d) if isinstance(t, PackedSequence) else t.to(d)),
             "dtype or shape changed",
@@ -680,7 +791,32 @@ def replace(model, optimizer, target):
     optimizer.load_state_dict(optimizer.state_dict())
 
 
-@pytest.mark.parametrize("answer", [move, move_by_hand])
+def restart(model, optimizer, target):
+    move(model, optimizer, target)
+    for state in optimizer.state.values():
+        if "step" in state:
+            state["step"] = torch.zeros(())
+
+
+def new_settings(model, optimizer, target):
+    move(model, optimizer, target)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-3
+
+
+def new_weights(model, optimizer, target):
+    move(model, optimizer, target)
+    for layer in model:
+        layer.reset_parameters()
+
+
+def through_a_copy(model, optimizer, target):
+    kept = copy.deepcopy(optimizer.state_dict())
+    model.to(target)
+    optimizer.load_state_dict(kept)
+
+
+@pytest.mark.parametrize("answer", [move, move_by_hand, through_a_copy])
 def test_move_accepts(answer):
     before = torch.__future__.get_swap_module_params_on_conversion()
     for _ in range(3):
@@ -694,6 +830,9 @@ def test_move_accepts(answer):
         (lambda m, o, t: m.to(t), "the state of Adam stayed torch.float32"),
         (lambda m, o, t: None, "the model did not move"),
         (forget, "the optimizer forgot its moments"),
+        (restart, "the optimizer forgot how many steps it has made"),
+        (new_settings, "the optimizer's settings changed"),
+        (new_weights, "the weights of the model changed"),
         (replace, "the optimizer holds other parameters than the model"),
         (lambda m, o, t: move_by_hand(m, o, t, change=torch.zeros_like), "the moments changed"),
         (lambda m, o, t: move_by_hand(m, o, t, skip=("step", "sum")), "state of Adagrad stayed"),

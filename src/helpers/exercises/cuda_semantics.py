@@ -50,7 +50,10 @@ def check_normalize(answer: Callable[[Tensor, Tensor], nn.Module]) -> Verdict:
         mean, std, x = draw()
         out = make(f, mean, std)(x)
         assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
-        assert torch.allclose(out, (x - mean) / std), "the value is not (x - mean) / std"
+        right = (x - mean) / std
+        assert torch.allclose(out, right, atol=1e-5), "the value is not (x - mean) / std"
+        learns = make(f, mean, std)(x.clone().requires_grad_()).requires_grad
+        assert learns, "no gradient reaches x: a layer before this one would not learn"
 
     def frozen(f):
         names = [name for name, p in make(f, *draw()[:2]).named_parameters() if p.requires_grad]
@@ -72,9 +75,7 @@ def check_normalize(answer: Callable[[Tensor, Tensor], nn.Module]) -> Verdict:
     def saved(f):
         mean, std, x = draw()
         module, other = make(f, mean, std), make(f, mean + 1, std + 1)
-        assert len(module.state_dict()) == 2, (
-            f"the state_dict should hold both constants, it has {list(module.state_dict())}"
-        )
+        assert module.state_dict(), "the state_dict should hold both constants, it is empty"
         other.load_state_dict(module.state_dict())
         assert torch.allclose(other(x), module(x)), "loading the state_dict did not bring them back"
 
@@ -119,6 +120,9 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
             f"{path}: the lengths of the packed sequence changed"
         )
         assert got.batch_sizes.device.type == "cpu", f"{path}: batch_sizes belongs on the CPU"
+        assert (got.sorted_indices is None) == (batch.sorted_indices is None), (
+            f"{path}: the packed sequence lost the order of its rows"
+        )
     elif isinstance(batch, Mapping):
         assert not isinstance(batch, defaultdict) or (
             got.default_factory is batch.default_factory
@@ -153,6 +157,7 @@ def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
             OrderedDict(b=torch.rand(2), a=7),
             defaultdict(list, x=torch.rand(2)),
             [pack_sequence([torch.rand(3), torch.rand(2)])],
+            [pack_sequence([torch.rand(2), torch.rand(3)], enforce_sorted=False)],
             [],
             {},
         ):
@@ -210,6 +215,12 @@ def check_move(
         values = [v for s in optimizer.state.values() for k, v in s.items() if k != "step"]
         return [v for v in values if isinstance(v, Tensor)]
 
+    def counted(optimizer: torch.optim.Optimizer) -> list[float]:
+        return [float(s["step"]) for s in optimizer.state.values() if "step" in s]
+
+    def options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+        return [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+
     def go_on(model, optimizer, x):
         try:
             train(model, optimizer, x)
@@ -220,6 +231,8 @@ def check_move(
         for make in _OPTIMIZERS:
             model, optimizer = running(make)
             before = [v.clone() for v in state(optimizer)]
+            weights, steps = [p.detach().clone() for p in model.parameters()], counted(optimizer)
+            settings = options(optimizer)
             f(model, optimizer, torch.float64)
             held = [p for group in optimizer.param_groups for p in group["params"]]
             parameters = list(model.parameters())
@@ -227,6 +240,10 @@ def check_move(
             assert len(held) == len(parameters) and all(
                 a is b for a, b in zip(held, parameters, strict=True)
             ), "the optimizer holds other parameters than the model"
+            assert all(
+                torch.equal(old.double(), new) for old, new in zip(weights, parameters, strict=True)
+            ), "the weights of the model changed"
+            assert options(optimizer) == settings, "the optimizer's settings changed"
             after = state(optimizer)
             assert len(after) == len(before), "the optimizer forgot its moments"
             for old, new in zip(before, after, strict=True):
@@ -234,6 +251,7 @@ def check_move(
                 assert new.dtype == torch.float64, (
                     f"the state of {type(optimizer).__name__} stayed {new.dtype}"
                 )
+            assert counted(optimizer) == steps, "the optimizer forgot how many steps it has made"
             go_on(model, optimizer, torch.randn(5, 3).double())
 
     def device(f):
