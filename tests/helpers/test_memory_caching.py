@@ -608,6 +608,17 @@ def test_right_answers_pass() -> None:
         losses = [(loss_fn(model(x), y).detach() * len(y), len(y)) for x, y in batches]
         return float(sum(loss for loss, _ in losses)) / sum(n for _, n in losses)
 
+    @torch.inference_mode()
+    def named(model, batches, loss_fn):
+        total, count = 0.0, 0
+        for x, y in batches:
+            output = model(x)
+            loss = loss_fn(output, y)
+            total += float(loss) * x.shape[0]
+            count += x.shape[0]
+        return total / count
+
+    assert check_mean_loss(named).passed
     assert check_mean_loss(item_is_enough).passed
     assert check_mean_loss(detached).passed
 
@@ -655,6 +666,22 @@ def free_bytes(snapshot: list[dict]) -> int:
         (
             lambda snapshot: sum(s["total_size"] for s in snapshot if not s["allocated_size"]),
             "only an 'inactive' block is free",
+        ),
+        (
+            lambda snapshot: sum(
+                s["total_size"]
+                for s in snapshot
+                if s["blocks"][0]["state"] == "inactive" and not s["allocated_size"]
+            ),
+            "look at every block",
+        ),
+        (
+            lambda snapshot: sum(
+                s["total_size"]
+                for s in snapshot
+                if s["blocks"][-1]["state"] == "inactive" and not s["allocated_size"]
+            ),
+            "look at every block",
         ),
     ],
 )
@@ -719,10 +746,17 @@ def runs_twice(model, batches, loss_fn):
     return right_mean(model, ((x, y) for _, x, y in twice), loss_fn)
 
 
+@torch.no_grad()
+def all_predictions_first(model, batches, loss_fn):
+    outputs, targets = zip(*((model(x), y) for x, y in batches), strict=True)
+    return loss_fn(torch.cat(outputs), torch.cat(targets)).item()
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         (starter, "returned None"),
+        (all_predictions_first, "the outputs of 2 earlier batches are still in memory"),
         (keeps_the_sum, "returned a tensor, and its graph with it"),
         (keeps_the_sum_until_the_end, "activations of 2 earlier batches are still in memory"),
         (keeps_a_list, "earlier batches are still in memory"),
@@ -740,6 +774,73 @@ def test_wrong_means_fail(answer: object, message: str) -> None:
     result = check_mean_loss(answer)
     assert not result.passed
     assert message in result.message
+
+
+# Sentences of the chapter
+
+
+def inplace_saves(activation: type, **options: object) -> list[float]:
+    """What the in-place form saves: forward peak, kept for backward, peak of a step."""
+    x = torch.ones(1024, 16)
+
+    def memory(inplace: bool) -> list[float]:
+        pairs = [(nn.Linear(16, 16), activation(inplace=inplace, **options)) for _ in range(4)]
+        net = nn.Sequential(*sum(pairs, ()))
+        forward = footprint(lambda: net(x))
+        step = footprint(lambda: net(x).sum().backward())
+        return [size / x.nbytes for size in (forward.peak, forward.kept, step.peak)]
+
+    return [round(a - b) for a, b in zip(memory(False), memory(True), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("activation", "saved"),
+    [
+        (nn.ReLU, [1, 0, 0]),
+        (nn.LeakyReLU, [4, 4, 3]),
+        (nn.ELU, [4, 4, 3]),
+        (nn.SiLU, [0, 0, 0]),
+        (nn.Hardswish, [0, 0, 0]),
+    ],
+)
+def test_what_the_in_place_form_saves(activation: type, saved: list[int]) -> None:
+    assert inplace_saves(activation) == saved
+
+
+def test_without_a_graph_the_in_place_form_saves_nothing() -> None:
+    x = torch.ones(1024, 16)
+
+    def peak(inplace: bool) -> int:
+        net = nn.Sequential(*sum(((nn.Linear(16, 16), nn.ReLU(inplace)) for _ in range(4)), ()))
+        with torch.no_grad():
+            return footprint(lambda: net(x)).peak
+
+    assert peak(True) == peak(False)
+
+
+def test_empty_cache_helps_before_a_tensor_settles_in_a_large_segment() -> None:
+    def two_phases(between: bool) -> None:
+        gpu = CachingAllocator(capacity=45 * MIB)
+        gpu.free(gpu.malloc(30 * MIB))  # the first phase
+        if between:
+            gpu.empty_cache()
+        gpu.malloc(12 * MIB)  # stays
+        gpu.malloc(30 * MIB)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        two_phases(between=False)
+    two_phases(between=True)
+
+
+def test_growing_batches_reserve_anew_only_above_the_large_segment() -> None:
+    def reserved(sizes: list[int]) -> int:
+        gpu = CachingAllocator()
+        for mib in sizes:
+            gpu.free(gpu.malloc(mib * MIB))
+        return gpu.reserved // MIB
+
+    assert reserved([12, 14, 16, 18, 20]) == 80
+    assert reserved([2, 4, 6, 8, 9]) == 20
 
 
 # The rest

@@ -123,6 +123,15 @@ def _pending_blocks_stay(answer: Callable[[list[dict[str, Any]]], int]) -> None:
             f"with one block, {state!r}, you said {got}, empty_cache gives back {want}: "
             "only an 'inactive' block is free"
         )
+    half = snapshot[0]["blocks"][0]["size"] // 2
+    for states in (("inactive", "active_pending_free"), ("active_pending_free", "inactive")):
+        snapshot[0]["blocks"] = [{"size": half, "state": state} for state in states]
+        got = answer(snapshot)
+        _is_bytes(got, "with two blocks in a segment")
+        assert got == 0, (
+            f"with two blocks in a segment, one of them 'active_pending_free', you said {got}, "
+            "empty_cache gives back 0: look at every block"
+        )
 
 
 def check_mean_loss(answer: Callable[..., float]) -> Verdict:
@@ -177,6 +186,16 @@ def _mean_loss_keeps_nothing(answer: Callable[..., float]) -> None:
     count = 12
     model, batches, loss_fn = _validation(count, seed=0)
     watched: list[Callable[[], bool]] = []
+    outputs: list[Callable[[], bool]] = []
+
+    def look_at_output(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        kept = sum(alive() for alive in outputs)
+        # An output still bound to its name goes when the name is assigned anew
+        assert kept <= 1, (
+            f"at batch {len(outputs) + 1} the outputs of {kept} earlier batches are still in "
+            "memory: turn each into its loss, and the loss into a number, before the next batch"
+        )
+        outputs.append(watch(output))
 
     def look(module: torch.nn.Module, inputs: Any, activation: torch.Tensor) -> None:
         kept = sum(alive() for alive in watched)
@@ -188,6 +207,7 @@ def _mean_loss_keeps_nothing(answer: Callable[..., float]) -> None:
         watched.append(watch(activation))
 
     model[1].register_forward_hook(look)
+    model[2].register_forward_hook(look_at_output)
     answer(model, iter(batches), loss_fn)
     assert len(watched) == count, (
         f"there are {count} batches, your function ran the model on {len(watched)}"
