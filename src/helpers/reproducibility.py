@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 def environment() -> dict[str, object]:
-    """What another machine must share before the same seed can give the same numbers.
+    """What two machines should share before you expect the same numbers from the same seed.
 
     Versions, the device, the number of threads, the switches that change results, and the two
     environment variables that do. Everything in it can be written as JSON.

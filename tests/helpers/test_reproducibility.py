@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from helpers import reproducibility as r
 from helpers.demos import reproducibility as demos
@@ -311,6 +313,22 @@ def not_after_errors(function, seed):
     return result
 
 
+def not_after_interrupts(function, seed):
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    r.seed_everything(seed)
+    try:
+        result = function()
+    except Exception:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        raise
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    return result
+
+
 def swallows(function, seed):
     try:
         return undisturbed(function, seed)
@@ -329,7 +347,9 @@ def seeds_torch_only(function, seed):
         (undisturbed, None),
         (all_by_hand, None),
         (torch_only, "the stream of random is not where it was"),
-        (not_after_errors, "after an exception the streams"),
+        (not_after_errors, "after a ZeroDivisionError the streams"),
+        (not_after_interrupts, "after a KeyboardInterrupt the streams"),
+        (lambda f, seed: (undisturbed(f, seed), undisturbed(f, seed))[1], "called 2 times"),
         (swallows, "is swallowed"),
         (seeds_torch_only, "random draws other numbers"),
         (lambda f, seed: undisturbed(f, 0), "the same under another seed"),
@@ -352,6 +372,8 @@ def sorts_in_place(x):
     [
         (lambda x: math.fsum(x.tolist()), None),
         (lambda x: x.sort().values.sum(), None),
+        (lambda x: float(sum(map(Fraction, x.tolist()))), None),
+        (lambda x: math.fsum(set(x.tolist())), "that is not the sum"),
         (lambda x: x[x.abs().argsort()].double().sum().item(), "other orders"),
         (lambda x: 0.0, "that is not the sum"),
         (lambda x: round(math.fsum(x.tolist()), 2), "that is not the sum"),
@@ -446,3 +468,51 @@ def test_stop(answer, says):
     verdict = exercises.check_stop(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def test_a_loader_without_shuffle_draws_exactly_one_number_per_loop():
+    loader = DataLoader(range(4))
+    torch.manual_seed(0)
+    list(loader)
+    after = torch.get_rng_state()
+    torch.manual_seed(0)
+    torch.empty((), dtype=torch.int64).random_()
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "filled"),
+    [(torch.float16, math.nan), (torch.complex64, math.nan), (torch.int8, 127), (torch.uint8, 255)],
+)
+def test_the_switch_fills_empty_memory(dtype, filled):
+    with r.deterministic():
+        for x in (torch.empty(3, dtype=dtype), torch.ones(1, dtype=dtype).new_empty(3)):
+            assert x.isnan().all() if math.isnan(filled) else (x == filled).all()
+
+
+def test_half_precision_draws_like_float32_and_double_does_not():
+    def draw(dtype):
+        torch.manual_seed(0)
+        return torch.rand(16, dtype=dtype).double()
+
+    for dtype in (torch.float16, torch.bfloat16):
+        assert torch.allclose(draw(dtype), draw(torch.float32), atol=1e-2)
+    assert not torch.allclose(draw(torch.float64), draw(torch.float32), atol=1e-2)
+
+
+def test_who_takes_a_generator():
+    for seed in (0, 0, 1):
+        g = torch.Generator().manual_seed(seed)
+        before = torch.get_rng_state()
+        torch.randn(3, generator=g)
+        torch.randperm(3, generator=g)
+        torch.nn.init.kaiming_uniform_(torch.empty(3, 3), generator=g)
+        torch.utils.data.random_split(range(3), [1, 2], generator=g)
+        list(torch.utils.data.RandomSampler(range(3), generator=g))
+        list(torch.utils.data.WeightedRandomSampler([1.0, 2.0], 2, generator=g))
+        assert torch.equal(torch.get_rng_state(), before)
+    torch.distributions.Normal(0.0, 1.0).sample()
+    assert not torch.equal(torch.get_rng_state(), before)

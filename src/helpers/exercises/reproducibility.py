@@ -51,22 +51,31 @@ def check_undisturbed(answer: Callable[[Callable[[], Any], int], Any]) -> Verdic
         for name in before:
             assert before[name] == after[name], f"the stream of {name} is not where it was"
 
+    def once(f):
+        calls = []
+        f(lambda: calls.append(draws()), 3)
+        assert len(calls) == 1, f"function() is called {len(calls)} times"
+
     def after_error(f):
-        def fails():
-            draws()
-            raise ZeroDivisionError
+        for error in (ZeroDivisionError, KeyboardInterrupt):
 
-        shuffle()
-        before = _states()
-        try:
-            f(fails, 3)
-        except ZeroDivisionError:
-            pass
-        else:
-            raise AssertionError("the exception of function() is swallowed")
-        assert _states() == before, "after an exception the streams are not where they were"
+            def fails(error=error):
+                draws()
+                raise error
 
-    return verdict(answer, [repeats, puts_back, after_error])
+            shuffle()
+            before = _states()
+            try:
+                f(fails, 3)
+            except error:
+                pass
+            else:
+                raise AssertionError("the exception of function() is swallowed")
+            assert _states() == before, (
+                f"after a {error.__name__} the streams are not where they were"
+            )
+
+    return verdict(answer, [repeats, puts_back, once, after_error])
 
 
 def check_sum(answer: Callable[[Tensor], float]) -> Verdict:
@@ -78,7 +87,8 @@ def check_sum(answer: Callable[[Tensor], float]) -> Verdict:
         return x[torch.randperm(300)]
 
     def value(f):
-        for x in (numbers(), torch.rand(300), 1e-6 * torch.rand(300)):  # a 0 hides among big ones
+        twice = torch.rand(150).repeat(2)
+        for x in (numbers(), twice, 1e-6 * torch.rand(300)):  # a 0 hides among big ones
             got = float(f(x))
             exact, size = math.fsum(x.tolist()), x.double().abs().sum().item()
             assert abs(got - exact) <= 1e-5 * size, "that is not the sum"
