@@ -92,6 +92,23 @@ def _tell(problems: list[str]) -> None:
 
 
 @main.command()
+@click.argument("names", metavar="[ID]...", nargs=-1)
+def messages(names: tuple[str, ...]) -> None:
+    """Prove the wordings of book/messages: run their code, look into the installed PyTorch."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    from bookbuild import messages
+
+    book = Book.find()
+    entries = messages.load(book)
+    installed = [find_spec(name) for name in ("torch", "torchvision")]
+    folders = [Path(spec.origin).parent for spec in installed if spec]
+    chosen = [e for e in entries if not names or e.id in names]
+    _tell([*messages.problems(book, entries), *messages.unproved(book, chosen, folders)])
+
+
+@main.command()
 @click.option("--zip", "zipped", is_flag=True, help="Also pack the site for reading offline.")
 def build(zipped: bool) -> None:
     """Build both languages into _build/site, warnings as errors; executes nothing."""
