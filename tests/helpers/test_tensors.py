@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import PIL.Image
@@ -10,10 +13,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from helpers import tensors
 from helpers.demos import tensors as demos
 from helpers.exercises import tensors as exercises
+from helpers.timing import time_ratio
 
 FLOATS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 
@@ -191,6 +196,11 @@ def by_numpy_in_float32(x):
     return np.rint(array).astype(np.uint8).transpose(1, 2, 0)
 
 
+def by_short_integers(x):
+    levels = x.detach().float().mul(255).round().to(torch.int16)
+    return levels.clamp(0, 255).byte().permute(1, 2, 0).numpy()
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -216,6 +226,7 @@ def by_numpy_in_float32(x):
         (lambda x: (x.clamp(0, 1) * 255).round().permute(1, 2, 0).numpy(), "expected uint8"),
         (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0), "expected a NumPy array"),
         (in_place, "x itself was changed"),
+        (by_short_integers, "it wrapped around"),
         (lambda x: ..., "expected a NumPy array, got ellipsis"),
     ],
 )
@@ -235,6 +246,11 @@ def test_to_uint8(answer, says):
         (lambda a: torch.from_numpy(a.copy()).float(), "big-endian"),
         (lambda a: torch.from_numpy(a.astype(np.float32, copy=False)), "they share memory"),
         (lambda a: torch.from_numpy(a.astype(np.float32).ravel()), "came out wrong"),
+        (
+            lambda a: torch.from_numpy(a.astype(np.float32, copy=a.flags.writeable)),
+            "a read-only array shares its memory",
+        ),
+        (lambda a: torch.from_numpy(np.array(a, np.float32, order="F")), None),
         (lambda a: torch.from_numpy(np.abs(a.astype(np.float32))), "values are not those"),
         (lambda a: torch.from_numpy(a).float(), "float32 array changed the tensor"),
         (lambda a: torch.as_tensor(a, dtype=torch.float32), "float32 array changed the tensor"),
@@ -288,6 +304,14 @@ def mean_of_means(batches):
     return sum(b.float().mean().item() for b in batches) / len(batches)
 
 
+def weighted(batches):
+    total, count = 0.0, 0
+    for batch in batches:
+        total += batch.double().mean().item() * batch.numel()
+        count += batch.numel()
+    return total / count
+
+
 def twice(batches):
     return sum(b.float().sum().item() for b in batches) / sum(b.numel() for b in batches)
 
@@ -303,6 +327,7 @@ def twice(batches):
         (twice, "the batches come only once"),
         (lambda bs: mean_of_means(bs[:]), "the batches come only once"),
         (rows, "counts rows"),
+        (weighted, "came out as nan"),
         (lambda bs: joined(bs).mean().item(), "digits are lost"),
         (lambda bs: next(iter(bs)).float().mean().item(), "far from the mean"),
         (lambda bs: joined(bs).float().mean(), "expected a Python number, got a tensor"),
@@ -351,3 +376,100 @@ def test_numpy_computes_a_tensor_times_an_array_and_refuses_a_gradient():
 def test_what_refuses_to_become_an_array_names_the_way(x, way):
     with pytest.raises((RuntimeError, TypeError), match=way):
         x.numpy()
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Linear(2, 1), (3, 2)),
+        (nn.Conv2d(1, 1, 1), (1, 1, 2, 2)),
+        (nn.BatchNorm1d(2), (3, 2)),
+        (nn.LayerNorm(2), (3, 2)),
+        (nn.PReLU(), (3, 2)),
+        (nn.GRU(2, 2), (3, 2)),
+    ],
+)
+def test_a_layer_with_weights_does_not_convert_its_input(layer, shape):
+    for mode in (layer.train(), layer.eval()):
+        with pytest.raises((RuntimeError, ValueError)):
+            mode(torch.ones(shape, dtype=torch.float64))
+
+
+def test_two_orders_of_one_product_often_differ_in_the_last_bits():
+    generator = torch.Generator().manual_seed(0)
+    a, b, c = torch.rand(3, 10_000, generator=generator)
+    assert 0.2 < ((a * b) * c != a * (b * c)).double().mean() < 0.5
+    torch.testing.assert_close((a * b) * c, a * (b * c))
+
+
+def test_float32_is_faster_than_float64():
+    single = torch.rand(256, 256)
+    double = single.double()
+    assert time_ratio(lambda: double @ double, lambda: single @ single) > 1.1
+
+
+def test_arithmetic_in_place_refuses_a_higher_category_and_an_assignment_cuts_off():
+    for low, high in ((torch.tensor([True]), 1), (torch.tensor([1]), 0.5), (torch.ones(1), 1j)):
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            low += high
+    x = torch.tensor([1, 2])
+    x[0], x[1:] = 2.9, torch.tensor([-2.9])
+    assert x.tolist() == [2, -2]
+
+
+def test_a_sum_in_float32_does_not_overflow_in_parts():
+    before = torch.get_num_threads()
+    x = torch.tensor([60000.0, -60000.0]).repeat_interleave(100_000).half()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            assert x.sum(dtype=torch.float32) == 0
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_default_device_belongs_to_the_thread_and_the_default_dtype_to_all():
+    def elsewhere():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(lambda: torch.ones(1)).result()
+
+    torch.set_default_device("meta")
+    try:
+        assert torch.ones(1).is_meta and not elsewhere().is_meta
+    finally:
+        torch.set_default_device(None)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert elsewhere().dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_wrong_order_of_dimensions_passes_where_the_last_may_be_channels():
+    for width in range(1, 8):
+        pixels = np.zeros((3, 6, width), np.uint8)
+        if width in (2, 3, 4):
+            assert PIL.Image.fromarray(pixels).size == (6, 3)
+        else:
+            with pytest.raises(TypeError, match="Cannot handle this data type"):
+                PIL.Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std"), [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225), (0.5, 0.5), (0.1307, 0.3081)]
+)
+def test_a_denormalized_image_needs_rounding(mean, std):
+    levels = torch.arange(256, dtype=torch.uint8)
+    back = ((levels / 255 - mean) / std) * std + mean
+    assert not torch.equal((back * 255).byte(), levels)
+    assert torch.equal((back * 255).round().byte(), levels)
+
+
+def test_which_arrays_are_read_only_and_a_write_into_a_mapped_file_ends_the_process(tmp_path):
+    assert not np.asarray(PIL.Image.new("RGB", (2, 2))).flags.writeable
+    assert not np.broadcast_to(np.zeros(1), (3,)).flags.writeable
+    np.save(tmp_path / "x.npy", np.zeros(4))
+    for mode, writeable in (("r", False), ("r+", True), ("c", True)):
+        assert np.load(tmp_path / "x.npy", mmap_mode=mode).flags.writeable == writeable
+    write = "import numpy, torch; torch.from_numpy(numpy.load('x.npy', mmap_mode='r'))[0] = 7"
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", write], cwd=tmp_path).returncode

@@ -54,6 +54,7 @@ def check_to_uint8(answer: Callable[[Tensor], np.ndarray]) -> Verdict:
         x = torch.rand(draw())
         x[:, 0] = 1.1 + 0.8 * x[:, 0]
         x[:, 1] = -0.1 - 0.8 * x[:, 1]
+        x[:, :2, -2:] *= torch.tensor([1e3, 1e12])
         out = f(x)
         assert (out[0] == 255).all(), "a value above 1 did not become 255: it wrapped around"
         assert (out[1] == 0).all(), "a value below 0 did not become 0: it wrapped around"
@@ -125,7 +126,7 @@ def check_own_tensor(answer: Callable[[np.ndarray], Tensor]) -> Verdict:
     def shapes(f):
         grid = torch.randint(1, 10, (3, 4)).numpy().astype("float32")
         for array in (grid.T, grid[::-1, ::2], grid[0, 0:1].reshape(()), grid[:0]):
-            assert_values(f(array), array, f"an array of shape {array.shape} came out wrong")
+            assert_values(f(array), array, f"an array of shape {array.shape}")
 
     def foreign(f):
         fixed = torch.randint(1, 10, (4,)).numpy().astype("float32")
@@ -141,12 +142,13 @@ def check_own_tensor(answer: Callable[[np.ndarray], Tensor]) -> Verdict:
                 out = f(array)
             except (TypeError, ValueError):
                 raise AssertionError(f"it fails for {name}: let NumPy convert first") from None
-            assert_values(out, array, f"{name} came out wrong")
+            assert_values(out, array, name)
 
-    def assert_values(out: Tensor, array: np.ndarray, wrong: str) -> None:
+    def assert_values(out: Tensor, array: np.ndarray, name: str) -> None:
         wanted = torch.from_numpy(array.astype(np.float32))
         same = isinstance(out, Tensor) and out.dtype == torch.float32 and torch.equal(out, wanted)
-        assert same, wrong
+        assert same, f"{name} came out wrong"
+        assert not np.shares_memory(out.numpy(), array), f"{name} shares its memory"
 
     return verdict(answer, [content, own, reversed_, shapes, foreign])
 
@@ -154,8 +156,8 @@ def check_own_tensor(answer: Callable[[np.ndarray], Tensor]) -> Verdict:
 def check_mean_of(answer: Callable[[Iterable[Tensor]], float]) -> Verdict:
     """Check `answer(batches)`: the mean of all elements of half-precision tensors, as a float.
 
-    The batches come from an iterator that can be read once. They differ in shape and level; their
-    sum is beyond what float16 can hold.
+    The batches come from an iterator that can be read once. They differ in shape and level, one may
+    be empty or without dimensions; their sum is beyond what float16 can hold.
     """
 
     def draw(dtype: torch.dtype) -> tuple[list[Tensor], float]:
@@ -200,4 +202,9 @@ def check_mean_of(answer: Callable[[Iterable[Tensor]], float]) -> Verdict:
             assert abs(out / wanted - 1) < 1e-2, "the value is far from the mean"
             assert abs(out / wanted - 1) < 1e-5, f"digits are lost: something was kept in {name}"
 
-    return verdict(answer, [kind, value])
+    def odd(f):
+        for batches in ([torch.ones(0, 2), torch.ones(3)], [torch.tensor(1.0)]):
+            out = run(f, [b.half() for b in batches])
+            assert out == 1, f"the mean of ones came out as {out}: a batch was empty or 0-dim"
+
+    return verdict(answer, [kind, value, odd])
