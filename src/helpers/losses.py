@@ -30,8 +30,9 @@ def soft_iou_loss(
         target: the same shape, any dtype, values in [0, 1]: a mask, or soft labels.
         spatial_dims: how many of the last dimensions make up one mask: 2 for images, 3 for
             volumes, 1 for flattened masks (N, pixels).
-        eps: keeps the ratio defined where both masks are empty. A sigmoid never gives exactly 0,
-            so an image without an object costs nearly 1 with the default; leave such images out.
+        eps: keeps the ratio defined where both masks are empty. A sigmoid rarely gives exactly
+            0, so an image without an object mostly costs nearly 1 with the default; leave such
+            images out.
 
     Returns:
         A scalar in [0, 1], float64 for float64 input and float32 for all other.

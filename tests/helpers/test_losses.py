@@ -213,6 +213,13 @@ def half_weighted(logits, target, weight, ignore_index):
     return cross_entropy(logits, target, weight.sqrt(), ignore_index)
 
 
+def clamped_divisor(logits, target, weight, ignore_index):
+    total = F.cross_entropy(
+        logits, target, weight=weight, ignore_index=ignore_index, reduction="sum"
+    )
+    return total / weight[target[target != ignore_index]].sum().clamp(min=1)
+
+
 def forgets_ignored(logits, target, weight, ignore_index):
     return F.cross_entropy(logits, target, weight=weight)
 
@@ -245,6 +252,7 @@ def double_softmax(logits, target, weight, ignore_index):
         (double_softmax, "not the mean of -log softmax"),
         (unweighted, "the class weights change nothing"),
         (half_weighted, "wrong value with class weights"),
+        (clamped_divisor, "wrong value with class weights"),
         (over_all_samples, "they still count in the divisor"),
         (forgets_ignored, "Target 255 is out of bounds"),
         (with_softmax, "take log_softmax"),
@@ -283,6 +291,11 @@ def test_wrong_smoothings_are_named(wrong, words):
         assert not found.passed and words in found.message, found
 
 
+def only_nan_removed(loss, keep):
+    clean = torch.where(loss.isnan() & ~keep, 0.0, loss)
+    return (clean * keep).sum() / keep.sum().clamp(min=1)
+
+
 def constant_when_empty(loss, keep):
     return loss[keep].mean() if keep.any() else torch.tensor(0.0)
 
@@ -310,6 +323,7 @@ def constant_when_empty(loss, keep):
             "nothing kept and nan",
         ),
         (lambda loss, keep: masked_mean(loss.detach(), keep) + 0 * loss.sum(), "gradient is not"),
+        (only_nan_removed, "an inf among the losses"),
     ],
 )
 def test_wrong_masked_means_are_named(wrong, words):
@@ -328,6 +342,10 @@ def built_in(logits, target, weight, ignore_index):
     return F.cross_entropy(logits, target, weight, ignore_index=ignore_index)
 
 
+def in_double(logits, target, weight, ignore_index):
+    return cross_entropy(logits.double(), target, weight.double(), ignore_index)
+
+
 def with_where(loss, keep):
     return torch.where(keep, loss, 0.0).sum() / keep.sum().clamp(min=1)
 
@@ -336,7 +354,9 @@ def with_where(loss, keep):
     ("check", "right"),
     [
         (exercises.check_cross_entropy, built_in),
+        (exercises.check_cross_entropy, in_double),
         (exercises.check_smoothing, smoothed_by_hand),
+        (exercises.check_smoothing, lambda x, y, eps: smoothed(x.double(), y, eps)),
         (exercises.check_masked_mean, with_where),
     ],
 )
@@ -382,3 +402,35 @@ def test_log_softmax_survives_logits_that_lie_far_apart(dtype):
     assert z.softmax(1).log().isinf().any()
     for bad in (float("inf"), float("nan")):
         assert torch.tensor([0.0, bad]).log_softmax(0).isnan().all()
+    assert torch.tensor([0.0, -float("inf")]).log_softmax(0).tolist() == [0, -float("inf")]
+
+
+def test_the_shape_of_reduction_none():
+    for extra in ((), (4,), (4, 5)):
+        logits, y = torch.randn(2, 3, *extra), torch.zeros(2, *extra, dtype=torch.long)
+        assert F.cross_entropy(logits, y, reduction="none").shape == y.shape
+        soft = logits.softmax(1)  # the class dimension goes
+        assert F.cross_entropy(logits, soft, reduction="none").shape == y.shape != soft.shape
+
+
+def test_with_logits_has_the_value_and_the_gradient_of_the_stable_formula():
+    x = torch.linspace(-300, 300, 601, dtype=torch.float64).requires_grad_()
+    for t in (0.0, 0.3, 1.0):
+        target = torch.full_like(x, t)
+        loss = F.binary_cross_entropy_with_logits(x, target, reduction="none")
+        assert torch.allclose(loss, x.clamp(min=0) - x * t + (-x.abs()).exp().log1p())
+        (grad,) = torch.autograd.grad(loss.sum(), x)
+        assert torch.allclose(grad, x.sigmoid() - t)
+
+
+def test_a_sigmoid_reaches_0_far_below_and_then_an_empty_image_is_free():
+    empty = torch.zeros(1, 1, 8, 8)
+    assert torch.tensor(-60.0).sigmoid() > 0
+    assert losses.soft_iou_loss(torch.full_like(empty, -12.0).sigmoid(), empty) > 0.001
+    assert losses.soft_iou_loss(torch.full_like(empty, -120.0).sigmoid(), empty) == 0
+
+
+def test_the_triplet_loss_is_the_margin_without_a_collapse_too():
+    anchor, step = torch.zeros(4, 8), torch.eye(8)[:4]
+    loss = F.triplet_margin_loss(anchor, step, -step, margin=0.3)
+    assert torch.allclose(loss, torch.tensor(0.3), atol=1e-4)
