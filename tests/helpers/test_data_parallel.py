@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import os
+import random
 import subprocess
 import sys
 import time
@@ -431,6 +432,13 @@ def joined(model, shards):
     return torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
 
 
+def joined_layer_by_layer(model, shards):
+    x, y = (torch.cat(column) for column in zip(*shards, strict=True))
+    for layer in model:
+        x = layer(x)
+    return torch.autograd.grad(F.mse_loss(x, y), list(model.parameters()))
+
+
 def last_shard(model, shards):
     return mean_of_means(model, shards[-1:])
 
@@ -446,6 +454,7 @@ def reversed_order(model, shards):
         (sum_of_means, "2.00 times too large"),
         (sum_of_sums, "16.00 times too large"),
         (joined, "joined"),
+        (joined_layer_by_layer, "joined"),
         (last_shard, "not the gradients of the full batch"),
         (reversed_order, "expected gradients of shapes"),
         (lambda model, shards: None, "expected a list"),
@@ -465,7 +474,14 @@ def by_sums(model, shards):
     return [p.grad for p in model.parameters()]
 
 
-@pytest.mark.parametrize("answer", [by_share, by_sums])
+def outputs_joined(model, shards):
+    """Another right way: each shard goes through the model alone, and one loss sees all outputs."""
+    outputs = torch.cat([model(x) for x, _ in shards])
+    loss = F.mse_loss(outputs, torch.cat([y for _, y in shards]))
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+@pytest.mark.parametrize("answer", [by_share, by_sums, outputs_joined])
 def test_right_shard_gradients(answer):
     for _ in range(20):
         verdict = exercises.check_shard_gradients(answer)
@@ -557,6 +573,14 @@ def load_in_place(model, checkpoint):
     model.load_state_dict(checkpoint)
 
 
+def load_shared(model, checkpoint):
+    for prefix in ("_orig_mod.module.", "module._orig_mod.", "_orig_mod.", "module.", ""):
+        state = OrderedDict((k.removeprefix(prefix), v) for k, v in checkpoint.items())
+        if state.keys() & model.state_dict().keys():
+            break
+    model.load_state_dict(state, assign=True)
+
+
 def load_vague(model, checkpoint):
     state = plain(checkpoint)
     if set(state) != set(model.state_dict()):
@@ -576,6 +600,7 @@ def load_vague(model, checkpoint):
         (load_without_metadata, "lacks 1.num_batches_tracked was loaded without a word"),
         (load_greedily, "a child `module`, without a prefix does not load"),
         (load_shares_metadata, "was changed; copy it first"),
+        (load_shared, "training changes both"),
         (load_vague, "does not name it"),
     ],
 )
@@ -646,6 +671,20 @@ def uneven(n, rank, world, epoch):
     return order[rank:] if rank == world - 1 else order[rank : rank + 1]
 
 
+def seeds_everything(n, rank, world, epoch):
+    torch.manual_seed(epoch)
+    return torch.randperm(n)[rank::world].tolist()
+
+
+def seeds_python(n, rank, world, epoch):
+    random.seed(epoch)
+    return random.sample(range(n), n)[rank::world]
+
+
+def with_a_generator_of_python(n, rank, world, epoch):
+    return random.Random(epoch).sample(range(n), n)[rank::world]
+
+
 def from_one(n, rank, world, epoch):
     return [index + 1 for index in partition(n, rank, world, epoch)]
 
@@ -662,6 +701,8 @@ def from_one(n, rank, world, epoch):
         (shuffled_within, "the same samples in every epoch"),
         (uneven, "uneven shares"),
         (from_one, "is not an index"),
+        (seeds_everything, "the random state of the process changed"),
+        (seeds_python, "the random state of the process changed"),
     ],
 )
 def test_wrong_partition(answer, message):
@@ -686,8 +727,61 @@ def in_blocks(n, rank, world, epoch):
     return np.array_split(order, world)[rank].tolist()
 
 
-@pytest.mark.parametrize("answer", [partition, in_blocks])
+@pytest.mark.parametrize("answer", [partition, in_blocks, with_a_generator_of_python])
 def test_right_partition(answer):
     for _ in range(5):
         verdict = exercises.check_partition(answer)
         assert verdict.passed, verdict
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def test_the_default_time_outs():
+    from torch.distributed import constants
+
+    assert constants.default_pg_timeout.total_seconds() == 30 * 60
+    if constants.default_pg_nccl_timeout is not None:  # built with NCCL
+        assert constants.default_pg_nccl_timeout.total_seconds() == 10 * 60
+
+
+def test_in_a_group_sync_batch_norm_does_not_train_on_a_cpu():
+    layer, x = nn.SyncBatchNorm(3), torch.ones(2, 3)
+    assert layer(x).shape == (2, 3)  # in no group it is a plain BatchNorm
+    with data_parallel.alone():
+        with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
+            layer(x)
+        assert layer.eval()(x).shape == (2, 3)
+
+
+def test_of_a_buffer_only_a_change_in_place_survives():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("assigned", torch.zeros(()))
+            self.register_buffer("in_place", torch.zeros(()))
+
+        def forward(self, x):
+            self.assigned = self.assigned + 1
+            self.in_place.add_(1)
+            return x
+
+    counts = Counts()
+    data_parallel.StandIn(counts, replicas=3)(torch.ones(6, 1))
+    assert (counts.assigned.item(), counts.in_place.item()) == (0, 1)
+
+
+def test_fully_shard_shards_parameters_gradients_and_state():
+    from torch.distributed.fsdp import fully_shard
+
+    with data_parallel.alone():
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        for block in model:
+            fully_shard(block)
+        fully_shard(model)
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        for p in model.parameters():
+            held = p, p.grad, optimizer.state[p]["exp_avg"]
+            assert all(type(tensor.data).__name__ == "DTensor" for tensor in held)

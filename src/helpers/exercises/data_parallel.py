@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,9 +39,13 @@ def check_shard_gradients(
         x, y = (torch.cat(column) for column in zip(*shards, strict=True))
         right = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
         seen: list[int] = []
-        handle = model.register_forward_hook(lambda m, args, out: seen.append(len(args[0])))
+        handles = [
+            part.register_forward_hook(lambda m, args, out: seen.append(len(args[0])))
+            for part in model.modules()
+        ]
         got = f(model, shards)
-        handle.remove()
+        for handle in handles:
+            handle.remove()
         assert isinstance(got, (list, tuple)), f"expected a list, got {type(got).__name__}"
         shapes = [tuple(p.shape) for p in right]
         found = [tuple(g.shape) for g in got]
@@ -111,8 +116,15 @@ def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verd
             assert torch.equal(value, plain[key]), (
                 f"a checkpoint {what} was accepted, but {key} did not change"
             )
+        values = [value.clone() for value in checkpoint.values()]
         same = list(checkpoint) == keys and checkpoint._metadata == versions
         assert same, f"the checkpoint {what} was changed; copy it first"
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(1)  # the model learns
+        assert all(map(torch.equal, checkpoint.values(), values)), (
+            f"the model shares its weights with the checkpoint {what}: training changes both"
+        )
 
     def loads(f: Any) -> None:
         for prefix in prefixes:
@@ -193,4 +205,12 @@ def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Ve
             "a process sees the same samples in every epoch; only their order changes"
         )
 
-    return verdict(answer, [once, agrees, fresh])
+    def own_state(f: Any) -> None:
+        before, python = torch.get_rng_state(), random.getstate()
+        f(30, 0, 2, 0)
+        assert torch.equal(before, torch.get_rng_state()) and python == random.getstate(), (
+            "the random state of the process changed, so all processes would go on with the same "
+            "numbers: use a generator of its own"
+        )
+
+    return verdict(answer, [once, agrees, fresh, own_state])
