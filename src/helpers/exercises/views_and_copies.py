@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ def check_position(answer: Callable[[Tensor, tuple[int, ...]], int]) -> Verdict:
     def compare(f, t: Tensor, index: tuple[int, ...]) -> None:
         want, offset = int(storage_cells(t)[index]), t.storage_offset()
         got = f(t, index)
-        assert isinstance(got, int), f"expected an int, got {type(got).__name__}"
+        assert isinstance(got, Integral), f"expected an int, got {type(got).__name__}"
         if got == want:
             return
         where = f"shape {tuple(t.shape)}, stride {t.stride()}, offset {offset}, index {index}"
@@ -57,7 +58,11 @@ def check_position(answer: Callable[[Tensor, tuple[int, ...]], int]) -> Verdict:
         compare(f, t, (2, 4))
         compare(f, t, inside(t))
 
-    return verdict(answer, [fresh, sliced, turned, expanded])
+    def other(f):
+        compare(f, torch.rand(5, 4, 3, 2, 3, dtype=torch.float64)[1:, ::2], (3, 1, 2, 1, 2))
+        compare(f, torch.zeros(6, dtype=torch.uint8)[4], ())
+
+    return verdict(answer, [fresh, sliced, turned, expanded, other])
 
 
 def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
@@ -94,7 +99,11 @@ def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
         x, heads = draw()
         compare(f, x.transpose(1, 2).contiguous().transpose(1, 2), heads)
 
-    return verdict(answer, [values, slices, turned])
+    def gradient(f):
+        x, heads = draw()
+        assert f(x.requires_grad_(), heads).requires_grad, "the result has left the graph"
+
+    return verdict(answer, [values, slices, turned, gradient])
 
 
 def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Verdict:
@@ -109,7 +118,7 @@ def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> V
         return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
 
     def run(f, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        got = f(state)
+        got = f(dict(state))
         assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
         assert sorted(got) == sorted(state), f"expected the keys {list(state)}, got {list(got)}"
         for name, t in state.items():
@@ -127,6 +136,7 @@ def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> V
 
     def whole(f):
         state = {"weight": torch.rand(4, 5), "turned": torch.rand(4, 5).t()}
+        state["half"], state["double"] = torch.rand(4).half(), torch.rand(4).double()
         for name, t in run(f, state).items():
             assert same_storage(t, state[name]), f"{name} filled its storage, but it was copied"
 
