@@ -11,6 +11,7 @@ from torch import Tensor
 from helpers import tensor_recipes as recipes
 from helpers.demos import tensor_recipes as demos
 from helpers.exercises import tensor_recipes as exercises
+from helpers.timing import time_ratio
 
 seeds = st.integers(0, 10**6)
 EXACT = "donot_use_mm_for_euclid_dist"
@@ -483,3 +484,49 @@ def test_cross_entropies_refuse_one_hot_integers():
         assert f(p, one_hot.float()).isfinite()
         with pytest.raises(RuntimeError):
             f(p, one_hot)
+
+
+def test_the_formula_is_slower_than_cdist():
+    x = points(0, 500, 128)
+    assert time_ratio(lambda: by_hand(x, x), lambda: torch.cdist(x, x)) > 2
+
+
+def test_far_from_the_origin_close_points_lose_more_digits_than_distant_ones():
+    errors = []
+    for spread in (0.01, 1.0, 100.0):
+        x = points(0, 100, 3) * spread + 100
+        exact = torch.cdist(x.double(), x.double(), compute_mode=EXACT)
+        off = ~torch.eye(100, dtype=torch.bool)
+        errors.append(((torch.cdist(x, x) - exact).abs() / exact)[off].median().item())
+    assert errors[0] > 100 * errors[1] > 1000 * errors[2]
+
+
+def test_equal_is_false_for_a_nan_and_true_for_both_zeros():
+    x = torch.tensor([1.0, torch.nan])
+    assert not torch.equal(x, x) and not torch.equal(x, x.clone())
+    assert torch.equal(torch.tensor([0.0]), torch.tensor([-0.0]))
+
+
+def test_equal_scores_get_different_ranks():
+    rank = torch.tensor([1.0, 1.0, 0.0]).argsort().argsort()
+    assert sorted(rank.tolist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "int64", "uint16", "uint32"])
+def test_which_integers_the_comparison_takes(name):
+    labels = torch.tensor([0, 2]).to(getattr(torch, name))
+    if name in ("uint16", "uint32"):
+        with pytest.raises(RuntimeError, match="Promotion for uint16"):
+            _ = labels[:, None] == torch.arange(3)
+    else:
+        same = labels[:, None] == torch.arange(3)
+        assert same.tolist() == [[True, False, False], [False, False, True]]
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_gaussian_loss_broadcasts_without_a_word():
+    prediction, target = torch.rand(4, 1), torch.rand(4)
+    loss = torch.nn.functional.gaussian_nll_loss(prediction, target, torch.ones(4))
+    assert loss.shape == ()
+    with pytest.raises(UserWarning, match="broadcasting"):
+        torch.nn.functional.mse_loss(prediction, target)
