@@ -469,6 +469,12 @@ def expect(verdict, says):
             ],
             None,
         ),
+        (
+            lambda x, w, g: ((g @ w).squeeze(), (g.T @ x).squeeze(), g.sum(0)),
+            "the gradient of x has shape",
+        ),
+        (lambda x, w, g: (g @ w, g.T @ x, g.sum(0).double()), "is torch.float64, but bias is"),
+        (lambda x, w, g: (g @ w, (x.T @ g).T, torch.ones(len(g)) @ g), None),
         (lambda x, w, g: ..., "return three gradients"),
         (lambda x, w, g: (g @ w, g.T @ x), "return three gradients"),
         (lambda x, w, g: (g @ w, g.T @ x, None), "gradient of bias is not a tensor but NoneType"),
@@ -543,6 +549,28 @@ def zero_in_the_loop(model, chunks):
         (F.cross_entropy(model(x), labels, reduction="sum") / count).backward()
 
 
+def one_batch(model, chunks):
+    model.zero_grad()
+    x, labels = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+    F.cross_entropy(model(x), labels).backward()
+
+
+def and_stepped(model, chunks):
+    by_count(model, chunks)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+
+def by_grad(model, chunks):
+    count, parameters = sum((y != -100).sum() for _, y in chunks), list(model.parameters())
+    total = [torch.zeros_like(p) for p in parameters]
+    for x, labels in chunks:
+        loss = F.cross_entropy(model(x), labels, reduction="sum") / count
+        for t, g in zip(total, torch.autograd.grad(loss, parameters), strict=True):
+            t += g
+    for p, t in zip(parameters, total, strict=True):
+        p.grad = t
+
+
 def own_mean(model, chunks):
     model.zero_grad()
     counts = [(labels != -100).sum() for _, labels in chunks]
@@ -565,6 +593,9 @@ def own_mean(model, chunks):
         (own_mean, "nan: a chunk without a single label"),
         (lambda m, c: by_count(m, c, clear=False), "the gradients from before"),
         (all_at_once, "the graphs of several chunks live at once"),
+        (one_batch, "several chunks went through the model at once"),
+        (and_stepped, "a weight has changed"),
+        (by_grad, None),
     ],
 )
 def test_accumulate(answer, says):
@@ -635,6 +666,8 @@ def sum_of_norms(losses, parameters):
         (lambda ls, ps: norms_by_hand(ls, ps, unused=False), "two heads"),
         (lambda ls, ps: [*norms_by_grad(ls[:1], ps), 1.0, 1.0][: len(ls)], "a norm is wrong"),
         (lambda ls, ps: norms_by_hand(ls, ps, square=torch.square), "do not fit into float16"),
+        (lambda ls, ps: torch.tensor(norms_by_grad(ls, ps)), "return floats, got Tensor"),
+        (lambda ls, ps: tuple(norms_by_grad(ls, ps)), None),
         (lambda ls, ps: None, "return one number for each loss"),
         (lambda ls, ps: norms_by_grad(ls, ps)[:2], "return one number for each loss"),
         (norms_accumulated, "a norm is wrong"),
@@ -646,3 +679,80 @@ def sum_of_norms(losses, parameters):
 )
 def test_loss_gradients(answer, says):
     expect(exercises.check_loss_gradients(answer), says)
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@pytest.mark.parametrize("parts", [torch.unbind, lambda x: x.split(2), lambda x: x.chunk(2)])
+def test_parts_of_several_views_may_not_be_edited(parts):
+    x = torch.ones(4, 3, requires_grad=True) * 1
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        parts(x)[0].add_(1)
+
+
+def test_unused_means_that_no_recorded_operation_leads_to_the_output():
+    x, w = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="not have been used in the graph"):
+        torch.autograd.grad((x.detach() * w).sum(), x)  # computed from x, and yet unused
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_kept_output_hinders_the_copy_if_it_has_a_graph(training, recorded):
+    class Keeps(nn.Linear):
+        def forward(self, x):
+            self.features = super().forward(x)
+            return self.features
+
+    net = Keeps(3, 2).train(training)
+    with torch.set_grad_enabled(recorded):
+        net(torch.ones(1, 3))
+    if not recorded:
+        assert copy.deepcopy(net).features.shape == (1, 2)
+        return
+    with pytest.raises(RuntimeError, match="deepcopy protocol"):
+        copy.deepcopy(net)
+
+
+def test_anomaly_mode_accuses_what_passed_the_nan_on():
+    w = torch.zeros(1, 3, requires_grad=True)
+    label = torch.tensor([0])
+    found = backward.blame(lambda: F.cross_entropy(w / torch.zeros(1, 3), label).backward())
+    assert found["operation"] == "LogSoftmaxBackward0"  # neither the division nor the last one
+
+
+@pytest.mark.parametrize(
+    ("name", "skips"),
+    [*((n, True) for n in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")), ("LBFGS", False)],
+)
+def test_optimizers_that_skip_a_parameter_without_a_gradient(name, skips):
+    p, q = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = getattr(torch.optim, name)([p, q], lr=0.1)
+    for gradient in (torch.ones(2), None):
+        before = q.detach().clone()
+        p.grad, q.grad = torch.ones(2), gradient
+        optimizer.step(lambda: (p * p).sum())
+    assert torch.equal(q, before) == skips
+
+
+def test_with_class_weights_each_label_counts_with_its_weight():
+    layer, x, weight = nn.Linear(4, 3), torch.randn(8, 4), torch.tensor([1.0, 5.0, 2.0])
+    y = torch.tensor([0, 1, 2, 1, 2, -100, -100, -100])
+    whole = torch.autograd.grad(F.cross_entropy(layer(x), y, weight=weight), layer.weight)[0]
+    labels = y[y != -100]
+    for count, right in ((weight[labels].sum(), True), (len(labels), False)):
+        layer.zero_grad()
+        for part, target in zip(x.chunk(2), y.chunk(2), strict=True):
+            total = F.cross_entropy(layer(part), target, weight=weight, reduction="sum")
+            (total / count).backward()
+        assert torch.allclose(layer.weight.grad, whole, atol=1e-6) == right
+
+
+@pytest.mark.parametrize(("dtype", "left"), [(torch.float32, 0.0), (torch.half, 2.0)])
+def test_an_addition_shares_its_gradient_where_the_dtypes_agree(dtype, left):
+    x = torch.ones(2, requires_grad=True)
+    skip, branch = x * 1, (x * 3).to(dtype)
+    branch.register_hook(lambda g: g.mul_(0))
+    ((skip + branch) * 2).sum().backward()
+    assert x.grad.tolist() == [left, left]

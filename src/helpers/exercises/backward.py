@@ -40,6 +40,9 @@ def check_linear_backward(
                 f"the gradient of {name} has shape {tuple(mine.shape)}, "
                 f"but {name} has shape {tuple(theirs.shape)}"
             )
+            assert mine.dtype == theirs.dtype, (
+                f"the gradient of {name} is {mine.dtype}, but {name} is {theirs.dtype}"
+            )
             assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4), (
                 f"the gradient of {name} has the right shape and wrong values"
             )
@@ -51,7 +54,10 @@ def check_linear_backward(
     def square(f: Callable) -> None:
         compare(f, 4, 4, 4)  # every wrong transpose fits here
 
-    return verdict(answer, [oblong, square])
+    def single(f: Callable) -> None:
+        compare(f, 1, 1, 1)  # no axis may be squeezed away
+
+    return verdict(answer, [oblong, square, single])
 
 
 def check_accumulate(
@@ -85,7 +91,10 @@ def check_accumulate(
         if dirty:
             for p in model.parameters():
                 p.grad = torch.randn_like(p)
+        before = [p.detach().clone() for p in model.parameters()]
         f(model, chunks)
+        same = all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+        assert same, "a weight has changed: leave the step to the caller"
         for p, expected in zip(model.parameters(), right, strict=True):
             assert p.grad is not None, "a parameter has no gradient: call backward"
             assert not p.grad.isnan().any(), "nan: a chunk without a single label gave 0 / 0"
@@ -108,10 +117,19 @@ def check_accumulate(
     def memory(f: Callable) -> None:
         model, chunks = model_and_chunks([2, 3, 4])
         left: list[int] = []
+        sizes: list[int] = []
+
+        def watch(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+            left.append(alive.count())
+            sizes.append(len(args[0]))
+
         with watch_saved() as alive:
-            handle = model.register_forward_pre_hook(lambda *_: left.append(alive.count()))
+            handle = model.register_forward_pre_hook(watch)
             f(model, chunks)
             handle.remove()
+        assert max(sizes, default=0) <= max(len(x) for x, _ in chunks), (
+            "several chunks went through the model at once: one at a time"
+        )
         assert not any(left), "the graphs of several chunks live at once: backward after each one"
 
     return verdict(answer, [equal, unequal, empty, clean, memory])
@@ -154,6 +172,8 @@ def check_loss_gradients(
             right.append(torch.cat([g.flatten() for g in pieces]).norm().item())
         got = f(losses, parameters)
         assert got is not None and len(got) == 3, "return one number for each loss"
+        for mine in got:
+            assert isinstance(mine, float), f"return floats, got {type(mine).__name__}"
         for mine, theirs in zip(got, right, strict=True):
             assert math.isclose(mine, theirs, rel_tol=1e-3), (
                 "a norm is wrong: take the root of the sum of squares over all parameters, "
