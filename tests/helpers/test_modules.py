@@ -269,6 +269,14 @@ def total(tensors):
             ),
             "a weight that two layers share is counted twice",
         ),
+        (lambda m: list(count(m)), None),
+        (
+            lambda m: (
+                count(m)[0],
+                total(t for n, t in m.state_dict().items() if n not in dict(m.named_parameters())),
+            ),
+            "a buffer that is not saved is a buffer, too",
+        ),
         (lambda m: count(m)[0], "expected two ints, got"),
         (lambda m: None, "expected two ints, got None"),
         (lambda m: m.size(), "your code raised AttributeError"),
@@ -299,6 +307,10 @@ def standardized(
     return Standardized
 
 
+def undoubled(self, x):
+    return x * (torch.rand_like(x) < 0.5) if self.training else x
+
+
 class AsSequential(nn.Sequential):
     def __init__(self, mean, widths):
         steps = [(nn.Linear(a, b), nn.ReLU(), nn.Dropout(0.5)) for a, b in pairwise(widths)]
@@ -325,6 +337,9 @@ class AsSequential(nn.Sequential):
         (standardized(drop=lambda self, x: F.dropout(x, 0.5)), "in eval mode it still drops"),
         (standardized(drop=lambda self, x: nn.Dropout(0.5)(x)), "in eval mode it still drops"),
         (standardized(drop=lambda self, x: x), "in training mode nothing is dropped"),
+        (standardized(mean=lambda v: nn.Buffer(v[None])), None),
+        (standardized(drop=lambda self, x: F.dropout(x, 0.1, self.training)), "of a half"),
+        (standardized(drop=undoubled), "what is kept must be doubled"),
         (standardized(act=lambda x: x.relu().unsqueeze(0)), "expected shape"),
         (standardized(act=torch.tanh), "in eval mode the values are not right"),
         (lambda mean, widths: standardized()(mean, [*mean.shape, 8, 8]), "of the shapes"),
@@ -412,3 +427,53 @@ def test_the_chapters_word_on_torchinfo_and_shared_weights():
     data = torch.zeros(1, 2, dtype=torch.long)
     assert torchinfo.summary(tied, input_data=data, verbose=0).total_params == 80
     assert exercises.check_count(count).passed and count(tied) == (40, 0)
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def test_a_parameter_survives_what_returns_it_and_not_arithmetic():
+    class Holds(nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.value = value
+
+    def made():
+        return nn.Parameter(torch.ones(3))
+
+    for value in (made().requires_grad_(False), nn.init.zeros_(made())):
+        assert len(list(Holds(value).parameters())) == 1  # not the outermost call, and fine
+    for value in (made() * 2, made().double(), made().view(1, 3), made().detach()):
+        assert not list(Holds(value).parameters())
+
+
+def test_functional_call_leaves_parameters_alone_and_moves_buffers():
+    norm = nn.BatchNorm1d(2)
+    torch.func.functional_call(norm, {"weight": torch.zeros(2)}, torch.randn(8, 2) + 3)
+    assert norm.weight.tolist() == [1, 1] and (norm.running_mean != 0).all()
+
+
+def test_forward_skips_the_hooks_of_the_model_and_runs_those_of_its_layers():
+    model, ran = nn.Sequential(nn.Linear(2, 2)), []
+    model.register_forward_hook(lambda *_: ran.append("model"))
+    model[0].register_forward_hook(lambda *_: ran.append("layer"))
+    model.forward(torch.ones(1, 2))
+    assert ran == ["layer"]
+    model(torch.ones(1, 2))
+    assert ran == ["layer", "layer", "model"]
+
+
+def test_padding_changes_self_attention_at_the_padding_alone():
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+    keep = torch.tensor([[True, True, True, False]])
+    x = torch.randn(1, 4, 8)
+    loud = x.masked_fill(~keep[..., None], 100)
+    a, b = (attention(t, t, t, key_padding_mask=~keep)[0] for t in (x, loud))
+    assert torch.allclose(a[keep], b[keep], atol=1e-5)
+    assert not torch.allclose(a[~keep], b[~keep], atol=1e-5)
+
+
+def test_class_and_function_may_differ_in_their_defaults():
+    x = torch.randn(2, 3, 4)
+    assert nn.Flatten()(x).shape == (2, 12) and torch.flatten(x).shape == (24,)
+    assert torch.equal(nn.Flatten(0)(x), torch.flatten(x))

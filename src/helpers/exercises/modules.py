@@ -20,7 +20,9 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
 
     def ask(f, model):
         got = f(model)
-        is_pair = isinstance(got, tuple) and len(got) == 2 and all(type(n) is int for n in got)
+        is_pair = (
+            isinstance(got, tuple | list) and len(got) == 2 and all(type(n) is int for n in got)
+        )
         assert is_pair, f"expected two ints, got {got!r}"
         return got
 
@@ -34,6 +36,9 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
         got = ask(f, nn.BatchNorm1d(a))
         assert got[0] == 2 * a, "of BatchNorm1d only scale and shift are parameters"
         assert got[1] == 2 * a + 1, "the buffers of BatchNorm1d are mean, variance and a counter"
+        model = nn.Linear(a, 1)
+        model.register_buffer("scratch", torch.zeros(a), persistent=False)
+        assert ask(f, model)[1] == a, "a buffer that is not saved is a buffer, too"
 
     def frozen(f):
         model = nn.Sequential(nn.Linear(width(), 3), nn.Linear(3, 2))
@@ -83,7 +88,7 @@ def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verd
     def saved(f):
         model, mean, _ = build(f)
         state = model.state_dict()
-        found = any(v.shape == mean.shape and torch.equal(v, mean) for v in state.values())
+        found = any(torch.equal(v.flatten(), mean) for v in state.values())
         assert found, f"the mean is not saved: the state_dict has {list(state)}"
 
     def moves(f):
@@ -113,7 +118,17 @@ def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verd
         model.eval().train()
         assert not torch.equal(model(x), model(x)), "in training mode nothing is dropped"
 
-    return verdict(answer, [registered, saved, moves, drops])
+    def halves(f):
+        model = f(torch.zeros(3), [3, 40])  # a single layer, so what is dropped can be seen
+        x = torch.randn(200, 3)
+        full, kept = model.eval()(x), model.train()(x)
+        full, kept = full[full > 0], kept[full > 0]
+        share = (kept == 0).float().mean().item()
+        assert abs(share - 0.5) < 0.1, f"in training {share:.0%} is dropped instead of a half"
+        doubled = torch.allclose(kept[kept != 0], 2 * full[kept != 0], atol=1e-5)
+        assert doubled, "in training what is kept must be doubled"
+
+    return verdict(answer, [registered, saved, moves, drops, halves])
 
 
 def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Verdict:
