@@ -341,6 +341,7 @@ def back_by_the_sizes(size, k, s, p, d):
     [
         (back, None),
         (back_by_the_sizes, None),
+        (lambda size, k, s, p, d: back(size, k, max(s, d), p, d), "dilation 4: 2 is not right"),
         (lambda size, k, s, p, d: s - 1, "it comes back as"),
         (lambda size, k, s, p, d: 0, "it comes back as"),
         (lambda size, k, s, p, d: size % s, "it comes back as"),
@@ -364,6 +365,17 @@ def adaptive(x, o, start=lambda i, n, o: i * n // o, end=lambda i, n, o: -(-(i +
     return torch.stack([x[..., start(i, n, o) : end(i, n, o)].mean(-1) for i in range(o)], -1)
 
 
+def by_matrix(x, o):
+    cells = torch.arange(x.shape[-1])
+    rows = [(a <= cells) & (cells < b) for a, b in c.adaptive_windows(x.shape[-1], o)]
+    weight = torch.stack(rows).to(x.dtype)
+    return x @ (weight / weight.sum(1, keepdim=True)).T
+
+
+def in_floats(x, o):
+    return adaptive(x, o, end=lambda i, n, o: math.ceil((i + 1) * (n / o)))
+
+
 def fixed(x, o):
     n = x.shape[-1]
     stride = max(n // o, 1)
@@ -374,11 +386,15 @@ def fixed(x, o):
     ("answer", "says"),
     [
         (adaptive, None),
-        (F.adaptive_avg_pool1d, None),
+        (F.adaptive_avg_pool1d, "write it yourself"),
+        (lambda x, o: nn.AdaptiveAvgPool1d(o)(x), "write it yourself"),
+        (lambda x, o: F.interpolate(x, size=o, mode="area"), "write it yourself"),
+        (by_matrix, None),
+        (in_floats, "(many cells): output cell"),
         (fixed, "they do not divide"),
         (lambda x, o: adaptive(x, o, end=lambda i, n, o: (i + 1) * n // o), "do not divide"),
         (lambda x, o: adaptive(x, o, start=lambda i, n, o: -(-i * n // o)), "do not divide"),
-        (F.adaptive_max_pool1d, "(the sizes divide): output cell"),
+        (F.adaptive_max_pool1d, "write it yourself"),
         (
             lambda x, o: adaptive(x, o) if o <= x.shape[-1] else F.interpolate(x, size=o),
             "more cells than before",
@@ -394,6 +410,10 @@ def test_adaptive(answer, says):
         verdict = exercises.check_adaptive(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
+
+
+def straight_through(x):
+    return x + (x.sign() * x.abs().sqrt() - x).detach()
 
 
 def piecewise(x, eps=1e-5):
@@ -416,6 +436,8 @@ def piecewise(x, eps=1e-5):
         (lambda x: x / torch.sqrt(x.abs() + 1), "more than 0.01 away"),
         (lambda x: (x / torch.sqrt(x.abs() + 1e-5)).detach(), "the result has no graph"),
         (lambda x: x.sign() * x.abs().sqrt().detach() + 0 * x, "is not positive"),
+        (straight_through, "the gradient is not that of the root"),
+        (lambda x: x * torch.rsqrt(x.abs() + 1e-6), None),
         (lambda x: None, "expected a tensor, got NoneType"),
     ],
 )
@@ -424,3 +446,65 @@ def test_signed_sqrt(answer, says):
         verdict = exercises.check_signed_sqrt(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def unread(n, k, s, p):
+    x = torch.ones(1, 1, n, requires_grad=True)
+    F.conv1d(x, torch.ones(1, 1, k), stride=s, padding=p).sum().backward()
+    return (x.grad[0, 0] == 0).nonzero().flatten().tolist()
+
+
+def test_a_little_padding_may_leave_cells_unread():
+    assert unread(5, 5, 3, 1) == [4] and unread(8, 3, 2, 0) == [7]
+    assert unread(5, 5, 3, 2) == unread(8, 3, 2, 1) == []
+
+
+def test_ceil_mode_loses_no_cell_if_the_stride_is_at_most_the_kernel():
+    lost = set()
+    for n, k, s in itertools.product(range(1, 12), range(1, 6), range(1, 6)):
+        for p in range(k // 2 + 1):
+            if n + 2 * p >= k:
+                x = torch.ones(1, 1, n, requires_grad=True)
+                F.avg_pool1d(x, k, s, p, ceil_mode=True).sum().backward()
+                if (x.grad == 0).any():
+                    lost.add(s > k)
+    assert lost == {True}
+
+
+def test_adaptive_pooling_is_a_pooling_where_the_sizes_divide_and_now_and_then():
+    same = {}
+    for n, o in itertools.product(range(1, 14), range(1, 14)):
+        if o <= n:
+            x, stride = torch.randn(1, 1, n, dtype=torch.double), n // o
+            fixed_pool = F.avg_pool1d(x, n - (o - 1) * stride, stride)
+            same[n, o] = torch.allclose(fixed_pool, F.adaptive_avg_pool1d(x, o))
+    assert all(same[n, o] for n, o in same if n % o == 0)
+    others = [fits for (n, o), fits in same.items() if n % o]
+    assert same[3, 2] and not same[10, 4] and 0 < sum(others) < len(others) / 2
+
+
+@pytest.mark.parametrize(("crop", "more"), [(0, 1), (1, 1), (1, 2), (2, 2), (0, 2)])
+def test_output_padding_adds_only_what_goes_beyond_the_crop(crop, more):
+    up = nn.ConvTranspose1d(1, 1, 3, stride=3, padding=crop, output_padding=more)
+    only_bias = (up(torch.ones(1, 1, 3))[0, 0] == up.bias).sum().item()
+    assert only_bias == max(more - crop, 0)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4])
+@pytest.mark.parametrize("layers", [2, 3])
+def test_equal_dilations_above_1_leave_gaps(d, layers):
+    stack = nn.Sequential(*[nn.Conv1d(1, 1, 3, dilation=d, padding=d) for _ in range(layers)])
+    read = int((demos.paths(stack, (1, 41)) > 0).sum())
+    assert read == 2 * layers + 1 < c.receptive_field(stack).size
+
+
+@pytest.mark.parametrize("k", range(1, 12, 2))
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_the_padding_that_keeps_the_size_halves_it_with_stride_2_rounding_up(k, d):
+    for n in range(1, 12):
+        for s in (1, 2):
+            out = nn.Conv1d(1, 1, k, s, d * (k - 1) // 2, d)(torch.zeros(1, 1, n))
+            assert out.shape[-1] == -(-n // s)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.convolution import adaptive_windows, conv_output_size
 from helpers.exercises import Verdict, verdict
@@ -51,7 +52,23 @@ def check_output_padding(answer: Callable[[int, int, int, int, int], int]) -> Ve
 
         return back
 
-    return verdict(answer, [test(1, False), test(3, False), test(4, True), test(5, True)])
+    def spread(f):  # a dilation above the stride
+        for size in (11, 12):
+            found = f(size, 3, 2, 0, 4)
+            assert found == (size - 9) % 2, (
+                f"size {size}, kernel 3, stride 2, padding 0, dilation 4: {found} is not right"
+            )
+
+    tests = [test(1, False), test(3, False), test(4, True), test(5, True), spread]
+    return verdict(answer, tests)
+
+
+class _NoAdaptive(TorchDispatchMode):
+    """Refuses torch's own adaptive pooling, under whatever name it is called."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert "adaptive" not in str(func), f"torch does it for you: {func}; write it yourself"
+        return func(*args, **(kwargs or {}))
 
 
 def check_adaptive(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
@@ -61,7 +78,9 @@ def check_adaptive(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
         def same(f):
             n, o = draw()
             x = torch.randn(2, 3, n, dtype=dtype)
-            got, want = f(x, o), F.adaptive_avg_pool1d(x, o)
+            with _NoAdaptive():
+                got = f(x, o)
+            want = F.adaptive_avg_pool1d(x, o)
             assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
             assert got.shape == want.shape, (
                 f"from {n} to {o} cells: expected the shape {tuple(want.shape)}, "
@@ -98,6 +117,7 @@ def check_adaptive(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
             test("they do not divide", smaller),
             test("more cells than before", larger),
             test("float64", smaller, torch.float64),
+            test("many cells", lambda: (36, 28)),  # (i + 1) * (n / o) rounds up too far here
         ],
     )
 
@@ -120,6 +140,10 @@ def check_signed_sqrt(answer: Callable[[Tensor], Tensor]) -> Verdict:
         (found,) = torch.autograd.grad(out.sum(), x)
         assert found.isfinite().all(), "the gradient at 0 is not finite"
         assert (found[x != 0] > 0).all(), "the gradient away from 0 is not positive"
+        x = (torch.rand(8) + 0.5).requires_grad_()
+        (found,) = torch.autograd.grad(f(x).sum(), x)
+        right = 0.5 / x.detach().sqrt()
+        assert torch.allclose(found, right, rtol=0.1), "the gradient is not that of the root"
 
     def jump(f):
         tiny = 10 ** torch.empty(()).uniform_(-36, -34)
