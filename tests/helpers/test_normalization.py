@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
-from helpers import normalization
+from helpers import data_parallel, normalization
 from helpers.demos import normalization as demos
 from helpers.exercises import normalization as exercises
 
@@ -204,6 +204,12 @@ def starter(model, batches):
             model(x)
 
 
+def first_level_only(model, batches):
+    norms = [m for m in model.children() if isinstance(m, NORMS)]
+    recompute(nn.Sequential(*list(model.children())[:5]), batches)
+    assert len(norms) == 2
+
+
 def with_biased_variance(model, batches):
     recompute(model, batches)
     for norm in (m for m in model.modules() if isinstance(m, NORMS)):
@@ -234,6 +240,7 @@ def and_trained(model, batches):
         (lambda m, b: recompute(m, b) or m.eval(), "the model came with training=True"),
         (and_trained, "the parameter 0.weight has changed"),
         (lambda m, b: ..., "1.running_mean is not the average"),
+        (first_level_only, "5.1.running_mean is not the average"),
     ],
 )
 def test_recompute(answer, says):
@@ -263,6 +270,11 @@ def merge_pairwise(means, variances, counts):
     return mean, square / n
 
 
+def mean_of_halves(means, variances, counts):
+    mean, variance = merge(means, variances, counts)
+    return (mean.half().float() if mean.dtype == torch.float else mean), variance
+
+
 def unbiased(means, variances, counts):
     mean, variance = merge(means, variances, counts)
     return mean, variance * counts.sum() / (counts.sum() - 1)
@@ -273,7 +285,10 @@ def unbiased(means, variances, counts):
     [
         (merge, None),
         (merge_pairwise, None),
+        (lambda m, v, c: list(merge(m, v, c)), None),
+        (lambda m, v, c: torch.stack(merge(m, v, c)).unbind(), None),
         (merge_by_squares, "lost between two large squares"),
+        (mean_of_halves, "near 30000: the mean is not"),
         (lambda m, v, c: (m.mean(0), v.mean(0)), "the shards have different sizes"),
         (lambda m, v, c: (merge(m, v, c)[0], v.mean(0)), "the variance is too small"),
         (lambda m, v, c: (merge(m, v, c)[0], 2 * merge(m, v, c)[1]), "not that of the whole"),
@@ -303,6 +318,19 @@ def initialize(model, kinds=KINDS, fill=nn.init.kaiming_normal_, bias=nn.init.ze
                     layer.weight.copy_(weight)
             if layer.bias is not None:
                 bias(layer.bias)
+
+
+def by_randn(weight):
+    return torch.randn_like(weight) * (2 / weight[0].numel()) ** 0.5
+
+
+def shifted(weight):
+    return by_randn(weight) + 1
+
+
+def laplace(weight):
+    draw = torch.distributions.Laplace(0, weight[0].numel() ** -0.5)
+    return draw.sample(weight.shape)
 
 
 def first_level(model):
@@ -345,6 +373,13 @@ def frozen(model):
     [
         (initialize, None),
         (lambda m: m.apply(lambda layer: initialize(nn.ModuleList([layer]))), None),
+        (lambda m: initialize(m, fill=shifted), "not drawn from a normal"),
+        (lambda m: initialize(m, fill=laplace), "not drawn from a normal"),
+        (lambda m: initialize(m, fill=by_randn), None),
+        (
+            lambda m: initialize(m) or nn.init.kaiming_normal_(m[8].weight, mode="fan_out"),
+            "8.weight of ConvTranspose2d has changed",
+        ),
         (first_level, "layer 1.2.0, Conv1d: std is 0.4 times"),
         (lambda m: initialize(m, (nn.Linear, nn.Conv2d)), "layer 1.2.0, Conv1d"),
         (lambda m: initialize(m, (nn.Linear, nn.Conv1d, nn.Conv2d)), "layer 5, Conv3d"),
@@ -366,3 +401,63 @@ def test_init(answer, says):
     verdict = exercises.check_init(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_starved_group_raises_for_a_batch_of_one_alone(training):
+    norm = nn.GroupNorm(8, 8).train(training)
+    assert norm(torch.randn(2, 8, 1, 1)).abs().max() < 1e-3
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        norm(torch.randn(1, 8, 1, 1))
+
+
+@pytest.mark.parametrize("stepped", [True, False])
+def test_training_recovers_from_a_nan_if_no_step_was_taken(stepped):
+    net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    bad = torch.randn(8, 2)
+    bad[0, 0] = math.nan
+    net(bad).mean().backward()
+    if stepped:
+        optimizer.step()
+    assert bool(net(torch.randn(8, 2)).isnan().any()) == stepped
+    assert net[1].running_mean.isnan().any()
+
+
+@pytest.mark.parametrize("momentum", [0.1, 1.0, None])
+def test_no_number_of_good_batches_removes_a_nan(momentum):
+    norm = nn.BatchNorm1d(1, momentum=momentum)
+    for batch in (torch.tensor([[math.nan], [1.0]]), *torch.randn(5, 4, 1)):
+        norm(batch)
+    assert norm.running_mean.isnan() and norm.running_var.isnan()
+
+
+def test_in_a_group_syncbatchnorm_refuses_the_cpu_in_training_alone():
+    norm, x = nn.SyncBatchNorm(3), torch.randn(8, 3)
+    with data_parallel.alone():
+        assert norm.eval()(x).shape == x.shape
+        with pytest.raises(ValueError, match="to be on GPU"):
+            norm.train()(x)
+
+
+def test_converting_leaves_hooks_behind():
+    net, ran = nn.Sequential(nn.BatchNorm1d(2)), []
+    net[0].register_forward_hook(lambda *_: ran.append(1))
+    nn.SyncBatchNorm.convert_sync_batchnorm(net)(torch.randn(4, 2))
+    assert ran == []
+
+
+@pytest.mark.parametrize(("stride", "groups"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_a_transposed_convolution_gets_fewer_inputs_by_its_stride_and_groups(stride, groups):
+    layer = nn.ConvTranspose2d(64, 64, 4, stride, groups=groups, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    power = layer(torch.randn(4, 64, 20, 20).relu())[..., 8:-8, 8:-8].square().mean().item()
+    assert abs(power * stride**2 * groups - 1) < 0.25
+
+
+def test_the_weights_of_one_group_are_per_channel():
+    assert nn.GroupNorm(1, 8).weight.shape == (8,)
+    assert nn.LayerNorm([8, 5, 5]).weight.shape == (8, 5, 5)

@@ -20,27 +20,32 @@ def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Ver
     variances, whatever it held before; parameters, momentum and the mode of every module must stay.
     """
 
+    def flat(x: Tensor) -> Tensor:
+        return x.flatten(1)  # one pixel at most
+
     def case() -> tuple[nn.Module, list[Tensor], dict[str, Tensor]]:
         model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=0.3), nn.Tanh())
         model += nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+        inner = nn.Sequential(nn.Unflatten(1, (2, 1, 1)), nn.BatchNorm2d(2))
+        model.append(inner)
         model.train(bool(torch.randint(2, ())))
-        for layer in (model[1], model[4]):
+        for layer in (model[1], model[4], inner[1]):
             layer.running_mean.uniform_(5, 6)
             layer.running_var.uniform_(5, 6)
             layer.num_batches_tracked.fill_(40)
         batches = list(torch.randn(5, 8, 3) * 2 + 1)
-        seen: dict[str, list[Tensor]] = {"1": [], "4": []}
+        seen: dict[str, list[Tensor]] = {"1": [], "4": [], "5.1": []}
         twin = copy.deepcopy(model).train()
         for name, inputs in seen.items():
-            twin[int(name)].register_forward_pre_hook(
+            twin.get_submodule(name).register_forward_pre_hook(
                 lambda _, args, inputs=inputs: inputs.append(args[0].detach())
             )
         for batch in batches:
             twin(batch)
         right = {}
         for name, inputs in seen.items():
-            right[f"{name}.running_mean"] = torch.stack([i.mean(0) for i in inputs]).mean(0)
-            right[f"{name}.running_var"] = torch.stack([i.var(0) for i in inputs]).mean(0)
+            right[f"{name}.running_mean"] = torch.stack([flat(i).mean(0) for i in inputs]).mean(0)
+            right[f"{name}.running_var"] = torch.stack([flat(i).var(0) for i in inputs]).mean(0)
         return model, batches, right
 
     def statistics(f: Callable) -> None:
@@ -99,7 +104,7 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
     def run(f: Callable) -> tuple[Tensor, Tensor, Tensor]:
         inputs, whole = case()
         got = f(*inputs)
-        pair = isinstance(got, tuple) and len(got) == 2
+        pair = isinstance(got, tuple | list) and len(got) == 2
         assert pair and all(isinstance(t, Tensor) for t in got), (
             "return two tensors: mean, variance"
         )
@@ -124,7 +129,9 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
 
     def far_away(f: Callable) -> None:
         (means, variances, counts), whole = case()
-        _, got = f((means + 30_000).float(), variances.float(), counts)
+        mean, got = f((means + 30_000).float(), variances.float(), counts)
+        what = "in float32, means near 30000: the mean is not that of the whole batch"
+        assert torch.allclose(mean.double(), whole.mean(0) + 30_000, rtol=0, atol=0.05), what
         what = "in float32, means near 30000: the variance is lost between two large squares"
         assert torch.allclose(got.double(), whole.var(0, correction=0), rtol=0.05), what
 
@@ -150,6 +157,7 @@ def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
             nn.Conv3d(32, 96, 2, groups=2),
             nn.Linear(48, 160),
             nn.utils.parametrizations.weight_norm(nn.Linear(48, 160)),
+            nn.ConvTranspose2d(8, 8, 3),
         )
 
     def weights(f: Callable) -> None:
@@ -163,7 +171,8 @@ def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
             ratio = w.std().item() / (2 / w[0].numel()) ** 0.5
             assert abs(ratio - 1) < 0.1, f"{what}: std is {ratio:.1f} times sqrt(2 / fan_in)"
             far = w.abs().max() > 2.5 * w.std()
-            assert far, (
+            inside = (w.abs() < w.std()).float().mean().item()  # 0.683 for a normal one around 0
+            assert far and abs(inside - 0.683) < 0.03, (
                 f"{what}: right std, but the weights are not drawn from a normal distribution"
             )
             if layer.bias is not None:
@@ -171,7 +180,11 @@ def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
 
     def others(f: Callable) -> None:
         net = model()
-        kept = {n: p.detach().clone() for n, p in net.named_parameters() if n[:3] in ("1.0", "4.w")}
+        kept = {
+            n: p.detach().clone()
+            for n, p in net.named_parameters()
+            if n[:3] in ("1.0", "4.w", "8.w", "8.b")
+        }
         f(net)
         for name, before in kept.items():
             layer = type(net.get_submodule(name.rpartition(".")[0])).__name__
