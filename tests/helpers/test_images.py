@@ -394,6 +394,19 @@ def test_check_prepare(answer, says):
         assert says is None or says in verdict.message
 
 
+def only_the_modes_one_knows(image, mean, std):
+    if image.mode in ("P", "L", "RGBA"):
+        return prepare(image, mean, std)
+    return channels_by_repeat(image, mean, std)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_check_prepare_sees_modes_beyond_the_usual(seed):
+    torch.manual_seed(seed)
+    verdict = exercises.check_prepare(only_the_modes_one_knows)
+    assert "an image of mode LA" in verdict.message
+
+
 def to_classes(mask, palette):
     colours = torch.tensor(palette, device=mask.device)
     match = (mask == colours[:, :, None, None]).all(1)
@@ -417,6 +430,12 @@ def by_code(mask, palette):
 def nearest(mask, palette):
     far = mask.long() - torch.tensor(palette)[:, :, None, None]
     return far.square().sum(1).argmin(0)
+
+
+def within(mask, palette, tolerance):
+    far = (mask.long() - torch.tensor(palette)[:, :, None, None]).abs().amax(1)
+    near = far.amin(0) <= tolerance
+    return torch.where(near, far.argmin(0), 255)
 
 
 def any_channel(mask, palette):
@@ -449,6 +468,8 @@ def in_place(mask, palette):
         (by_loop, None),
         (by_code, None),
         (nearest, "must give 255"),
+        (lambda m, p: within(m, p, 8), "must give 255"),
+        (lambda m, p: within(m, p, 0), None),
         (lambda m, p: by_loop(m, p, other=0), "must give 255"),
         (any_channel, "a colour of the palette is mistaken"),
         (first_channel, "a colour of the palette is mistaken"),
@@ -488,6 +509,11 @@ def notes_like(n, k):
         (lambda n, k: ((torch.arange(k) + 0.5) * n / k - 0.5).round().long(), None),
         (lambda n, k: ((torch.arange(k) + 0.5) * n / k).floor(), "must be int64"),
         (lambda n, k: torch.arange(k) * n // k, "from its segment's middle"),
+        (
+            lambda n, k: torch.arange(k) * n // k + max(n // k // 2 - 1, 0),
+            "have one middle, and a frame lies 1 away from it",
+        ),
+        (lambda n, k: torch.arange(1, 2 * k, 2).mul(n).sub(1).div(2 * k).long(), None),
         (notes_like, "15 frames, 8 segments: a frame lies 6.6 frames"),
         (lambda n, k: middle(n, k) if n > k else notes_like(n, k), "does not exist"),
         (lambda n, k: middle(n, k).flip(0), "not in order"),
@@ -513,4 +539,53 @@ def test_prepare_images_have_two_different_sides():
         return prepare(image, mean, std)
 
     assert exercises.check_prepare(spy).passed
-    assert len(sizes) == 5 and all(w != h for w, h in sizes)
+    assert len(sizes) == 8 and all(w != h for w, h in sizes)
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def test_opencv_gives_the_colours_of_a_palette_and_pil_its_numbers(tmp_path):
+    import cv2
+    import PIL.Image
+
+    image = PIL.Image.new("P", (2, 1))
+    image.putpalette([0, 0, 0, 128, 0, 0])
+    image.putpixel((1, 0), 1)
+    image.save(tmp_path / "mask.png")
+    seen = cv2.imread(str(tmp_path / "mask.png"), cv2.IMREAD_UNCHANGED)
+    assert seen.tolist() == [[[0, 0, 0], [0, 0, 128]]]
+    with PIL.Image.open(tmp_path / "mask.png") as file:
+        assert np.array(file).tolist() == [[0, 1]]
+
+
+def test_a_plain_tensor_is_no_image_beside_one():
+    import PIL.Image
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
+
+    flip, plain = v2.RandomHorizontalFlip(p=1), torch.arange(24.0).view(1, 4, 6)
+    assert torch.equal(flip(plain, plain)[0], plain.flip(-1))
+    for image in (tv_tensors.Image(torch.rand(3, 4, 6)), PIL.Image.new("RGB", (6, 4))):
+        assert torch.equal(flip(plain, image)[0], plain)
+
+
+@pytest.mark.parametrize("n", [1, 3, 64, 1000])
+def test_bytes_keep_the_lowest_eight_bits_of_a_value_above_255(n):
+    assert torch.full((n,), 1.5 * 255).byte().unique().tolist() == [126]
+
+
+def test_a_cut_mp4_does_not_open(tmp_path):
+    import cv2
+
+    code = cv2.VideoWriter_fourcc(*"mp4v")
+    video = cv2.VideoWriter(str(tmp_path / "whole.mp4"), code, 30, (64, 48))
+    if not video.isOpened():
+        pytest.skip("this OpenCV writes no mp4")
+    for _ in range(20):
+        video.write(np.zeros((48, 64, 3), np.uint8))
+    video.release()
+    data = (tmp_path / "whole.mp4").read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(data[: len(data) // 2])
+    assert cv2.VideoCapture(str(tmp_path / "whole.mp4")).isOpened()
+    assert not cv2.VideoCapture(str(tmp_path / "cut.mp4")).isOpened()

@@ -53,7 +53,7 @@ def check_prepare(answer: Callable[[Any, Sequence[float], Sequence[float]], Tens
         assert close(right), "the values are not (rgb / 255 - mean) / std"
 
     def modes(f):
-        for mode in ("L", "RGBA", "P"):
+        for mode in ("L", "RGBA", "P", "LA", "CMYK", "1"):
             image, mean, std, right = case(mode)
             try:
                 got = f(image, mean, std)
@@ -90,6 +90,10 @@ def check_to_classes(answer: Callable[[Tensor, list[tuple[int, ...]]], Tensor]) 
         if others:
             right[0, 0], right[-1, -1] = 4, 4
         mask = colours[right].permute(2, 0, 1).byte()
+        if others:
+            r, g, b = palette[0]
+            mask[:, 0, -1] = torch.tensor((r, g, b - 1 if b else 1))  # one level off is another
+            right[0, -1] = 4
         return mask, palette, right.where(right < 4, 255)
 
     def test(others: bool) -> Callable[[Callable], None]:
@@ -139,6 +143,15 @@ def check_middle_frames(answer: Callable[[int, int], Tensor]) -> Verdict:
         k = int(torch.randint(2, 9, ()))
         call(f, k * int(torch.randint(5, 20, ())) * 2, k)
 
+    def odd_parts(f):
+        k, width = int(torch.randint(2, 9, ())), 2 * int(torch.randint(2, 9, ())) + 1
+        call(f, k * width, k)
+        off = (f(k * width, k) - width // 2 - width * torch.arange(k)).abs().max().item()
+        assert off == 0, (
+            f"{k * width} frames, {k} segments: parts of {width} have one middle, "
+            f"and a frame lies {off} away from it"
+        )
+
     def uneven(f):
         call(f, 15, 8)
         k = int(torch.randint(6, 12, ()))
@@ -148,4 +161,4 @@ def check_middle_frames(answer: Callable[[int, int], Tensor]) -> Verdict:
         n = int(torch.randint(1, 5, ()))
         call(f, n, 3 * n + int(torch.randint(0, 4, ())))
 
-    return verdict(answer, [long_clip, uneven, short_clip])
+    return verdict(answer, [long_clip, odd_parts, uneven, short_clip])
