@@ -113,6 +113,8 @@ def test_train_only_b(answer, says):
         (lambda x: x + (x.round() - x).detach(), None),
         (lambda x: x.round() + x - x.detach(), None),
         (Straight.apply, None),
+        (lambda x: x + ((x + 0.5).floor() - x).detach(), "the value is not x.round()"),
+        (lambda x: x + (x.round().int() - x).detach(), "the value is not x.round()"),
         (lambda x: x.data.round_() * 0 + x, "x itself was changed"),
         (lambda x: (x + (x.round() - x).detach()).float(), "expected torch.float64"),
         (lambda x: x.round(), "not the gradient of the output"),
@@ -166,3 +168,33 @@ def test_snapshot(answer, says):
     verdict = exercises.check_snapshot(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@pytest.mark.parametrize(
+    ("f", "needs_its_output"),
+    [(torch.sigmoid, True), (torch.exp, True), (lambda x: x * 2, False), (lambda x: x**2, False)],
+)
+def test_a_write_is_caught_and_spoils_the_gradient_where_the_output_is_needed(f, needs_its_output):
+    x = torch.full((2,), 0.5, requires_grad=True)
+    (right,) = torch.autograd.grad(f(x).sum(), x)
+    s = f(x)
+    s.data.zero_()
+    (through_data,) = torch.autograd.grad(s.sum(), x)
+    assert torch.equal(through_data, right) != needs_its_output
+    s = f(x)
+    s.detach().zero_()
+    if needs_its_output:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            s.sum().backward()
+    else:
+        s.sum().backward()
+
+
+def test_views_and_detached_aliases_share_the_version_and_data_does_not():
+    x = torch.ones(4)
+    view, detached, data = x[:2], x.detach(), x.data
+    x.add_(1)
+    assert [t._version for t in (x, view, detached, data)] == [1, 1, 1, 0]
