@@ -13,6 +13,7 @@ from torch import nn
 from helpers import autograd, grad_modes
 from helpers.demos import grad_modes as demos
 from helpers.exercises import grad_modes as exercises
+from helpers.timing import time_ratio
 
 # ---------------------------------------------------------------- what a forward pass does
 
@@ -271,8 +272,17 @@ def switched_off(net, x):
             module.training = training
 
 
+def on_whatever_was(net, x):
+    torch.set_grad_enabled(False)
+    try:
+        return on_a_copy(net, x)
+    finally:
+        torch.set_grad_enabled(True)
+
+
 PREDICT = [
     (restored, None),
+    (on_whatever_was, "the caller had switched gradients off"),
     (on_a_copy, None),
     (lambda net, x: None, "expected a tensor, got NoneType"),
     (lambda net, x: x, "expected shape (n, 2)"),
@@ -336,6 +346,10 @@ TRAINABLE = [
         lambda v, d: v if v.is_inference() else v.detach().to(d, copy=True).requires_grad_(),
         "an inference tensor: the result is one too",
     ),
+    (
+        lambda v, d: v.detach().float().to(d, copy=True).requires_grad_(),
+        "float64: the values are not the same",
+    ),
     (flags_the_source, "a plain tensor: the source's requires_grad changed"),
 ]
 
@@ -398,8 +412,18 @@ def off_at_the_end(net, batches):
     torch.set_grad_enabled(False)
 
 
+def back_unless_it_raises(net, batches):
+    for x in batches:
+        before = torch.is_grad_enabled()
+        torch.set_grad_enabled(False)
+        y = net(x)
+        torch.set_grad_enabled(before)
+        yield y
+
+
 STREAM = [
     (inside, None),
+    (back_unless_it_raises, "after an error in the net, gradients stay off"),
     (decorated, None),
     (lambda net, batches: map(torch.no_grad()(net), batches), None),
     (paused_inside, "between two outputs, gradients are off"),
@@ -436,3 +460,42 @@ def test_the_checkers_agree_in_another_thread():
     thread.start()
     thread.join()
     assert [v.passed for v in verdicts] == [True]
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def test_views_of_a_small_tensor_are_faster_under_inference_mode():
+    def chain(mode):
+        with mode():
+            x = torch.ones(8)
+            for _ in range(300):
+                x = x.view(2, 4).view(8)
+
+    slow, fast = torch.no_grad, torch.inference_mode
+    assert time_ratio(lambda: chain(slow), lambda: chain(fast)) > 1.1
+
+
+@pytest.mark.parametrize("move", [lambda net: net.double(), lambda net: net.to("meta")])
+def test_the_parameters_of_a_module_stay_leaves(move):
+    net = move(nn.Linear(2, 2))
+    assert all(p.is_leaf and p.requires_grad for p in net.parameters())
+
+
+def test_a_new_tensor_under_no_grad_is_a_leaf_and_an_edited_one_keeps_its_graph():
+    w = torch.ones(2, requires_grad=True)
+    h, whole = w * 2, w * 2
+    with torch.no_grad():
+        new, view = whole * 2, whole.view(2, 1)
+        h.mul_(2)
+    assert new.is_leaf and view.is_leaf and new.grad_fn is view.grad_fn is None
+    assert not h.is_leaf and h.grad_fn is not None
+
+
+def test_of_networks_built_under_inference_mode_a_single_linear_layer_runs_backward():
+    with torch.inference_mode():
+        one, two = nn.Linear(3, 1), nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    one(torch.ones(8, 3)).sum().backward()
+    assert one.weight.grad is None and one.bias.grad is not None
+    with pytest.raises(RuntimeError, match="cannot be saved for backward"):
+        two(torch.ones(8, 3))

@@ -70,7 +70,12 @@ def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
         assert torch.is_grad_enabled(), "after an error in the net, gradients stay off"
         assert all(m.training for m in net.modules()), "after an error, the net stays in eval mode"
 
-    return _with_gradients(answer, [value, graph, modes, broken])
+    def caller(f):
+        with torch.no_grad():
+            f(*case())
+            assert not torch.is_grad_enabled(), "the caller had switched gradients off"
+
+    return _with_gradients(answer, [value, graph, modes, broken, caller])
 
 
 def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
@@ -81,6 +86,7 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
         yield "integers", torch.randint(-9, 9, shape), torch.float32
         yield "a plain tensor", torch.randn(shape), torch.float64
         yield "a plain tensor of that dtype", torch.randn(shape), torch.float32
+        yield "float64", torch.randn(shape, dtype=torch.float64), torch.float64
         yield "a parameter", nn.Parameter(torch.randn(shape)), torch.float64
         yield "a parameter of that dtype", nn.Parameter(torch.randn(shape)), torch.float32
         yield "an expanded tensor", torch.randn(1).expand(shape), torch.float32
@@ -176,7 +182,13 @@ def check_stream(answer: Callable[[nn.Module, Iterable[Tensor]], Iterable[Tensor
             stream.close()
         assert first < len(batches), "all batches are read before the first output is given out"
 
-    return _with_gradients(answer, [values, graph, caller, lazy])
+    def broken(f):
+        net, _ = case()
+        with suppress(RuntimeError):  # nn.Linear's, about the shape
+            walk(f, net, [torch.randn(2, 5)])
+        assert torch.is_grad_enabled(), "after an error in the net, gradients stay off"
+
+    return _with_gradients(answer, [values, graph, caller, lazy, broken])
 
 
 def _with_gradients(answer: Any, tests: Sequence[Callable[[Any], None]]) -> Verdict:
