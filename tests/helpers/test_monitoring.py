@@ -667,6 +667,7 @@ class AsObject:
         (AsObject, None),
         (lambda send: send, "a failing sink still stops the training"),
         (lambda s: never_fatal(s, catch=ConnectionError), "a failing sink still stops"),
+        (lambda s: never_fatal(s, catch=(OSError, ValueError)), "a failing sink still stops the"),
         (lambda s: never_fatal(s, catch=BaseException), "Ctrl-C is swallowed"),
         (lambda s: never_fatal(s, warn=False), "nobody was told"),
         (warns_twice, "one failure, and 2 warnings"),
@@ -720,6 +721,7 @@ def weighted_mean(values, weight):
         (lambda v, w: smooth(v, w)[1:], "values, got"),
         (lambda v, w: [v.pop() for _ in list(v)], "the values that came in were changed"),
         (lambda v, w: None, "expected a list, got NoneType"),
+        (lambda v, w: smooth(v, w, start=0 * v[0]), "raised IndexError"),
     ],
 )
 def test_smooth(answer, says):
@@ -750,6 +752,10 @@ def count_calls(function, operator):
         ),
         (lambda f, o: [e.key for e in profiled(f).key_averages()].count(o), "not 1"),
         (lambda f, o: len(profiled(f).key_averages()), "layers called"),
+        (
+            lambda f, o: sum(e.count for e in profiled(f).key_averages() if o in e.key),
+            "aten::addmm is not aten::add",
+        ),
         (lambda f, o: {e.key: e.count for e in profiled(f).key_averages()}[o], "raised KeyError"),
         (lambda f, o: f() or 6, "not 6|expected 0, got 6"),
         (lambda f, o: 6, "the function was never called"),
@@ -760,6 +766,34 @@ def test_count_calls(answer, says):
     verdict = exercises.check_count_calls(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or re.search(says, verdict.message)
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@pytest.mark.parametrize(("wait", "found"), [(0, True), (1, False)])
+def test_without_step_the_profiler_stays_at_its_first_step(wait, found):
+    plan = torch.profiler.schedule(wait=wait, warmup=0, active=2, repeat=1)
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with warnings.catch_warnings(action="ignore"):
+        with monitoring.quiet(), torch.profiler.profile(activities=cpu, schedule=plan) as prof:
+            torch.ones(2).add(1)
+        if not found:
+            with pytest.raises((AssertionError, RuntimeError)):
+                prof.key_averages()
+        else:
+            assert "aten::add" in {event.key for event in prof.key_averages()}
+
+
+def test_runs_that_go_on_in_one_folder_make_no_zigzag(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
+    for steps in ((1, 2), (3, 4)):
+        with SummaryWriter(str(tmp_path)) as writer:
+            for step in steps:
+                writer.add_scalar("Loss", 0.5, step)
+    steps = [step for step, _ in monitoring.read_scalars(str(tmp_path))["Loss"]]
+    assert sorted(steps) == [1, 2, 3, 4]
 
 
 def test_the_server_answers_http(server):
