@@ -619,6 +619,16 @@ def no_worker_forgotten(n, info):
     return range(n * info.id // info.num_workers, n * (info.id + 1) // info.num_workers)
 
 
+def one_more_when_it_divides(n, info):
+    """Blocks of the right sizes, but where `n` divides evenly everybody takes one more."""
+    if info is None:
+        return range(n)
+    size, rest = divmod(n, info.num_workers)
+    rest = rest or info.num_workers
+    first = size * info.id + min(info.id, rest)
+    return range(first, first + size + (info.id < rest))
+
+
 def off_by_one(n, info):
     return [i + 1 for i in blocks(n, info)]
 
@@ -634,6 +644,7 @@ def off_by_one(n, info):
         (strided, "a share is not one block"),
         (no_worker_forgotten, "your code raised AttributeError"),
         (off_by_one, "everything must come, in order"),
+        (one_more_when_it_divides, "workers do not read 6 indices in all"),
         (lambda n, info: None, "expected indices, got None"),
     ],
 )
@@ -665,9 +676,16 @@ def pad_by_ones(samples):
     return pad_sequence(samples, batch_first=True), pad_sequence(ones, batch_first=True)
 
 
+def pad_with_a_marker(samples, marker=-100):
+    values = pad_sequence(samples, batch_first=True, padding_value=marker)
+    real = values != marker
+    return values * real, real
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
+        (lambda s: (pad(s)[0], pad_with_a_marker(s)[1]), "count the lengths"),
         (pad, None),
         (pad_by_ones, None),
         (lambda s: (pad(s)[0], pad(s)[0] != 0), "a real 0 is not padding"),
@@ -685,4 +703,27 @@ def pad_by_ones(samples):
 )
 def test_pad(answer, says):
     sometimes = says in ("expected values of shape", "a sample is not at its place")
+    sometimes = sometimes or says == "count the lengths"
     judge(exercises.check_pad, answer, says, several=sometimes)
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_tensors_of_a_pickled_dataset_are_shared(method):
+    table = torch.utils.data.TensorDataset(torch.arange(4.0))
+    loader = torch.utils.data.DataLoader(
+        table, num_workers=1, persistent_workers=True, multiprocessing_context=method
+    )
+    assert [float(x) for (x,) in loader] == [0, 1, 2, 3]
+    shared = table.tensors[0].is_shared()
+    assert shared == (method != "fork")
+    table.tensors[0].mul_(10)
+    assert [float(x) for (x,) in loader] == ([0, 10, 20, 30] if shared else [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("sample", [None, {1, 2}, 1j])
+def test_the_default_collate_refuses_what_it_does_not_know(sample):
+    with pytest.raises(TypeError, match="batch must contain"):
+        list(torch.utils.data.DataLoader([sample]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +48,7 @@ def check_share(answer: Callable[[int, Any], Iterable[int]]) -> Verdict:
             assert not share or share[-1] - share[0] == len(share) - 1, "a share is not one block"
 
     def even(f):
-        for n, workers in (some(), (2, 5)):
+        for n, workers in (some(), (2, 5), (6, 3), (0, 2)):
             sizes = [len(share) for share in ask(f, n, workers)]
             assert sum(sizes) == n, f"{workers} workers do not read {n} indices in all"
             assert max(sizes) - min(sizes) <= 1, f"shares of {sizes} differ by more than one"
@@ -64,7 +65,9 @@ def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdic
 
     def batch():
         lengths = torch.randperm(6)[:4] + 1
-        return [torch.randint(-1, 2, (int(n),)).float() for n in lengths]
+        # what might mark the padding is real here
+        real = torch.tensor([-1.0, 0.0, 1.0, -100.0, -999.0, 1e9, -1e9, math.inf, -math.inf])
+        return [real[torch.randint(len(real), (int(n),))] for n in lengths]
 
     def both(f, samples):
         got = f(samples)
@@ -91,6 +94,11 @@ def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdic
         want = torch.arange(values.shape[1]) < lengths[:, None]
         assert not torch.equal(real, ~want), "the mask is True at the padding: turn it round"
         assert torch.equal(real, want), "the mask is wrong: a real 0 is not padding"
+        for marker in (-100.0, -1.0, math.inf, -math.inf):
+            marked, seen = both(f, [torch.full((1,), marker), torch.ones(2)])
+            assert marked[0, 0] == marker and seen.tolist() == [[True, False], [True, True]], (
+                f"the mask is wrong: a real value may be {marker}, too; count the lengths"
+            )
 
     def types(f):
         samples = [torch.arange(3), torch.arange(1)]
