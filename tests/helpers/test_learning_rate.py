@@ -419,3 +419,69 @@ def test_one_weight_steps_and_stays():
     optimizer.step()
     assert isinstance(weight, nn.Parameter) and weight.item() == 0
     assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def test_a_count_over_all_epochs_is_seen_every_time():
+    def over_all(optimizer, epochs, batches, accumulate):
+        steps = math.ceil(epochs * batches / accumulate)
+        return lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+
+    for _ in range(20):
+        assert not exercises.check_per_step(over_all).passed
+
+
+def test_a_factor_that_is_wrong_without_warm_up_is_seen():
+    def factor(t, warm_up, total):
+        if t < warm_up:
+            return (t + 1) / warm_up
+        if t >= total:
+            return 0.0
+        return (1 + math.cos(math.pi * (t - warm_up) / (total - max(warm_up, 1)))) / 2
+
+    assert not exercises.check_factor(factor).passed
+
+
+def test_a_list_of_parts_resumes_too():
+    def resume(checkpoint, build, schedule):
+        checkpoint = copy.deepcopy(checkpoint)
+        model, optimizer = build()
+        parts = [model, optimizer, schedule(optimizer)]
+        for part, name in zip(parts, ("model", "optimizer", "scheduler"), strict=True):
+            part.load_state_dict(checkpoint[name])
+        return parts
+
+    assert exercises.check_resume(resume).passed
+
+
+def test_get_last_lr_does_not_see_a_rate_set_by_hand():
+    optimizer = learning_rate.one_weight(lr=1.0)
+    scheduler = lr_scheduler.StepLR(optimizer, step_size=3)
+    optimizer.param_groups[0]["lr"] = 0.5
+    assert scheduler.get_last_lr() == [1.0]
+
+
+def test_most_schedulers_go_on_from_a_rate_set_by_hand():
+    multiply = {
+        "StepLR": (1, 0.5),
+        "MultiStepLR": ([1], 0.5),
+        "ExponentialLR": (0.5,),
+        "MultiplicativeLR": (lambda t: 0.5,),
+        "ConstantLR": (0.5, 3),
+        "LinearLR": (0.5, 1.0, 3),
+        "PolynomialLR": (3,),
+        "CosineAnnealingLR": (3,),
+    }
+    forget = {"LambdaLR": (lambda t: 0.5**t,), "CosineAnnealingWarmRestarts": (3,)}
+    for name, options in (multiply | forget).items():
+        rates = []
+        for by_hand in (1.0, 0.01):
+            optimizer = learning_rate.one_weight(lr=1.0)
+            scheduler = getattr(lr_scheduler, name)(optimizer, *options)
+            optimizer.param_groups[0]["lr"] *= by_hand
+            optimizer.step()
+            scheduler.step()
+            rates.append(optimizer.param_groups[0]["lr"])
+        assert math.isclose(rates[1] / rates[0], 0.01 if name in multiply else 1.0), name
