@@ -674,3 +674,51 @@ def test_check_macro_f1(answer, says):
         verdict = exercises.check_macro_f1(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message, verdict
+
+
+def test_a_solution_that_trusts_the_diagonal_is_seen():
+    def drops_the_first(matrix, c, k):
+        row = matrix[c]
+        return row.argsort(descending=True)[1 : min(k + 1, row.count_nonzero())].tolist()
+
+    for _ in range(10):
+        found = exercises.check_mistaken_for(drops_the_first)
+        assert not found.passed, found
+
+
+def test_a_class_that_is_only_predicted_counts():
+    def occurring(batches, num_classes):
+        matrix = sum(evaluation.confusion_matrix(t, p, num_classes) for t, p in batches)
+        occurs = matrix.sum(1) > 0
+        size = matrix.sum(0) + matrix.sum(1)
+        return (2 * matrix.diag()[occurs] / size[occurs]).mean().item()
+
+    for _ in range(5):
+        found = exercises.check_macro_f1(occurring)
+        assert not found.passed and "without those only predicted" in found.message, found
+
+
+def test_autograd_left_off_by_the_accuracy_is_seen():
+    def leaves_it_off(model, loader):
+        torch.set_grad_enabled(False)
+        correct = total = 0
+        with evaluation.evaluating(model):
+            for x, y in loader:
+                guess = model(x).argmax(1)
+                if guess.shape != y.shape:
+                    raise ValueError("shapes")
+                correct, total = correct + (guess == y).sum(), total + len(y)
+        if not total:
+            raise ValueError("no sample")
+        return correct.item() / total
+
+    found = exercises.check_accuracy(leaves_it_off)
+    torch.set_grad_enabled(True)
+    assert not found.passed and "autograd is switched off" in found.message
+
+
+def test_a_rare_class_need_not_lead_its_column_though_it_is_always_right():
+    target = torch.tensor([0] * 1000 + [1] * 5)
+    prediction = torch.tensor([0] * 990 + [1] * 10 + [1] * 5)
+    assert (target == prediction).float().mean() > 0.98
+    assert evaluation.confusion_matrix(target, prediction, 2)[:, 1].argmax() == 0

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from helpers.evaluation import averages, confusion_matrix
+from helpers.evaluation import averages, confusion_matrix, scores
 from helpers.exercises import Verdict, verdict
 
 
@@ -74,6 +74,9 @@ def check_accuracy(
         model, batches, *_ = case()
         f(model, batches)
         assert not model.recorded, "autograd recorded a graph for every batch"
+        with torch.enable_grad():  # puts the switch back, whatever the answer does to it
+            f(model, batches)
+            assert torch.is_grad_enabled(), "autograd is switched off for the rest of the program"
 
     def modes(f: Callable) -> None:
         for training in (True, False):
@@ -156,7 +159,12 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
         matrix, c = draw()
         compare(f, matrix, c, len(matrix) + 3)
 
-    return verdict(answer, [value, first, few])
+    def poor(f: Callable) -> None:
+        matrix, c = draw()
+        matrix[c, c] = 0  # never right: the diagonal is not the largest entry
+        compare(f, matrix, c, 3)
+
+    return verdict(answer, [value, first, few, poor])
 
 
 def check_macro_f1(
@@ -176,6 +184,9 @@ def check_macro_f1(
         return {
             "the mean of the batches' scores": sum(parts) / len(parts),
             "the average over all classes, also those that appear nowhere": filled["macro"][2],
+            "the average over the classes that occur, without those only predicted": float(
+                scores(whole).f1.nan_to_num()[whole.sum(1) > 0].mean()
+            ),
             "the weighted average": found["weighted"][2],
             "the accuracy": found["micro"][2],
             "the F1 of the mean precision and the mean recall": (
@@ -191,11 +202,14 @@ def check_macro_f1(
             prediction = torch.where(torch.rand(6 * c) < 0.5, target, torch.randint(c, (6 * c,)))
             prediction[prediction == c - 1] = 0  # the last class is never predicted
             prediction[0] = 0
+            if missing:
+                prediction[1] = c  # predicted, and nowhere true
             batches = list(zip(target.split(c + 1), prediction.split(c + 1), strict=True))
-            want = averages(confusion_matrix(target, prediction, c))["macro"][2]
+            want = averages(confusion_matrix(target, prediction, c + missing))["macro"][2]
             wrong = others(batches, c + missing)
             if missing == 0:
                 wrong.pop("the average over all classes, also those that appear nowhere")
+                wrong.pop("the average over the classes that occur, without those only predicted")
             values = sorted([want, *wrong.values()])
             if all(b - a > 0.002 for a, b in itertools.pairwise(values)):
                 return batches, c + missing, want
