@@ -795,3 +795,34 @@ def test_plain(answer, says):
     verdict = exercises.check_plain(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
+
+
+def test_as_many_numbers_in_another_shape_do_not_fit():
+    def by_count(model, saved):
+        own = model.state_dict()
+        fits = {k: v for k, v in saved.items() if k in own and v.numel() == own[k].numel()}
+        if not fits:
+            raise ValueError("nothing fits")
+        return sorted(model.load_state_dict(fits, strict=False).missing_keys)
+
+    found = exercises.check_load_matching(by_count)
+    assert not found.passed and "RuntimeError" in found.message
+
+
+def test_a_tuple_is_searched_to_any_depth():
+    def flat_tuples(value):
+        if isinstance(value, argparse.Namespace):
+            value = vars(value)
+        if isinstance(value, dict):
+            return {key: flat_tuples(v) for key, v in value.items()}
+        if isinstance(value, list):
+            return [flat_tuples(v) for v in value]
+        if isinstance(value, tuple):
+            return tuple(v.item() if isinstance(v, np.generic) else v for v in value)
+        if isinstance(value, np.ndarray):
+            return torch.from_numpy(value.copy())
+        value = value.item() if isinstance(value, np.generic) else value
+        return str(value) if isinstance(value, Path) else value
+
+    found = exercises.check_plain(flat_tuples)
+    assert not found.passed and "'runs'" in found.message
