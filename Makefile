@@ -58,7 +58,7 @@ colab: $(VENV)/ready
 
 site: $(VENV)/ready
 	$(BIN)/book build
-	BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --dist loadgroup tests/site
+	BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/site
 
 lab: $(VENV)/ready
 	$(BIN)/jupyter lab --notebook-dir=book

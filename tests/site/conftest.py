@@ -9,23 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from book_pages import LANGUAGES, NAMES, ROOT
 from playwright.sync_api import Browser
 
 from bookbuild.site import build, server
 
-ROOT = Path(__file__).resolve().parents[2]
 FONTS = Path(__file__).with_name("fonts")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Under xdist, tests that share a costly fixture stay in one process."""
-    for item in items:
-        for fixture in ("visits", "toy"):
-            if fixture in item.fixturenames:
-                params = getattr(item, "callspec", None)
-                which = params.params.get(fixture, "") if params else ""
-                item.add_marker(pytest.mark.xdist_group(f"{fixture}{which}"))
 
 
 def load_toy():
@@ -55,6 +44,7 @@ def toy_with_repository(toy_root, tmp_path_factory) -> Path:
     """The toy as it is built once `repository.url` is set."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BOOK_REPOSITORY_URL", "https://github.com/someone/notes")
+        patch.setenv("GITHUB_SHA", "0" * 40)  # the toy is no checkout
         return build(toy_root, tmp_path_factory.mktemp("repository") / "site", quiet=True)
 
 
@@ -64,6 +54,14 @@ def site() -> Path:
     if built := os.environ.get("BOOK_SITE"):
         return Path(built).resolve()
     return build(ROOT, quiet=True)
+
+
+@pytest.fixture(scope="session")
+def pages(site) -> list[str]:
+    """Every page of both languages, such as `en/detach.html`."""
+    found = sorted(f"{p.parent.name}/{p.name}" for p in site.glob("*/*.html"))
+    assert {f"{lang}/{name}.html" for lang in LANGUAGES for name in NAMES} <= set(found)
+    return found
 
 
 def serving(folder: Path) -> Iterator[str]:

@@ -1,0 +1,22 @@
+"""What the tests of the site know about the book, and the screens that they look at it on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))
+NAMES = [chapter["file"] for part in TOC["parts"] for chapter in part["chapters"]]
+LANGUAGES = {"en": "en", "zh": "zh-CN"}
+HAN = re.compile("[\u3400-\u9fff]")
+
+# Phones, and what makes their text wider or narrower than on the machine that runs the test.
+PHONES = (320, 360, 375, 390, 414)
+LETTERS = {
+    "as installed": "",
+    "narrow": "* { font-family: 'Liberation Sans Narrow', 'Noto Sans CJK SC' !important }",
+    "spaced": "* { letter-spacing: .12em !important }",  # what WCAG 1.4.12 lets a reader set
+}

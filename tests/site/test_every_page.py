@@ -1,0 +1,219 @@
+"""Every page in a real browser: each is opened once, and what is seen there is kept."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import statistics
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from book_pages import HAN, LANGUAGES, LETTERS, PHONES
+
+# What the interface says, and not what the chapters say.
+LABELS = """() => {
+  const texts = [];
+  const note = (element, text) => {
+    if (text && text.trim() && element.closest("[lang]") === document.documentElement)
+      texts.push(text.trim().replace(/\\s+/g, " "));
+  };
+  for (const name of ["aria-label", "title", "placeholder", "data-bs-title", "data-toggle-hint"])
+    for (const e of document.querySelectorAll(`[${name}]`)) note(e, e.getAttribute(name));
+  for (const e of document.querySelectorAll(
+    "button, summary, label, .prev-next-area small, .page-toc-title, .caption-text, .part-name," +
+    ".admonition-title, .skip-link, .bd-footer-content, .menu small, .book-brand, .book-name"))
+    note(e, e.textContent);
+  return texts;
+}"""
+NAMES_OF_THINGS = re.compile(r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|PyTorch|CC BY|MIT")
+
+
+# Unfold everything, then leave out what axe has seen on this page: a token of the same class in the
+# same kind of block, an element built of the same tags and classes in the same place.
+THIN = """() => {
+  for (const fold of document.querySelectorAll("article details")) fold.open = true;
+  const seen = new Set();
+  const first = (key) => !seen.has(key) && seen.add(key);
+  const name = (e) => e.localName + "." + e.getAttribute("class");
+  const place = (e) => e.matches("article") ? "" : name(e) + ">" + place(e.parentElement);
+  for (const token of document.querySelectorAll("article :is(.highlight, .sig) span"))
+    if (token.isConnected && !first(place(token))) token.replaceWith(token.textContent);
+  for (const formula of [...document.querySelectorAll(".katex")].slice(2)) formula.remove();
+  const parts = "article :is(div.cell, dl.py, pre, p:not(th *), li, tr)";
+  for (const part of document.querySelectorAll(parts))
+    if (part.isConnected) {
+      const inside = new Set([...part.querySelectorAll("*")].map(name));
+      if (!first(place(part) + [...inside].sort())) part.remove();
+    }
+}"""
+
+AXE = Axe()
+
+
+@dataclass
+class Visit:
+    """What happened when a page was opened, once for each page."""
+
+    requests: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    weight: int = 0
+    lang: str = ""
+    labels: list[str] = field(default_factory=list)
+    wide: dict[str, int] = field(default_factory=dict)
+    violations: dict[str, list[str]] = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def visits(request, contexts, url, pages) -> dict[str, Visit]:
+    """Open every page of a language once, and note all that the tests ask about it."""
+    sizes: dict[str, int] = {}
+    return {
+        name: visit(contexts["desktop"], f"{url}/{name}", sizes)
+        for name in pages
+        if name.startswith(f"{request.param}/")
+    }
+
+
+def visit(context, address: str, sizes: dict[str, int]) -> Visit:
+    """Open a page; `sizes` keeps what a file that many pages load weighs, gzipped."""
+    found, answers = Visit(), []
+    opened = context.new_page()
+    opened.on("request", lambda r: found.requests.append(r.url))
+    opened.on("pageerror", lambda e: found.errors.append(str(e)))
+    opened.on("console", lambda m: m.type == "error" and found.errors.append(m.text))
+    opened.on("response", lambda answer: answers.append(answer))
+    opened.goto(address)
+    found.lang = opened.locator("html").get_attribute("lang")
+    found.labels = opened.evaluate(LABELS)
+    found.wide = widths(opened)
+    found.violations = violations(opened)
+    opened.wait_for_load_state("networkidle")
+    for answer in (a for a in answers if a.status == 200):
+        if answer.url not in sizes:
+            sizes[answer.url] = len(gzip.compress(answer.body(), 6))
+        found.weight += sizes[answer.url]
+    opened.close()
+    return found
+
+
+def widths(opened) -> dict[str, int]:
+    """How wide the unfolded page is on each phone where it is wider than the phone."""
+    found, desktop = {}, opened.viewport_size
+    opened.evaluate("document.querySelectorAll('article details').forEach(e => e.open = true)")
+    style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
+    for letters, css in LETTERS.items():
+        style.evaluate("(style, css) => { style.textContent = css }", css)
+        for phone in PHONES if not css else PHONES[:1]:
+            opened.set_viewport_size({"width": phone, "height": 720})
+            width = opened.evaluate("document.documentElement.scrollWidth")
+            if width > phone:
+                found[f"{phone} px, {letters}"] = width
+    style.evaluate("style => style.remove()")
+    opened.set_viewport_size(desktop)
+    return found
+
+
+def violations(opened) -> dict[str, list[str]]:
+    """What axe finds in the light theme, and in the dark one, where only contrast can differ."""
+    opened.evaluate(THIN)
+    opened.evaluate(AXE.axe_script)
+    found = {}
+    for scheme in ("light", "dark"):
+        opened.emulate_media(color_scheme=scheme)
+        opened.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
+        options = {"resultTypes": ["violations"]}
+        if scheme == "dark":
+            options["runOnly"] = ["color-contrast"]
+        for violation in opened.evaluate("o => axe.run(o).then(r => r.violations)", options):
+            nodes = [n["html"][:120] for n in violation["nodes"]]
+            found[f"{violation['id']}, {scheme}"] = nodes[:3]
+    return found
+
+
+def test_no_page_asks_another_host(visits, url):
+    foreign = {
+        n: [r for r in v.requests if not r.startswith((url, "data:"))] for n, v in visits.items()
+    }
+    assert not {n: r for n, r in foreign.items() if r}
+
+
+def test_no_page_has_an_error(visits):
+    assert not {n: v.errors for n, v in visits.items() if v.errors}
+
+
+def test_pages_are_light(visits):
+    weights = {n: v.weight for n, v in visits.items()}
+    assert statistics.median(weights.values()) <= 250_000
+    assert not {n: w for n, w in weights.items() if w > 400_000}
+    requests = {n: len(v.requests) for n, v in visits.items()}
+    assert not {n: r for n, r in requests.items() if r > 25}
+
+
+def test_each_page_says_its_language(visits):
+    assert not {n: v.lang for n, v in visits.items() if v.lang != LANGUAGES[n[:2]]}
+
+
+def test_the_interface_speaks_the_language_of_the_page(visits):
+    wrong = {}
+    for name, visit in visits.items():
+        for label in visit.labels:
+            own = NAMES_OF_THINGS.sub("", label)
+            english = not HAN.search(label) and re.search("[A-Za-z]{3}", own)
+            if english if name.startswith("zh") else HAN.search(label):
+                wrong.setdefault(label, name)
+    assert not wrong
+
+
+class Page(HTMLParser):
+    """The anchors of a page, and what it links to or loads."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.ids, self.links = set(), []
+        self.feed(path.read_text("utf8"))
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids |= {attrs[k] for k in ("id", "name") if attrs.get(k)}
+        self.links += [attrs[k] for k in ("href", "src", "action") if attrs.get(k)]
+
+
+def test_no_internal_link_or_anchor_is_broken(site):
+    parsed = {
+        p.relative_to(site).as_posix(): Page(p)
+        for p in [*site.glob("*.html"), *site.glob("*/*.html")]
+    }
+    broken = []
+    for name, page in parsed.items():
+        for link in page.links:
+            address = urlsplit(urljoin(f"http://book/{name}", link))
+            if address.netloc != "book":
+                continue
+            target = unquote(address.path).lstrip("/")
+            anchor = unquote(address.fragment)
+            lost = anchor and target in parsed and anchor not in parsed[target].ids
+            if lost or not (site / target).is_file():
+                broken.append(f"{name} -> {link}")
+    assert not broken
+
+
+def test_every_image_of_a_page_has_a_text_of_its_own(visits, site):
+    wrong = []
+    for name in visits:
+        for tag in re.findall(r"<img [^>]*>", (site / name).read_text("utf8")):
+            alt = re.search(r'alt="([^"]*)"', tag)
+            if alt is None or alt[1].endswith((".png", ".svg")) or "No description" in alt[1]:
+                wrong.append(f"{name}: {tag}")
+    assert not wrong
+
+
+def test_no_page_scrolls_sideways_on_a_phone(visits):
+    assert not {n: v.wide for n, v in visits.items() if v.wide}
+
+
+def test_axe_finds_nothing_in_either_theme(visits):
+    assert not {n: v.violations for n, v in visits.items() if v.violations}
