@@ -256,6 +256,11 @@ def windows_by_index(x, start, length):
     return x[rows, start[:, None] + torch.arange(length, device=x.device)]
 
 
+def as_if_contiguous(x, start, length):
+    begin = start + torch.arange(len(x), device=start.device) * x.shape[1]
+    return x.as_strided((x.numel() - length + 1, length), (1, 1))[begin]
+
+
 def solve_means(values, labels, c):
     sums = values.new_zeros(c, values.shape[1]).index_add(0, labels, values)
     return sums / labels.bincount(minlength=c).clamp(min=1)[:, None]
@@ -337,6 +342,7 @@ def said(check, answer, says):
     [
         (solve_windows, None),
         (windows_by_index, None),
+        (as_if_contiguous, "with start[0] ="),
         (lambda x, s, n: x.unfold(1, n, 1)[torch.arange(len(x), device=x.device), s], None),
         (lambda x, s, n: x.gather(1, s[:, None] + torch.arange(n)), "mixes devices"),
         (lambda x, s, n: solve_windows(x.cpu(), s.cpu(), n), "the result is on the CPU"),
@@ -374,6 +380,12 @@ def test_windows(answer, says):
                 torch.zeros(c, 4).index_add(0, y, v) / y.bincount(minlength=c).clamp(min=1)[:, None]
             ),
             "it fails if values is float64",
+        ),
+        (
+            lambda v, y, c: (
+                v.new_zeros(c, 4).index_add(0, y, v) / y.bincount(minlength=c).clamp(min=1)[:, None]
+            ),
+            "your code raised RuntimeError",
         ),
         (overwritten, "only one sample is left"),
         (half_overwritten, "only one sample is left"),

@@ -73,6 +73,8 @@ def check_windows(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
     def sizes(f):
         for n, length in ((2, 1), (1, 5), (3, 3), (5, 2)):
             compare(f, *draw(n, length))
+        x, start, length = draw(5, 3)
+        compare(f, x.t().contiguous().t(), start, length)  # transposed in memory
 
     def to_the_end(f):
         x = torch.rand(3, 7)
@@ -157,6 +159,10 @@ def check_class_means(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdic
             assert torch.allclose(got, want, rtol=0, atol=atol), (
                 f"with {name} values digits are lost"
             )
+        values, labels, c = draw()
+        wide = torch.cat([values, values], dim=1)
+        got = _shaped(f(wide, labels, c), (c, 8))
+        assert torch.allclose(got, means(wide, labels, c), atol=1e-5), "8 features come out wrong"
 
     def device(f):
         _on_one_device(f, *draw())
