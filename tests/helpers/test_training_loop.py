@@ -331,7 +331,7 @@ def vector_or_word(name, p):
 
 
 def by_type(model, decay):
-    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv1d)]
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd)]
     return split(model, decay, lambda n, p: all(p is not m.weight for m in layers))
 
 
@@ -454,3 +454,72 @@ def test_check_scaled_step(calls, says):
         verdict = exercises.check_scaled_step(stepper(*calls))
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message, verdict
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def leaves_autograd_off(model, loader):
+    torch.set_grad_enabled(False)
+    with evaluating(model):
+        pairs = [(F.cross_entropy(model(x), y, reduction="sum"), len(y)) for x, y in loader]
+    return float(sum(a for a, _ in pairs) / sum(n for _, n in pairs))
+
+
+def test_autograd_left_off_is_seen_and_put_back():
+    found = exercises.check_evaluate(leaves_autograd_off)
+    assert not found.passed and "autograd is switched off" in found.message
+    torch.set_grad_enabled(True)
+
+
+def test_a_forgotten_kind_of_convolution_is_seen():
+    def groups(model, weight_decay, kinds=(nn.Linear, nn.Conv1d)):
+        chosen = {id(m.weight) for m in model.modules() if isinstance(m, kinds)}
+        parts = [[p for p in model.parameters() if (id(p) in chosen) == yes] for yes in (1, 0)]
+        return [
+            {"params": parts[0], "weight_decay": weight_decay},
+            {"params": parts[1], "weight_decay": 0.0},
+        ]
+
+    for kinds, name in (
+        ((nn.Linear, nn.Conv1d), "pixels"),
+        ((nn.Linear, nn.Conv1d, nn.Conv2d), "voxels"),
+    ):
+        found = exercises.check_decay_groups(lambda m, w, kinds=kinds: groups(m, w, kinds))
+        assert not found.passed and f"{name}.weight has decay 0" in found.message, found
+    every = (nn.Linear, nn.modules.conv._ConvNd)
+    assert exercises.check_decay_groups(lambda m, w: groups(m, w, every)).passed
+
+
+def test_decay_needs_a_gradient():
+    for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+        idle, used = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+        used.grad = torch.zeros(1)
+        kind([idle, used], lr=0.1, weight_decay=0.5).step()
+        assert idle == 1 and used < 1
+
+
+def test_mixing_losses_is_mixing_labels_without_class_weights_only():
+    scores, y, index = torch.randn(6, 4), torch.arange(6) % 4, torch.tensor([1, 2, 3, 4, 5, 0])
+    for weight, equal in ((None, True), (torch.tensor([1.0, 2.0, 5.0, 3.0]), False)):
+        two = 0.3 * F.cross_entropy(scores, y, weight) + 0.7 * F.cross_entropy(
+            scores, y[index], weight
+        )
+        soft = 0.3 * F.one_hot(y, 4) + 0.7 * F.one_hot(y[index], 4)
+        assert torch.allclose(two, F.cross_entropy(scores, soft, weight)) == equal
+
+
+def test_the_losses_of_pytorch_run_in_float32_under_autocast():
+    x = torch.rand(4, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = x @ x
+        found = [
+            F.cross_entropy(out, torch.arange(4)),
+            F.mse_loss(out, x),
+            F.l1_loss(out, out),
+            F.huber_loss(out, out),
+            F.binary_cross_entropy_with_logits(out, x),
+        ]
+        by_hand = (out - out).square().mean()
+    assert out.dtype == by_hand.dtype == torch.bfloat16
+    assert {loss.dtype for loss in found} == {torch.float32}

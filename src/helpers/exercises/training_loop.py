@@ -91,6 +91,9 @@ def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
         model, loader, got = net(), batches(4, 3), []
         saved = saved_tensors(lambda: got.append(f(model, loader)))
         assert not saved, "autograd recorded the forward passes: nobody will go backward"
+        with torch.enable_grad():  # puts the switch back, whatever the answer does to it
+            f(model, loader)
+            assert torch.is_grad_enabled(), "autograd is switched off for the rest of the program"
         assert all(p.grad is None for p in model.parameters()), "parameters have gradients now"
 
     def once(f):
@@ -127,6 +130,7 @@ def check_decay_groups(answer: Callable[[nn.Module, float], list[dict]]) -> Verd
             super().__init__()
             self.words = nn.Embedding(7, 4)
             self.conv = nn.Conv1d(4, 4, 3)
+            self.pixels, self.voxels = nn.Conv2d(1, 2, 3), nn.Conv3d(1, 2, 3)
             self.batch_norm = nn.BatchNorm1d(4)
             self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
             self.layer_norm, self.table_norm = nn.LayerNorm(4), nn.LayerNorm((2, 4))
@@ -152,7 +156,8 @@ def check_decay_groups(answer: Callable[[nn.Module, float], list[dict]]) -> Verd
         weight_decay = round(0.01 + torch.rand(()).item(), 3)
         model = Net(tied)
         found = groups(f, model, weight_decay)
-        matrices = {"conv.weight", "first.weight", "second.weight"}
+        layers = ("conv", "pixels", "voxels", "first", "second")
+        matrices = {f"{layer}.weight" for layer in layers}
         for name, p in model.named_parameters():
             decay = found[id(p)]
             if name in matrices:
