@@ -299,6 +299,7 @@ def by_identity(model, head, lr):
     top = list(model.get_submodule(head).parameters())
     ids = set(map(id, top))
     rest = [p for p in model.parameters() if id(p) not in ids and p.requires_grad]
+    top = [p for p in top if p.requires_grad]
     return [{"params": top, "lr": lr}, {"params": rest, "lr": lr / 10}]
 
 
@@ -355,7 +356,10 @@ def unfreezing(model, head, lr):
 def by_membership(model, head, lr):
     top = set(model.get_submodule(head).parameters())
     rest = [p for p in model.parameters() if p.requires_grad and p not in top]
-    return [{"params": rest, "lr": lr / 10}, {"params": list(top), "lr": lr}]
+    return [
+        {"params": rest, "lr": lr / 10},
+        {"params": [p for p in top if p.requires_grad], "lr": lr},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -619,3 +623,42 @@ def test_capture(answer, says):
         verdict = exercises.check_capture(answer)
         assert verdict.passed == (says is None), verdict
         assert says is None or says in verdict.message
+
+
+def test_a_frozen_part_of_the_head_is_left_out():
+    def groups(model, head, lr):
+        body = [
+            p
+            for n, p in model.named_parameters()
+            if p.requires_grad and not n.startswith(f"{head}.")
+        ]
+        kept = list(model.get_submodule(head).parameters())  # frozen or not
+        return [{"params": body, "lr": lr / 10}, {"params": kept, "lr": lr}]
+
+    found = exercises.check_groups(groups)
+    assert not found.passed and "head.scale is frozen" in found.message
+
+
+def test_a_mode_lost_at_a_missing_name_is_seen():
+    def capture(model, names, x):
+        kept, hooks = {}, []
+        modes = [(m, m.training) for m in model.modules()]
+        model.eval()  # before the names are looked up, and put back at the end only
+        try:
+            for name in names:
+                hooks.append(
+                    model.get_submodule(name).register_forward_hook(
+                        lambda m, i, o, name=name: kept.update({name: copy.deepcopy(o)})
+                    )
+                )
+            with torch.no_grad():
+                model(x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for module, mode in modes:
+            module.training = mode
+        return kept
+
+    found = exercises.check_capture(capture)
+    assert not found.passed and "for a missing name the mode is another" in found.message

@@ -23,12 +23,15 @@ def check_groups(answer: Callable[[nn.Module, str, float], Any]) -> Verdict:
         model.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
         model.head_norm = nn.LayerNorm(4)  # its name begins like the head's
         model.head = nn.Linear(4, int(torch.randint(2, 6, ())))
+        model.head.scale = nn.Parameter(torch.ones(1), requires_grad=False)
         return model, 10 ** -(1 + 2 * torch.rand(()).item())
 
     def form(f: Callable) -> None:
         model, lr = case()
         groups = f(model, "head", lr)
-        assert isinstance(groups, list) and len(groups) == 2, "expected a list of two groups"
+        assert isinstance(groups, list | tuple) and len(groups) == 2, (
+            "expected a list of two groups"
+        )
         for group in groups:
             assert isinstance(group, dict) and {"params", "lr"} <= group.keys(), (
                 "each group is a dict with the keys 'params' and 'lr'"
@@ -181,11 +184,15 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
 
     def missing(f: Callable) -> None:
         model, x = case()
+        model.train()
+        model[0][1].eval()
+        before = [m.training for m in model.modules()]
         try:
             f(model, ["0.0", "relu"], x)
         except Exception:  # whatever the answer raises is an error, as asked
             assert not _hooks(model), "after the error for a missing name a hook is left"
-            assert not model.training, "after the error for a missing name the mode is another"
+            after = [m.training for m in model.modules()]
+            assert after == before, "after the error for a missing name the mode is another"
         else:
             raise AssertionError("a name that does not exist must be an error")
 
