@@ -13,7 +13,6 @@ import yaml
 
 LANGUAGES = ("en", "zh")
 REFERENCE = "Reference"  # the part of _toc.yml whose pages are no chapters
-CHEAT_SHEET = "cheat_sheet"
 OLD_NOTES = "old_notes"  # runs what the old notes got wrong, out of the chapters' way
 
 

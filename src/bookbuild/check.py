@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 from bookbuild import claims as claims_file
 from bookbuild import text as texts
 from bookbuild import translation
-from bookbuild.book import CHEAT_SHEET, LANGUAGES, OLD_NOTES, Book, BookError, read_text
+from bookbuild.book import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.headings import headings
 from bookbuild.notebooks import alt, code_cells, problems_of_schema, read, tags, tokens, written
 from bookbuild.products import helpers_used, notebook
@@ -103,12 +103,9 @@ _UPDATE = "not what the text makes of it; run `book update {}`"
 
 def _files(book: Book) -> Iterator[str]:
     """There are the texts and notebooks that `_toc.yml` names, and no others."""
-    for folder, suffix, more in (
-        ("text", "md", ()),
-        *((x, "ipynb", (CHEAT_SHEET,)) for x in LANGUAGES),
-    ):
+    for folder, suffix in (("text", "md"), *((x, "ipynb") for x in LANGUAGES)):
         for path in sorted((book.root / "book" / folder).glob(f"*.{suffix}")):
-            if path.stem not in (*book.texts, *more):
+            if path.stem not in book.texts:
                 yield f"{folder}/{path.name}: not in _toc.yml"
 
 

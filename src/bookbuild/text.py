@@ -10,7 +10,7 @@
     %%% zh
     中文
 
-    %%% code detach-cuts tags=cheat claims=S0-05
+    %%% code detach-cuts tags=right claims=S0-05
     ```python
     y = x.detach()  # shares storage
     ```

@@ -73,7 +73,8 @@ def comments_need_translation(text: str) -> bool:
 
 
 def _without_code(text: str) -> str:
-    return re.sub(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$", "", text, flags=re.S)
+    """A text without code, maths and the targets of links."""
+    return re.sub(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)\s]*\)", "", text, flags=re.S)
 
 
 def compare(

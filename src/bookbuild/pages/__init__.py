@@ -1,4 +1,4 @@
-"""Pages made from the chapters: cheat sheet, errors, then and now, status."""
+"""Pages made from the chapters: errors, then and now, status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookbuild.book import CHEAT_SHEET, LANGUAGES, Book, BookError, read_text, write_text
+from bookbuild.book import LANGUAGES, Book, BookError, read_text, write_text
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -29,24 +29,21 @@ def generate(book: Book) -> list[Path]:
 def stale(book: Book, notebooks: dict[tuple[str, str], NotebookNode] | None = None) -> list[str]:
     """What is wrong with the generated pages, a line each.
 
-    A page that is not what its chapters make of it today, edited by hand or outdated, and cells of
-    the cheat sheet that would not run there. The status pages are not compared: they change with
-    every test run. `notebooks` are those that were read already, by language and name.
+    A page that is not what its chapters make of it today: edited by hand, or outdated. The status
+    pages are not compared: they change with every test run. `notebooks` are those that were read
+    already, by language and name.
     """
-    from bookbuild.pages import cheat_sheet
     from bookbuild.pages.chapters import chapters
 
     try:
         found = chapters(book, notebooks=notebooks)
-        problems = [
+        return [
             f"{path.parent.name}/{path.name}: stale; run `book update`"
             for path, text in _pages(book, found)
             if not _holds(path, text)
         ]
-        sheet = cheat_sheet.assemble(book, "en", found["en"])
     except BookError as error:
         return [f"generated pages not compared: {error}"]
-    return problems + [f"en/{CHEAT_SHEET}::{line}" for line in cheat_sheet.problems(sheet)]
 
 
 def _holds(path: Path, text: str) -> bool:
@@ -76,10 +73,9 @@ def status_table(book: Book) -> str:
 
 def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Path, str]]:
     """The path and the text of every page that the check compares."""
-    from bookbuild.pages import cheat_sheet, errors, then_and_now
+    from bookbuild.pages import errors, then_and_now
 
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang
-        yield book.notebook(lang, CHEAT_SHEET), cheat_sheet.render(book, lang, mine)
         yield folder / "errors.md", errors.render(book, lang, mine)
         yield folder / "then_and_now.md", then_and_now.render(book, lang, mine)

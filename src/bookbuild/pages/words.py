@@ -5,20 +5,6 @@ from __future__ import annotations
 from bookbuild.book import LANGUAGES
 
 _WORDS = {
-    # cheat sheet
-    "cheat_sheet": ("Cheat sheet", "速查表"),
-    "cheat_sheet_summary": (
-        "The lines worth keeping beside the keyboard, chapter by chapter, all of them run.",
-        "各章值得放在手边的代码，每一行都运行过。",
-    ),
-    "cheat_sheet_lead": (
-        "The lines worth keeping beside the keyboard.\n"
-        "Everything here runs from top to bottom; imports are in the notebook, not on the page.\n"
-        "Printed, it is two columns on A4.",
-        "值得放在手边的代码。\n"
-        "整页从头到尾都可以运行；导入语句在笔记本里，网页上不显示。\n"
-        "打印出来是 A4 纸两栏。",
-    ),
     # errors
     "errors": ("Error messages", "报错信息"),
     "errors_summary": (

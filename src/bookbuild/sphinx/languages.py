@@ -17,12 +17,12 @@ from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
 from bookbuild import headings, typography
-from bookbuild.book import CHEAT_SHEET, LANGUAGES
+from bookbuild.book import LANGUAGES
 from bookbuild.sphinx.private import add_link_target
 
 log = logging.getLogger(__name__)
 # Pages that nobody writes, and what they are made from; None if it is more than a file.
-MADE_FROM = {"then_and_now": "book/claims.yml", CHEAT_SHEET: None, "errors": None, "status": None}
+MADE_FROM = {"then_and_now": "book/claims.yml", "errors": None, "status": None}
 
 
 def here(app: Sphinx) -> str:
