@@ -1,114 +1,246 @@
-// The page of errors: a reader pastes a message or a whole traceback, the nearest errors remain.
+// The page of errors: a reader pastes a message or a whole log, and what it is stands on top.
+// The same rules as in helpers/explain.py; a test holds both to the same answers.
 
-// What differs from one reader to the next is taken out: numbers, shapes, dtypes, devices, names.
-function plainError(text) {
-  return text
-    .replace(/\x1b\[[0-9;]*m/g, "")
-    .replace(/[“”„]/g, '"').replace(/[‘’]/g, "'")
-    .replace(/Traceback \(most recent call last\):?|\bFile "[^"]*", line \d+(?:, in \S+)?/g, " ")
-    .toLowerCase()
-    .replace(/\b(?:[a-z_]\w*\.)+(\w*(?:error|exception|warning|interrupt))\b/g, "$1")
+const LONGEST = 20000; // characters of a log that are looked at, from its end
+const SURE = 0.62; // share of a wording that must be met, if not all of it is
+const RELATED = 0.3;
+const TELLING = 6; // weight of words that may stand for an answer
+
+const RANK =
+  /^[ \t]*(?:(?:\[?(?:rank ?|default|Rank ?)\d+\]?|\(\w+ pid=\d+[^)]*\)|stderr|[EWI]\d{4} [\d:.]+ \d+ \S+\]) ?[:|]? ?)+/gm;
+const TYPE = /^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Failed)): ?/;
+const HEAD = /(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:| ?$)/gm;
+const quotes = (text) => text.replace(/[“”„‘’`"«»]/g, "'");
+const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");
+
+// A message as it is compared: one line, without colours, ranks and kinds of quotes.
+function plainMessage(text) {
+  return quotes(
+    text
+      .replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "")
+      .normalize("NFKC")
+      .replace(/\\+n/g, "\n")
+      .replace(/\\+(?=['"])/g, "")
+      .replace(RANK, ""),
+  )
     .replace(/\s+/g, " ")
     .trim();
 }
+const wordsOf = (text) => text.toLowerCase().match(/[a-z_][a-z_0-9]+|[一-鿿]/g) || [];
+const squeezed = (text) => text.toLowerCase().replace(/[^a-z0-9一-鿿]+/g, "");
 
-function generalError(text) {
-  return plainError(text)
-    .replace(/(^|[^\w])(["'`])(?:(?!\2).){1,120}?\2(?!\w)/g, "$1§name")
-    .replace(/\b0x[0-9a-f]+\b/g, "#")
-    .replace(/\b(?:torch\.)?(?:cuda\.)?(?:b?float|double|half|long|u?int|short|byte|char|bool|complex)\d*(?:tensor|storage)?\b/g, "§dtype")
-    .replace(/\b(?:cuda|cpu|mps|xpu|meta)(?::\d+)?\b/g, "§device")
-    .replace(/\b(?:[kmgt]i?b|bytes?)\b/g, "§unit")
-    .replace(/[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?/g, "#")
-    .replace(/#(?:\s*[x×,]\s*#)*,?/g, "#")
-    .replace(/\[\s*\]/g, "[#]").replace(/\(\s*\)/g, "(#)");
+// A constant piece of a wording as a pattern: spaces may be lost, quotes may differ.
+function loosePiece(piece, first, last) {
+  let text = quotes(piece.normalize("NFKC")).replace(/\s+/g, " ");
+  if (first) text = text.trimStart();
+  if (last) text = text.replace(/[ .!]+$/, "");
+  let found = [...text].map((c) => (c === " " ? " ?" : c === "'" ? "'?" : escaped(c))).join("");
+  if (first && /^\w/.test(text)) found = `(?<!\\w)${found}`;
+  if (last && /\w$/.test(text)) found += "(?!\\w)";
+  return found;
 }
 
-// They are in every message, so that two messages share them says nothing.
-const SMALL_WORDS = new Set("an and as at be but by for from has in is it not of on or than that the to was were with".split(" "));
-
-// [[index, score], …] of the messages ("Type: text") that a pasted text may be, best first.
-// Where no message is near, an error counts whose explanation quotes a part of the pasted text.
-function rankErrors(pasted, messages, explained = []) {
-  const query = pasted.trim();
-  if (!query) return [];
-  const words = (text) => new Set(text.match(/§?[a-z_]{2,}/g) || []);
-  const kind = (text) => (/^\w+(?=:|$)/.exec(plainError(text)) || [""])[0];
-  const known = messages.map((text) => {
-    const general = generalError(text);
-    return { plain: plainError(text), general, kind: kind(text), words: words(general), raw: words(plainError(text)) };
-  });
-  const seen = new Map();
-  for (const error of known) for (const word of error.words) seen.set(word, (seen.get(word) || 0) + 1);
-  const weight = (word) => word.startsWith("§") ? 0.2 : Math.log(1 + (messages.length + 1) / (seen.get(word) || 0.5));
-  const sum = (set, among) => [...set].reduce((total, word) => total + (!among || among.has(word) ? weight(word) : 0), 0);
-
-  // A traceback is cut where exceptions are named; pasting into one line may have eaten its line ends.
-  const named = [...query.matchAll(/[A-Z][A-Za-z]{0,60}?(?:Error|Exception|Warning|Interrupt)(?=:|\s*$)/gm)]
-    .map((match) => match.index);
-  const ends = [...named.slice(1), query.length];
-  const parts = named.map((start, n) => query.slice(start, ends[n])).reverse();
-  const pieces = (parts.length ? parts : [query]).map((text, age) => ({ text, trust: 0.8 ** Math.min(age, 5) }));
-  if (parts.length) pieces.push({ text: query.slice(named[0]), trust: 0.9 }, { text: query, trust: 0.7, whole: true });
-
-  const best = known.map(() => 0);
-  for (const { text, trust, whole } of pieces) {
-    const plain = plainError(text), general = generalError(text);
-    const mine = words(general), raw = words(plain), all = sum(mine);
-    known.forEach((error, n) => {
-      const size = (a, b) => Math.min(a.length, b.length) / Math.max(a.length, b.length);
-      const within = (a, b) => b.length > 3 && a.includes(b);
-      let score = 0;
-      if (error.plain === error.kind && plain !== error.plain) score = within(plain, error.plain) ? 0.5 : 0;
-      else if (within(plain, error.plain) || (!whole && error.plain.includes(plain))) score = 4 + size(plain, error.plain);
-      else if (mine.size > 1 && error.words.size > 1
-               && (within(general, error.general) || (!whole && error.general.includes(general))))
-        score = 3 + size(general, error.general);
-      else if (!whole && error.words.size) {
-        const both = sum(mine, error.words), other = sum(error.words);
-        const share = both / Math.min(all, other), alike = both / (all + other - both);
-        const telling = (set) => [...set].filter((word) => !/^§|(?:error|exception|warning|interrupt)$/.test(word)
-          && !SMALL_WORDS.has(word));
-        const ours = telling(mine), shared = ours.filter((word) => error.words.has(word)).length;
-        const told = shared > 0 && shared >= Math.min(2, ours.length, telling(error.words).length);
-        if (told && share >= 0.5 && both / Math.max(all, other) >= 0.12) score = 0.6 * share + 0.6 * alike;
-      }
-      if (score) score += 0.2 * sum(raw, error.raw) / (sum(error.raw) || 1);
-      best[n] = Math.max(best[n], score * trust);
+class Wording {
+  constructor(text, entry) {
+    const kind = TYPE.exec(text);
+    this.entry = entry;
+    this.kind = kind ? kind[1] : "";
+    this.pieces = (kind ? text.slice(kind[0].length) : text).split(/\{(\w+)\}/);
+    this.names = this.pieces.filter((_, n) => n % 2);
+    const constant = this.pieces.filter((_, n) => n % 2 === 0);
+    this.literal = wordsOf(plainMessage(constant.join(" ")));
+    this.anchor = constant.map(squeezed).reduce((a, b) => (b.length > a.length ? b : a));
+  }
+  get pattern() {
+    if (this.compiled) return this.compiled;
+    const end = this.pieces.length - 1;
+    const found = this.pieces.map((piece, n) => {
+      if (n % 2 === 0) return loosePiece(piece, n === 0, n === end);
+      return n === end - 1 && !this.pieces[end].trim()
+        ? "(\\[[^\\]]{0,160}\\]|\\([^)]{0,160}\\)|\\S*)"
+        : "(.{0,160}?)";
     });
+    this.compiled = new RegExp(found.join(""), "gi");
+    return this.compiled;
   }
-  if (!best.some(Boolean)) {
-    const quotable = query.split(/[:.!?] |\n/).map(plainError).filter((part) => part.includes(" ") && part.length > 15);
-    explained.forEach((text, n) => { if (quotable.some((part) => plainError(text).includes(part))) best[n] = 0.5; });
-  }
-  const top = Math.max(...best);
-  return best.map((score, n) => [n, score])
-    .filter(([, score]) => score > 0 && score >= 0.55 * top)
-    .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
 }
 
-if (typeof document !== "undefined") (() => {
-  const start = () => {
-    const field = document.getElementById("error-search");
-    const list = document.getElementById("error-list");
-    const told = document.getElementById("error-count");
-    if (!field || !list || !told) return;
-    const items = [...list.querySelectorAll("li[data-error]")];
-    const messages = items.map((item) => item.dataset.error);
-    const explained = items.map((item) => item.textContent);
-    const search = () => {
-      const asked = field.value.trim();
-      const found = asked ? rankErrors(asked, messages, explained) : items.map((item, n) => [n, 1]);
-      for (const item of items) item.hidden = true;
-      for (const [n] of found) { items[n].hidden = false; list.append(items[n]); }
-      told.textContent = !asked ? "" : !found.length ? told.dataset.none
-        : found.length === 1 ? told.dataset.one : told.dataset.many.replace("{n}", found.length);
+class Messages {
+  // entries: [{says: [wording…], wraps, cases: [{when: {name: pattern}, near}]}]
+  constructor(entries) {
+    this.entries = entries;
+    this.wordings = entries.flatMap((e, n) => e.says.map((text) => new Wording(text, n)));
+    const seen = new Map();
+    for (const { literal, entry } of this.wordings)
+      for (const word of literal) {
+        if (!seen.has(word)) seen.set(word, new Set());
+        seen.get(word).add(entry);
+      }
+    this.rare = new Map();
+    for (const [word, where] of seen) this.rare.set(word, Math.log(1 + entries.length / where.size));
+  }
+  weight(several) {
+    return several.reduce((sum, word) => sum + (this.rare.get(word) || 0), 0);
+  }
+  // What a pasted text may be, the best first: [{entry, score, sure, case}]. Only sure ones are
+  // answers; where there is none, the rest is perhaps related.
+  find(pasted) {
+    const text = plainMessage(pasted.slice(-LONGEST));
+    if (!text) return [];
+    const best = this.whole(text);
+    const keep = (answer) => {
+      if (!best.has(answer.entry) || best.get(answer.entry).score < answer.score)
+        best.set(answer.entry, answer);
     };
-    field.addEventListener("input", search);
-    const given = new URLSearchParams(location.search).get("q");
-    if (given && !field.value) field.value = given;
-    search();
-  };
-  if (document.readyState === "loading") addEventListener("DOMContentLoaded", start);
-  else start();
-})();
+    if (![...best.values()].some((a) => !this.entries[a.entry].wraps))
+      for (const [wording, score, sure] of this.parts(text))
+        keep(this.cased({ entry: wording.entry, score, sure }, wording, text, []));
+    const found = [...best.values()].sort((a, b) => b.sure - a.sure || b.score - a.score);
+    return found
+      .filter((a) => a.sure === found[0].sure && a.score >= 0.45 * found[0].score)
+      .slice(0, 6);
+  }
+  // The entries of which the text has a whole wording.
+  whole(text) {
+    const best = new Map();
+    const letters = squeezed(text);
+    for (const wording of this.wordings) {
+      if (!letters.includes(wording.anchor)) continue;
+      const answer = this.wholeWording(wording, text);
+      if (answer && !(best.get(answer.entry)?.score >= answer.score)) best.set(answer.entry, answer);
+    }
+    return best;
+  }
+  wholeWording(wording, text) {
+    const here = [...text.matchAll(wording.pattern)].pop();
+    if (!here) return null;
+    const own = wording.kind.split(".").pop();
+    const before = text.slice(Math.max(0, here.index - 80), here.index);
+    const typed = Boolean(own) && before.slice(-wording.kind.length - 4).includes(own);
+    const weight = this.weight(wording.literal);
+    if (wording.kind && weight < TELLING && !typed) return null;
+    if (!wording.literal.length && !typed) return null;
+    const later = (text.slice(here.index + here[0].length).match(HEAD) || []).length;
+    let score = (weight + 3 * typed) * 0.9 ** Math.min(later, 4);
+    if (this.entries[wording.entry].wraps) score *= 0.2;
+    return this.cased({ entry: wording.entry, score, sure: true }, wording, text, here.slice(1));
+  }
+  // Wordings of which the text has only a part: cut short, worded anew, typed from memory.
+  parts(text) {
+    const heads = [...text.matchAll(HEAD)];
+    const told = (heads.length ? text.slice(heads.at(-1).index) : text).replace(TYPE, "").slice(0, 600);
+    const mine = wordsOf(told);
+    const set = new Set(mine);
+    const pairs = new Set(mine.slice(1).map((word, n) => `${mine[n]} ${word}`));
+    const whole = this.weight([...set]);
+    const unknown = mine.filter((word) => !this.rare.has(word)).length;
+    const found = [];
+    for (const wording of this.wordings) {
+      const { literal } = wording;
+      const both = new Set();
+      literal.slice(1).forEach((word, n) => {
+        if (pairs.has(`${literal[n]} ${word}`)) both.add(literal[n]).add(word);
+      });
+      if (!both.size && !(mine.length <= 3 && literal.some((word) => set.has(word)))) continue;
+      const met = this.weight([...both]);
+      const share = met / (this.weight([...new Set(literal)]) || 1);
+      const covered = ((met / (whole || 1)) * mine.length) / (mine.length + unknown);
+      const sure = met >= TELLING && (share >= SURE || (covered >= 0.85 && met >= 2 * TELLING));
+      if (sure || (met >= TELLING / 2 && Math.max(share, covered) >= RELATED))
+        found.push([wording, (met * (share + covered)) / 2, sure]);
+    }
+    return found;
+  }
+  // With the first special case whose conditions hold.
+  cased(answer, wording, text, groups) {
+    const values = {};
+    wording.names.forEach((name, n) => {
+      if (n < groups.length) values[name] = (groups[n] || "").replace(/^[ '.,;]+|[ '.,;]+$/g, "");
+    });
+    for (const one of this.entries[answer.entry].cases || []) {
+      const holds = ([name, wanted]) =>
+        name in values && new RegExp(`^(?:${wanted})$`, "i").test(values[name]);
+      if (!Object.entries(one.when || {}).every(holds)) continue;
+      if (one.near && !new RegExp(one.near, "i").test(text)) continue;
+      answer.case = one;
+      answer.score += 1;
+      break;
+    }
+    return answer;
+  }
+}
+
+if (typeof document !== "undefined")
+  (() => {
+    const start = () => {
+      const field = document.getElementById("error-search");
+      const list = document.getElementById("error-list");
+      const told = document.getElementById("error-count");
+      const shown = document.getElementById("error-found");
+      if (!field || !list || !told || !shown) return;
+      const items = [...list.querySelectorAll("li[data-says]")];
+      const read = (item) => ({
+        says: JSON.parse(item.dataset.says),
+        wraps: "wraps" in item.dataset,
+        cases: [...item.querySelectorAll(".case")].map((element) => ({
+          element,
+          when: JSON.parse(element.dataset.when),
+          near: element.dataset.near || "",
+        })),
+      });
+      let messages = null;
+      const copy = (answer) => {
+        const item = items[answer.entry].cloneNode(true);
+        if (answer.case) {
+          const own = item.querySelector(`[id="${answer.case.element.id}"]`);
+          item.querySelector(".message").after(own);
+          own.classList.add("holds");
+        }
+        item.dataset.id = answer.case ? answer.case.element.id : item.id;
+        for (const e of [item, ...item.querySelectorAll("[id]")]) e.removeAttribute("id");
+        return item;
+      };
+      const heading = (text) => {
+        const item = document.createElement("li");
+        item.className = "note";
+        item.textContent = text;
+        return item;
+      };
+      const search = () => {
+        const asked = field.value.trim();
+        messages ||= new Messages(items.map(read));
+        const found = asked ? messages.find(asked) : [];
+        const sure = found[0]?.sure;
+        shown.replaceChildren();
+        list.hidden = Boolean(found.length);
+        told.textContent = !asked
+          ? ""
+          : !found.length
+            ? told.dataset.none
+            : sure
+              ? told.dataset.sure
+              : told.dataset.related;
+        found.forEach((answer, n) => {
+          if (n === 1 && sure) shown.append(heading(told.dataset.others));
+          shown.append(copy(answer));
+        });
+      };
+      field.addEventListener("input", search);
+      const given = new URLSearchParams(location.search).get("q");
+      if (given && !field.value) field.value = given;
+      if (field.value) search();
+      // an address of a special case opens what it stands in
+      const open = () => {
+        const target = location.hash && document.getElementById(location.hash.slice(1));
+        const fold = target?.closest("#error-list details");
+        if (fold) {
+          fold.open = true;
+          target.scrollIntoView();
+        }
+      };
+      addEventListener("hashchange", open);
+      open();
+    };
+    if (document.readyState === "loading") addEventListener("DOMContentLoaded", start);
+    else start();
+  })();

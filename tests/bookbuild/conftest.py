@@ -26,7 +26,6 @@ parts:
       - file: failing
   - caption: Reference
     chapters:
-      - file: cheat_sheet
       - file: errors
 """
 CLAIMS = """\

@@ -41,9 +41,9 @@ def of(text, name):
          {"-# add both numbers", "+# sum"}),
         ("en", "adding-numbers", {"source": "# add both numbers\na = 2\nassert a == 2\na\n\n"},
          {"-a = 1 + 1", "+a = 2"}),
-        ("en", "adding-numbers", {"metadata": {"tags": ["cheat", "x"], "claims": ["A-1"]}},
+        ("en", "adding-numbers", {"metadata": {"tags": ["right", "x"], "claims": ["A-1"]}},
          {"-%%% code adding-numbers claims=A-1",
-          "+%%% code adding-numbers tags=cheat,x claims=A-1"}),
+          "+%%% code adding-numbers tags=right,x claims=A-1"}),
         ("en", "adding-numbers", {"metadata": {}},
          {"-%%% code adding-numbers claims=A-1", "+%%% code adding-numbers"}),
         ("en", "adding-numbers", {"metadata": {"claims": ["A-1"], "cause": "None."}},
@@ -68,7 +68,7 @@ def test_an_edit_changes_its_lines_and_no_others(book, edit, call, cell, lang, n
     assert diff == lines
     source = change.get("source", "").strip("\n")
     assert not source or cell(read(book.notebook(lang, chapter)), name).source.startswith(source)
-    assert [p for p in check(book) if "claims.yml" not in p and "cheat_sheet" not in p] == []
+    assert [p for p in check(book) if "claims.yml" not in p] == []
     english = lang == "en" and ("All." in source or "# sum" in source or "Why." in str(change))
     assert len(waiting(book)) == (english or "None." in str(change) or "A line." in str(change))
 
@@ -77,7 +77,7 @@ def test_new_cells_keep_their_places(book, edit, call):
     def add(nb):
         nb.cells.insert(0, new_markdown_cell("Before all.", id="new-0"))
         nb.cells[3:3] = [
-            new_code_cell("7 * 6  # known", id="new-1", metadata={"tags": ["cheat"]}),
+            new_code_cell("7 * 6  # known", id="new-1", metadata={"tags": ["right"]}),
             new_markdown_cell("One more\n\nword.", id="new-2"),
         ]
         nb.cells.append(new_code_cell("print(3)", id="new-3"))
@@ -88,7 +88,7 @@ def test_new_cells_keep_their_places(book, edit, call):
     assert done.exit_code == 0, done.output
     assert [c.id for c in load(book, "adding").cells] == wanted
     assert [c.id for c in read(book.notebook("zh", "adding")).cells] == wanted
-    assert of(load(book, "adding"), "new-1").metadata == {"tags": ["cheat"]}
+    assert of(load(book, "adding"), "new-1").metadata == {"tags": ["right"]}
     assert [w.cell for w in waiting(book)] == ["new-0", "new-2"]
 
 
@@ -150,7 +150,7 @@ def test_filled_links_and_versions_stay_open_in_the_text(book, mend, edit, call,
         ("zh", lambda nb: nb.cells[2].update(source="a = 3"), ": the code is changed in English"),
         ("zh", lambda nb: nb.cells[2].update(source="# x\n# y\na = 1 + 1\nassert a == 2\na"),
          "zh/adding::adding-numbers: comments are added or removed in English"),
-        ("zh", lambda nb: nb.cells[2].metadata.update(tags=["cheat"]), ": tags and claims are ch"),
+        ("zh", lambda nb: nb.cells[2].metadata.update(tags=["right"]), ": tags and claims are ch"),
         ("zh", lambda nb: nb.cells[2].metadata.update(cause="无。"), "an cause is added or"),
         ("zh", lambda nb: nb.cells.append(new_markdown_cell("新", id="x")), ": a new cell is wr"),
         ("en", lambda nb: nb.cells.append(new_markdown_cell(" \n", id="x")), "en/adding::x: empty"),

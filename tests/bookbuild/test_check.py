@@ -76,7 +76,7 @@ def test_code_changed_by_hand_in_text_and_notebook_has_not_run(book, mend, edit,
     [
         lambda c: c["adding-title"].update(source="# Other words"),
         lambda c: c["adding-numbers"].update(source="# x\na = 1 + 1\nassert a == 2\na"),
-        lambda c: c["adding-numbers"].metadata.update(tags=["cheat"]),
+        lambda c: c["adding-numbers"].metadata.update(tags=["right"]),
         lambda c: c["adding-numbers"].metadata.update(claims=["A-1", "A-2"]),
         lambda c: c["adding-numbers"].metadata.pop("claims"),
         lambda c: c["adding-numbers"].metadata.update(cause="None."),

@@ -25,7 +25,7 @@ FILES = [
     "book/en/adding.ipynb",
     "book/zh/adding.ipynb",
     "book/en/errors.md",
-    "book/zh/cheat_sheet.ipynb",
+    "book/zh/errors.md",
     "src/helpers/adding.py",
     "tests/helpers/test_adding.py",
 ]

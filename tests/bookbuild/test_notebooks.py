@@ -92,7 +92,7 @@ def test_clean_is_idempotent_and_drops_what_means_nothing():
     cell = new_code_cell(
         "x",
         id="x",
-        metadata={"execution": {"iopub.status.busy": "now"}, "tags": ["cheat"]},
+        metadata={"execution": {"iopub.status.busy": "now"}, "tags": ["right"]},
         outputs=[
             new_output("stream", name="stdout", text="a"),
             new_output("stream", name="stdout", text="b 10%| [00:01<00:09, 1.2it/s]\n"),

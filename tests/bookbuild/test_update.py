@@ -252,7 +252,7 @@ def test_a_cell_that_shall_raise_from_now_on_runs(book, mend, quick):
 def test_prose_tags_and_comments_make_nothing_run(book, call, mend, no_run):
     mend("adding", "# add both numbers", "# add them both")
     mend("adding", "The sum is printed.", "The sum is shown.")
-    mend("adding", "adding-numbers claims=A-1", "adding-numbers tags=cheat claims=A-1")
+    mend("adding", "adding-numbers claims=A-1", "adding-numbers tags=right claims=A-1")
     mend("failing", "The divisor is zero.", "It is zero.")
     (book.root / "src/helpers/unused.py").write_text("x = 1\n")
     assert call("update").exit_code == 0
@@ -441,7 +441,7 @@ def test_a_notebook_that_is_none_is_named_with_the_way_out(book, call, no_run, t
 def test_pages_and_stamps_are_made_again(book, call, no_run):
     before = files(book)
     (book.root / "book/en/errors.md").write_text("By hand.")
-    (book.root / "book/zh/cheat_sheet.ipynb").unlink()
+    (book.root / "book/zh/errors.md").unlink()
     done = call("update")
     assert done.exit_code == 0 and "book/en/errors.md: written" in done.output
     assert files(book) == before
