@@ -1,0 +1,98 @@
+// The cheat sheet: a filter that works while you type, a button that prints, wrong lines marked.
+(() => {
+  const sheet = document.getElementById("cheat-sheet");
+  if (!sheet) return;
+  const chinese = document.documentElement.lang.startsWith("zh");
+  const said = (english, other) => (chinese ? other : english);
+
+  // ---- the address at the foot of printed pages, which style sheets alone do not know
+  const canonical = document.querySelector("link[rel=canonical]");
+  const address = canonical ? canonical.href : location.href.replace(/[?#].*/, "");
+  const style = document.createElement("style");
+  style.textContent = `@page cheat-sheet { @bottom-left { content: ${JSON.stringify(address)} } }`;
+  document.head.append(style);
+
+  // ---- statements: the nodes of a line, with the lines that are no good without it
+  const continues = /^(?:[\s)\]}]|#(?! \$)|except\b|else\b|elif\b|finally\b)/;
+  const statements = (pre) => {
+    const lines = [[]];
+    for (const node of [...pre.childNodes]) {
+      if (node.nodeType !== Node.TEXT_NODE) {
+        lines.at(-1).push(node);
+        continue;
+      }
+      for (const text of node.data.split(/(?<=\n)/)) {
+        lines.at(-1).push(document.createTextNode(text));
+        if (text.endsWith("\n")) lines.push([]);
+      }
+    }
+    const found = [];
+    for (const nodes of lines) {
+      const text = nodes.map((node) => node.textContent).join("");
+      const last = found.at(-1);
+      if (last && (continues.test(text) || !text || last.text.startsWith("@", last.begins))) {
+        last.begins = last.text.length;
+        last.text += text;
+        last.nodes.push(...nodes);
+      } else found.push({ text, nodes, begins: 0 });
+    }
+    return found;
+  };
+
+  // What a link leads to says in English what it is about, on the Chinese page too.
+  const words = (link) => `${link.textContent} ${link.hash.replaceAll("-", " ")}`;
+  const groups = [...sheet.querySelectorAll("div.cell")].map((cell) => {
+    const chapter = cell.closest("section");
+    const heading = cell.previousElementSibling;
+    const pre = cell.querySelector("pre");
+    for (const comment of pre.querySelectorAll(".c1"))
+      comment.classList.toggle("wrong-line", comment.textContent.startsWith("# ✗"));
+    const about = [chapter.querySelector("h2 > a"), heading.querySelector("a")];
+    const title = about.map(words).join(" ").toLowerCase();
+    return { cell, chapter, heading, pre, title, parts: statements(pre) };
+  });
+
+  // ---- the filter
+  const tools = document.createElement("form");
+  tools.className = "cheat-tools";
+  const field = document.createElement("input");
+  field.type = "search";
+  field.id = "cheat-filter";
+  field.autocomplete = "off";
+  field.placeholder = "gather, nan, DDP";
+  const label = document.createElement("label");
+  label.htmlFor = field.id;
+  label.textContent = said("Filter", "筛选");
+  const print = document.createElement("button");
+  print.type = "button";
+  print.textContent = said("Print", "打印");
+  print.addEventListener("click", () => window.print());
+  const count = document.createElement("output");
+  count.htmlFor = field.id;
+  tools.append(label, field, print, count);
+  tools.addEventListener("submit", (event) => event.preventDefault());
+  sheet.querySelector("h1").after(tools);
+
+  const filter = () => {
+    const wanted = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const { cell, heading, pre, title, parts } of groups) {
+      const left = wanted.filter((word) => !title.includes(word));
+      const fits = ({ text }) => left.every((word) => text.toLowerCase().includes(word));
+      const kept = parts.filter(fits);
+      cell.hidden = heading.hidden = !kept.length;
+      shown += kept.length > 0;
+      pre.replaceChildren(...kept.flatMap(({ nodes }) => nodes));
+    }
+    for (const chapter of new Set(groups.map((group) => group.chapter)))
+      chapter.hidden = groups.every((g) => g.chapter !== chapter || g.cell.hidden);
+    count.textContent = !wanted.length
+      ? ""
+      : shown
+        ? said(`${shown} of ${groups.length}`, `${groups.length} 组中的 ${shown} 组`)
+        : said("Nothing matches.", "没有匹配的内容。");
+  };
+  field.addEventListener("input", filter);
+  field.value = new URLSearchParams(location.search).get("q") || "";
+  filter();
+})();
