@@ -29,6 +29,12 @@
     }
   });
 
+  // ---- paper is white, whatever the theme
+  const root = document.documentElement.dataset;
+  let theme;
+  addEventListener("beforeprint", () => { theme = root.theme; root.theme = "light"; });
+  addEventListener("afterprint", () => { root.theme = theme; });
+
   // ---- the page of results; a page opened from disk cannot read the others for a summary
   if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
   const results = document.getElementById("search-results");

@@ -281,3 +281,83 @@ def test_on_a_phone_the_chapters_open_from_the_menu(phone, url):
     link = phone.locator("#pst-primary-sidebar-modal a", has_text="detach").first
     link.click()
     phone.wait_for_url("**/zh/detach.html")
+
+
+# ---------------------------------------------------------------- the cheat sheet
+
+# Of each group in sight: its title and what its code says.
+GROUPS = """cells => cells.filter(e => e.offsetParent).map(e =>
+  [e.previousElementSibling.textContent, e.querySelector("pre").textContent.trimEnd()])"""
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_cheat_sheet_is_filtered_while_one_types(page, url, lang):
+    page.goto(f"{url}/{lang}/cheat_sheet.html")
+    cells = page.locator("#cheat-sheet div.cell")
+    everything = cells.evaluate_all(GROUPS)
+    field = page.get_by_role("searchbox", name={"en": "Filter", "zh": "筛选"}[lang])
+    field.focus()
+    page.keyboard.type("picked scores.gather")
+    (title, code), *more = cells.evaluate_all(GROUPS)
+    assert not more and (title, code) != everything[0]
+    assert code.startswith("picked = scores.gather(1, y[:, None])")
+    assert all(line.startswith("# ✗") for line in code.splitlines()[1:])  # other lines are gone
+    assert page.locator("#cheat-sheet section:visible").count() == 1
+    field.fill("class net(nn")  # a statement stays whole
+    ((_, code),) = cells.evaluate_all(GROUPS)
+    assert code.startswith("class Net(nn.Module):") and code.endswith("* self.scale")
+    field.fill("NAN lOss")  # words of titles and lines, in any order and case
+    assert 0 < len(cells.evaluate_all(GROUPS)) < 20
+    field.fill("zymurgy")
+    assert cells.evaluate_all(GROUPS) == [] and page.locator(".cheat-tools output").inner_text()
+    page.keyboard.press("Escape")
+    assert cells.evaluate_all(GROUPS) == everything
+    page.goto(f"{url}/{lang}/cheat_sheet.html?q=zymurgy")
+    assert cells.evaluate_all(GROUPS) == []
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("how", ["keyboard", "touch"])
+def test_the_cheat_sheet_is_copied_and_printed(browser, url, lang, how):
+    touch = how == "touch"
+    screen = {"viewport": {"width": 375, "height": 720}} if touch else {}
+    context = browser.new_context(has_touch=touch, is_mobile=touch, **screen)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(f"{url}/{lang}/cheat_sheet.html")
+    page.evaluate("window.print = () => { window.printed = true; }")
+    page.fill("#cheat-filter", "gather(1, y")
+    copy = page.locator("button.copybtn:visible")
+    button = page.get_by_role("button", name={"en": "Print", "zh": "打印"}[lang])
+    if touch:
+        assert copy.evaluate("e => getComputedStyle(e).opacity") == "1"
+        copy.tap()
+        button.tap()
+    else:
+        copy.focus()
+        page.keyboard.press("Enter")
+        button.focus()
+        page.keyboard.press("Enter")
+    assert page.evaluate("window.printed")
+    page.wait_for_selector("button.copybtn.success")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.rstrip() == page.locator("#cheat-sheet pre:visible").inner_text().rstrip()
+    context.close()
+
+
+@pytest.mark.parametrize("fonts", ["narrow", "wide"])
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_cheat_sheet_prints_on_four_pages_in_dark_ink(with_fonts, url, lang, fonts):
+    launched = with_fonts(fonts)
+    page = launched.new_context(color_scheme="dark").new_page()
+    page.goto(f"{url}/{lang}/cheat_sheet.html")
+    ink = """addEventListener("afterprint", () => { window.after = dataset.theme; });
+      const dataset = document.documentElement.dataset;
+      matchMedia("print").addEventListener("change", (e) => {
+        if (e.matches) window.during = dataset.theme;
+      });"""
+    page.evaluate(ink)
+    printed = page.pdf(prefer_css_page_size=True)
+    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 4
+    assert page.evaluate("[window.during, window.after]") == ["light", "dark"]
+    launched.close()
