@@ -1,4 +1,4 @@
-"""The names that a piece of Python code reads and makes; the code is read, not run.
+"""The names that a piece of Python code reads and never makes; the code is read, not run.
 
 Source: https://docs.python.org/3/library/symtable.html
 """
@@ -9,20 +9,16 @@ import builtins
 import symtable
 
 
-def global_names(source: str) -> tuple[set[str], set[str]]:
-    """The global names that `source` reads, and those that it makes, in any order.
+def undefined_names(source: str) -> list[str]:
+    """The global names that `source` reads and never makes, sorted alphabetically, no builtins.
 
-    Functions, classes and comprehensions are looked into; their own variables do not count.
-    A name is made by an assignment, a definition, an import, a loop or a `with`.
-
-    Returns:
-        The names read, builtins among them, and the names made. A name can be in both.
+    Functions, classes and comprehensions are looked into; their own variables do not count. A name
+    is made by an assignment, a definition, an import, a loop or a `with`, in any order.
 
     Raises:
         SyntaxError: `source` is not Python.
     """
-    read: set[str] = set()
-    made: set[str] = set()
+    read, made = set(), {*dir(builtins), "__name__", "__file__"}
     top = symtable.symtable(source, "<code>", "exec")
     tables = [top]
     while tables:
@@ -34,14 +30,4 @@ def global_names(source: str) -> tuple[set[str], set[str]]:
                     read.add(symbol.get_name())
                 if symbol.is_assigned() or symbol.is_imported():
                     made.add(symbol.get_name())
-    return read, made
-
-
-def undefined_names(source: str) -> list[str]:
-    """The names that `source` reads and never makes, sorted alphabetically, without builtins.
-
-    Raises:
-        SyntaxError: `source` is not Python.
-    """
-    read, made = global_names(source)
-    return sorted(read - made - set(dir(builtins)) - {"__name__", "__file__"})
+    return sorted(read - made)

@@ -42,6 +42,8 @@ def test_a_piece_seen_for_the_first_time_is_current():
         ("$abcd$", None, None),
         ("`abcdef`", "`abcdef`", None),
         ("---", None, None),
+        ("## [](words.ipynb)", "## [](words.ipynb)", None),
+        ("## [words](x.ipynb)", "## [words](x.ipynb)", "not translated"),
         ("```python\nwords = 1\n```", None, None),
         ("x `abcd` words", None, "not translated"),
     ],
