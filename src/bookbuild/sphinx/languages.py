@@ -22,7 +22,12 @@ from bookbuild.sphinx.private import add_link_target
 
 log = logging.getLogger(__name__)
 # Pages that nobody writes, and what they are made from; None if it is more than a file.
-MADE_FROM = {"then_and_now": "book/claims.yml", "errors": None, "status": None}
+MADE_FROM = {
+    "then_and_now": "book/claims.yml",
+    "symptoms": "book/symptoms.yml",
+    "errors": None,
+    "status": None,
+}
 
 
 def here(app: Sphinx) -> str:
