@@ -1,0 +1,86 @@
+"""How often the explanation of an error message as people pasted it is right.
+
+`tests/messages/pasted.tsv` has for each message what an answer must state (`must_say`) and, judged
+by reading the entries and not by what is found, the ids that state it (`right`, separated by `|`):
+an entry's id with whatever case of it is shown, or the id of a case. `none` where nothing may
+answer; empty where no entry is right yet. The matching is made with the half `work` in view;
+the half `measure` only measures it, so its messages are not shown here.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bookbuild.book import Book
+from bookbuild.messages import load, product
+from helpers.explain import Answer, Messages
+
+ROOT = Path(__file__).resolve().parents[2]
+NONE = "none"
+
+
+def rows() -> list[dict[str, str]]:
+    """The pasted messages, with their line ends."""
+    with (ROOT / "tests/messages/pasted.tsv").open(encoding="utf8", newline="") as file:
+        found = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return [row | {"message": row["message"].replace(r"\n", "\n")} for row in found]
+
+
+@pytest.fixture(scope="module")
+def messages() -> Messages:
+    """The messages as `book/messages` has them now."""
+    book = Book(ROOT)
+    return Messages(json.loads(product(book, load(book))))
+
+
+def verdict(answers: list[Answer], right: str) -> str:
+    """What a reader gets who reads the first answer: `right`, `misleading` or `none`."""
+    sure = [answer for answer in answers if answer.sure]
+    if not sure:
+        return "right" if right == NONE else "none"
+    return "right" if {sure[0].id, sure[0].entry["id"]} & set(right.split("|")) else "misleading"
+
+
+@pytest.mark.parametrize(
+    ("shown", "right", "expected"),
+    [
+        (None, NONE, "right"),
+        (None, "", "none"),
+        (None, "entry", "none"),
+        ("sure", NONE, "misleading"),
+        ("sure", "", "misleading"),
+        ("sure", "other|entry", "right"),
+        ("sure", "case", "misleading"),
+        ("case", "case", "right"),
+        ("case", "entry", "right"),
+        ("case", "other", "misleading"),
+        ("related", "entry", "none"),
+        ("related", NONE, "right"),
+    ],
+)
+def test_verdict(shown, right, expected):
+    case = {"id": "case"} if shown == "case" else None
+    answer = Answer({"id": "entry"}, 1.0, sure=shown != "related", case=case)
+    assert verdict([answer] if shown else [], right) == expected
+
+
+def test_ids_of_right_answers_exist(messages):
+    known = {one["id"] for e in messages.entries for one in (e, *e.get("cases", ()))}
+    named = {id for row in rows() for id in row["right"].split("|")}
+    assert named - known == {NONE, ""}
+
+
+@pytest.mark.parametrize("half", ["work", "measure"])
+def test_explanations_are_right(messages, half):
+    of_half = [row for row in rows() if row["half"] == half]
+    counts = Counter(verdict(messages.find(row["message"]), row["right"]) for row in of_half)
+    told = ", ".join(f"{name} {counts[name]}" for name in ("right", "misleading", "none"))
+    told = f"{half}: {told} of {len(of_half)}"
+    print(told)
+    assert counts["right"] >= 0.85 * len(of_half), told
+    assert counts["misleading"] <= 0.03 * len(of_half), told
