@@ -25,6 +25,10 @@
     %%% zh
     y 没有计算图。
 
+    %%% pitfall                     for the page of all pitfalls: the wrong code, and the right
+    y = x
+    y = x.detach()
+
     %%% code setup tags=setup,remove-cell
 
 The setup cell has no body: every chapter has the same. In prose, `{{ oldest_pytorch }}` becomes the
@@ -79,6 +83,7 @@ class Cell:
     metadata: dict[str, list[str]] = field(default_factory=dict)  # tags, claims
     alt: Words | None = None
     cause: Words | None = None
+    pitfall: list[str] = field(default_factory=list)  # the wrong code, and the right if it is code
 
 
 @dataclass
@@ -157,6 +162,15 @@ def parse(name: str, text: str, where: str = "text") -> Text:
                 raise wrong(line, f"`%%% {kind}` is empty")
             setattr(cells[-1], kind, words)
             last = words
+        elif kind == "pitfall":
+            if not cells or cells[-1].type != "code":
+                raise wrong(line, "`%%% pitfall` belongs to a code cell")
+            if cells[-1].pitfall:
+                raise wrong(line, f"a second `%%% pitfall` for {cells[-1].id}")
+            cells[-1].pitfall = body.split("\n")
+            if not all(cells[-1].pitfall) or len(cells[-1].pitfall) > 2:
+                raise wrong(line, "`%%% pitfall` has one or two lines: wrong code, right code")
+            last = None
         else:
             raise wrong(line, f"unknown block `%%% {mark}`")
         if rest and kind not in ("md", "code"):
@@ -264,5 +278,6 @@ def dump(cell: Cell) -> str:
     for key, words in (("alt", cell.alt), ("cause", cell.cause)):
         if words:
             blocks += [(key, words.en), ("zh", words.zh)]
+    blocks += [("pitfall", "\n".join(cell.pitfall))] if cell.pitfall else []
     shown = (f"%%% {mark}\n{body}".rstrip("\n") for mark, body in blocks if body is not None)
     return "\n".join(shown)

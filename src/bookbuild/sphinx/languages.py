@@ -26,6 +26,8 @@ MADE_FROM = {
     "then_and_now": "book/claims.yml",
     "symptoms": "book/symptoms.yml",
     "errors": None,
+    "pitfalls": None,
+    "by_name": None,
     "status": None,
 }
 
