@@ -27,6 +27,29 @@ def test_the_home_page_lists_every_chapter_with_its_line(page, url, lang):
             assert item.locator("a").inner_text() == title.replace("`", "")
 
 
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("screen", ["page", "phone"])
+def test_the_three_doors_of_the_home_page_are_above_the_fold(request, url, lang, screen):
+    opened = request.getfixturevalue(screen)
+    opened.goto(f"{url}/{lang}/index.html")
+    doors = opened.locator(".door")
+    assert doors.count() == 3
+    for door in doors.all():
+        box = door.bounding_box()
+        assert 0 <= box["y"] and box["y"] + box["height"] <= opened.viewport_size["height"], box
+    links = doors.nth(1).locator("a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
+    assert len(links) >= 5 and all(link.startswith("symptoms.html") for link in links)
+    for path in doors.nth(2).locator("dd").all():
+        assert 4 <= path.locator("a").count() <= 6
+
+
+def test_a_message_pasted_on_the_home_page_reaches_the_errors(page, url):
+    page.goto(f"{url}/en/index.html")
+    page.fill(".door input", "expected scalar type Long but found Float")
+    page.click(".door button")
+    page.wait_for_url("**/en/errors.html?q=expected*")
+
+
 @pytest.mark.parametrize(("start", "goal"), [("en", "zh"), ("zh", "en")])
 def test_the_switch_keeps_page_and_section(page, url, start, goal):
     page.goto(f"{url}/{start}/detach.html")
