@@ -4,12 +4,13 @@
 const LONGEST = 20000; // characters of a log that are looked at, from its end
 const SURE = 0.62; // share of a wording that must be met, if not all of it is
 const RELATED = 0.3;
-const TELLING = 6; // weight of words that may stand for an answer
+const TELLING = 8; // weight of words that may stand for an answer
 
 const RANK =
   /^[ \t]*(?:(?:\[?(?:rank ?|default|Rank ?)\d+\]?|\(\w+ pid=\d+[^)]*\)|stderr|[EWI]\d{4} [\d:.]+ \d+ \S+\]) ?[:|]? ?)+/gm;
 const TYPE = /^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Failed)): ?/;
-const HEAD = /(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:| ?$)/gm;
+const HEAD = /(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:|\('| ?$)/gm;
+const IN_EVERY_TRACEBACK = new Set("traceback most recent call last file line in".split(" "));
 const quotes = (text) => text.replace(/[“”„‘’`"«»]/g, "'");
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");
 
@@ -33,7 +34,6 @@ const squeezed = (text) => text.toLowerCase().replace(/[^a-z0-9一-鿿]+/g, "");
 function loosePiece(piece, first, last) {
   let text = quotes(piece.normalize("NFKC")).replace(/\s+/g, " ");
   if (first) text = text.trimStart();
-  if (last) text = text.replace(/[ .!]+$/, "");
   let found = [...text].map((c) => (c === " " ? " ?" : c === "'" ? "'?" : escaped(c))).join("");
   if (first && /^\w/.test(text)) found = `(?<!\\w)${found}`;
   if (last && /\w$/.test(text)) found += "(?!\\w)";
@@ -45,23 +45,52 @@ class Wording {
     const kind = TYPE.exec(text);
     this.entry = entry;
     this.kind = kind ? kind[1] : "";
-    this.pieces = (kind ? text.slice(kind[0].length) : text).split(/\{(\w+)\}/);
-    this.names = this.pieces.filter((_, n) => n % 2);
-    const constant = this.pieces.filter((_, n) => n % 2 === 0);
-    this.literal = wordsOf(plainMessage(constant.join(" ")));
-    this.anchor = constant.map(squeezed).reduce((a, b) => (b.length > a.length ? b : a));
+    const body = (kind ? text.slice(kind[0].length) : text).replace(/[ .!]+$/, "");
+    const pieces = body.split(/\{(\w+)\}/);
+    this.names = pieces.filter((_, n) => n % 2);
+    this.constant = pieces.filter((_, n) => n % 2 === 0);
+    this.literal = wordsOf(plainMessage(this.constant.join(" ")));
+    this.anchor = this.constant.map(squeezed).reduce((a, b) => (b.length > a.length ? b : a));
   }
-  get pattern() {
-    if (this.compiled) return this.compiled;
-    const end = this.pieces.length - 1;
-    const found = this.pieces.map((piece, n) => {
-      if (n % 2 === 0) return loosePiece(piece, n === 0, n === end);
-      return n === end - 1 && !this.pieces[end].trim()
-        ? "(\\[[^\\]]{0,160}\\]|\\([^)]{0,160}\\)|\\S*)"
-        : "(.{0,160}?)";
-    });
-    this.compiled = new RegExp(found.join(""), "gi");
-    return this.compiled;
+  // Where a plain text has the whole wording last: [start, end, what its variable parts hold].
+  // Each constant part must follow the one before within 160 characters; there is no way back, so
+  // that no text takes long.
+  match(text) {
+    if (!this.constant.some((piece) => piece.trim()))
+      // the type alone: KeyError: {n}
+      this.parts ||= [new RegExp(`(?<![\\w.])${this.kind.split(".").pop()}: ?`, "gi"), null];
+    this.parts ||= this.constant.map((piece, n) =>
+      piece.trim()
+        ? new RegExp(loosePiece(piece, n === 0, n === this.constant.length - 1), "gi")
+        : null,
+    );
+    const first = this.parts[0] || this.parts.length === 1 ? 0 : 1;
+    if (!this.parts[first]) return null;
+    for (const start of [...text.matchAll(this.parts[first])].reverse()) {
+      const values = [];
+      let begin = start.index;
+      let end = begin + start[0].length;
+      if (first) {
+        values.push(/[\w.<>]*$/.exec(text.slice(Math.max(0, begin - 160), begin))[0]);
+        begin -= values[0].length;
+      }
+      const met = this.parts.slice(first + 1).every((part) => {
+        if (!part) {
+          const last = /^(?:\[[^\]]{0,160}\]|\([^)]{0,160}\)|\S*)/.exec(text.slice(end, end + 400))[0];
+          values.push(last);
+          end += last.length;
+          return this.literal.length || `${this.names}` !== "n" || /^\d+$/.test(last);
+        }
+        part.lastIndex = end;
+        const here = part.exec(text.slice(0, end + 160 + 2 * part.source.length));
+        if (!here || here.index - end > 160) return false;
+        values.push(text.slice(end, here.index));
+        end = here.index + here[0].length;
+        return true;
+      });
+      if (met) return [begin, end, values];
+    }
+    return null;
   }
 }
 
@@ -73,6 +102,7 @@ class Messages {
     const seen = new Map();
     for (const { literal, entry } of this.wordings)
       for (const word of literal) {
+        if (IN_EVERY_TRACEBACK.has(word)) continue;
         if (!seen.has(word)) seen.set(word, new Set());
         seen.get(word).add(entry);
       }
@@ -112,23 +142,25 @@ class Messages {
     return best;
   }
   wholeWording(wording, text) {
-    const here = [...text.matchAll(wording.pattern)].pop();
+    const here = wording.match(text);
     if (!here) return null;
+    const [start, end, values] = here;
     const own = wording.kind.split(".").pop();
-    const before = text.slice(Math.max(0, here.index - 80), here.index);
+    const before = text.slice(Math.max(0, start - 80), start);
     const typed = Boolean(own) && before.slice(-wording.kind.length - 4).includes(own);
     const weight = this.weight(wording.literal);
     if (wording.kind && weight < TELLING && !typed) return null;
     if (!wording.literal.length && !typed) return null;
-    const later = (text.slice(here.index + here[0].length).match(HEAD) || []).length;
+    const later = (text.slice(end).match(HEAD) || []).length;
     let score = (weight + 3 * typed) * 0.9 ** Math.min(later, 4);
     if (this.entries[wording.entry].wraps) score *= 0.2;
-    return this.cased({ entry: wording.entry, score, sure: true }, wording, text, here.slice(1));
+    return this.cased({ entry: wording.entry, score, sure: true }, wording, text, values);
   }
   // Wordings of which the text has only a part: cut short, worded anew, typed from memory.
   parts(text) {
     const heads = [...text.matchAll(HEAD)];
-    const told = (heads.length ? text.slice(heads.at(-1).index) : text).replace(TYPE, "").slice(0, 600);
+    const last = heads.length ? text.slice(heads.at(-1).index).replace("('", ": ") : text;
+    const told = last.replace(TYPE, "").slice(0, 600);
     const mine = wordsOf(told);
     const set = new Set(mine);
     const pairs = new Set(mine.slice(1).map((word, n) => `${mine[n]} ${word}`));
@@ -145,9 +177,10 @@ class Messages {
       const met = this.weight([...both]);
       const share = met / (this.weight([...new Set(literal)]) || 1);
       const covered = ((met / (whole || 1)) * mine.length) / (mine.length + unknown);
-      const sure = met >= TELLING && (share >= SURE || (covered >= 0.85 && met >= 2 * TELLING));
+      const score = (met * (share + covered)) / 2;
+      const sure = score >= TELLING && (share >= SURE || covered >= 0.85);
       if (sure || (met >= TELLING / 2 && Math.max(share, covered) >= RELATED))
-        found.push([wording, (met * (share + covered)) / 2, sure]);
+        found.push([wording, score, sure]);
     }
     return found;
   }
@@ -166,6 +199,7 @@ class Messages {
       answer.score += 1;
       break;
     }
+    answer.values = values;
     return answer;
   }
 }
@@ -196,6 +230,8 @@ if (typeof document !== "undefined")
           item.querySelector(".message").after(own);
           own.classList.add("holds");
         }
+        for (const name of item.querySelectorAll(".cause var"))
+          name.replaceWith(answer.values[name.textContent] || name.textContent);
         item.dataset.id = answer.case ? answer.case.element.id : item.id;
         for (const e of [item, ...item.querySelectorAll("[id]")]) e.removeAttribute("id");
         return item;

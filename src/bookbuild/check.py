@@ -12,8 +12,8 @@ from itertools import zip_longest
 from nbformat import NotebookNode
 
 from bookbuild import claims as claims_file
+from bookbuild import messages, pitfalls, symptoms, translation
 from bookbuild import text as texts
-from bookbuild import translation
 from bookbuild.book import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.headings import headings
 from bookbuild.notebooks import alt, code_cells, problems_of_schema, read, tags, tokens, written
@@ -85,6 +85,15 @@ def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[
         from bookbuild import pages
 
         problems += pages.stale(book, notebooks)
+        try:
+            problems += messages.problems(book, messages.load(book))
+            wanted = {page for _, pages_ in book.parts for page in pages_}
+            if "symptoms" in wanted:
+                problems += symptoms.problems(book, symptoms.load(book))
+            if "pitfalls" in wanted:
+                problems += pitfalls.problems(book)
+        except BookError as error:
+            problems.append(str(error))
     return problems
 
 

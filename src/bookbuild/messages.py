@@ -117,6 +117,11 @@ def _entry(row: Any, file: str, case: bool = False) -> Entry:
                 re.compile(pattern)
             except re.error as error:
                 raise BookError(f"{where}: {pattern!r} is no regular expression: {error}") from None
+            if re.search(r"\(\?[^:=!]", pattern):
+                raise BookError(
+                    f"{where}: {pattern!r}: expected what Python and JavaScript share, without "
+                    "flags, names or a look behind; case is ignored anyway"
+                )
         return entry
     says = row.get("says")
     if not isinstance(says, list) or not says:
@@ -172,28 +177,46 @@ def product(book: Book, entries: list[Entry]) -> str:
 
 
 def section(book: Book, entry: Entry) -> tuple[str, dict[str, str]]:
-    """The address of an entry's section, and its title in each language.
+    """The address of the section that an entry names by a cell of it, with its titles.
 
     Raises:
-        BookError: there is no such chapter, or no such heading in it.
+        BookError: there is no such chapter, or no such cell in it.
     """
     name, _, cell_id = entry.section.partition("#")
     if name not in book.texts:
         raise BookError(f"{entry.where}: section: no chapter {name!r}")
+    places = _places(book, name, book.text(name).stat().st_mtime_ns)
+    if cell_id not in places:
+        raise BookError(f"{entry.where}: section: {name} has no cell {cell_id!r}")
+    return places[cell_id]
+
+
+@lru_cache(maxsize=64)
+def _places(book: Book, name: str, changed: int) -> dict[str, tuple[str, dict[str, str]]]:
+    """The section of each cell of a chapter, by its id, and the chapter itself by ``."""
+    cells = load_text(book, name).cells
     pairs = []  # of each heading: the cell, both titles
-    for cell in load_text(book, name).cells:
+    for cell in cells:
         if cell.type == "markdown":
             english, chinese = headings(cell.words.en), headings(cell.words.zh or cell.words.en)
             chinese = chinese if len(chinese) == len(english) else english
             pairs += [(cell.id, e, z) for e, z in zip(english, chinese, strict=True)]
-    chapter = {lang: h.plain for lang, h in zip(LANGUAGES, pairs[0][1:], strict=True)}
-    if not cell_id:
-        return f"{name}.ipynb", chapter
-    for (own, *both), anchor in zip(pairs, anchors([e.plain for _, e, _ in pairs]), strict=True):
-        if own == cell_id:
-            titles = {x: f"{chapter[x]} › {h.plain}" for x, h in zip(LANGUAGES, both, strict=True)}
-            return f"{name}.ipynb#{anchor}", titles
-    raise BookError(f"{entry.where}: section: {name} has no heading in a cell {cell_id!r}")
+    begins = {}
+    chapter = here = (f"{name}.ipynb", {})
+    for n, ((own, *both), anchor) in enumerate(
+        zip(pairs, anchors([e.plain for _, e, _ in pairs]), strict=True)
+    ):
+        titles = {lang: h.plain for lang, h in zip(LANGUAGES, both, strict=True)}
+        if not n:
+            chapter = here = begins[own] = (f"{name}.ipynb", titles)
+            continue
+        titles = {lang: f"{chapter[1][lang]} › {title}" for lang, title in titles.items()}
+        begins.setdefault(own, (f"{name}.ipynb#{anchor}", titles))
+    found = {"": chapter}
+    for cell in cells:
+        here = begins.get(cell.id, here)
+        found[cell.id] = here
+    return found
 
 
 def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
@@ -206,7 +229,7 @@ def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
         if count > 1:
             yield f"{FOLDER}: {count} messages have the wording {text!r}"
     for one in everything:
-        for problem in lint(one.cause["zh"]):
+        for problem in lint(_VARIABLE.sub("x", one.cause["zh"])):
             yield f"{one.where}: {problem}"
         if one.section:
             try:
@@ -219,7 +242,7 @@ def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
 
 
 def constants(wording: str) -> list[str]:
-    """The constant parts of a wording without its type, in pieces as a line of source holds them."""
+    """The constant parts of a wording without its type, in pieces short enough to be found."""
     text = re.sub(r"^(?:\w+\.)*\w*(?:Error|Exception|Warning|Exit|Interrupt): ", "", wording)
     pieces = []
     for part in _VARIABLE.split(text):
@@ -308,18 +331,19 @@ def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
 
 def said_by_cells(book: Book, entries: list[Entry]) -> dict[str, list[tuple[str, str]]]:
     """Of each entry, the cells whose stored output has a wording of it, as chapter and cell id."""
-    search = Messages(json.loads(product(book, entries)))
+    search = Messages([{"id": e.id, "says": e.says} for e in entries])
     found: dict[str, list[tuple[str, str]]] = {}
     for name in book.texts:
         for cell in code_cells(read(book.notebook("en", name))):
             for output in cell.outputs:
                 raises = output.output_type == "error"
                 text = f"{output.ename}: {output.evalue}" if raises else output.get("text", "")
-                for answer in search.find(text) if text else ():
-                    if answer.whole:
-                        found.setdefault(answer.entry["id"], []).append((name, cell.id))
-                        if raises:
-                            break
+                answers = search.whole(plain(text)).values() if text else ()
+                least = 0.45 * max((a.score for a in answers), default=0)
+                for answer in answers:
+                    places = found.setdefault(answer.entry["id"], [])
+                    if answer.score >= least and (name, cell.id) not in places:
+                        places.append((name, cell.id))
     return found
 
 
@@ -334,9 +358,9 @@ def unproved(book: Book, entries: list[Entry], installed: list[Path]) -> Iterato
     strings = set(not_in([text for _, text, proof in every if proof == TORCH], installed))
     for entry, text, proof in every:
         ran = plain(said.get(entry.id, ""))
-        if not proof and Wording(text, 0).pattern.search(ran):
+        if not proof and Wording(text, 0).match(ran):
             continue
-        if entry.run and not any(Wording(t, 0).pattern.search(ran) for t in entry.says):
+        if entry.run and not any(Wording(t, 0).match(ran) for t in entry.says):
             yield f"{entry.where}: run does not say {text!r}, but {ran[-100:]!r}"
         elif proof == TORCH:
             if text in strings:

@@ -12,10 +12,18 @@ Everything works offline and without PyTorch. The messages stand in `messages.js
 
 from __future__ import annotations
 
+import argparse
 import json
+import linecache
 import math
+import os
 import re
+import shutil
+import subprocess
+import sys
+import textwrap
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -25,7 +33,7 @@ FILE = Path(__file__).with_name("messages.json")
 LONGEST = 20_000  # characters of a log that are looked at, from its end
 SURE = 0.62  # share of a wording that must be met, if not all of it is
 RELATED = 0.3
-TELLING = 6.0  # weight of words that may stand for an answer; a word of one message alone has 6.2
+TELLING = 8.0  # weight of words that may stand for an answer; a word of one message alone has 6.5
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RANK = re.compile(
@@ -36,7 +44,11 @@ _RANK = re.compile(
 _QUOTES = str.maketrans(dict.fromkeys('“”„‘’`"«»', "'"))
 _SLOT = re.compile(r"\{(\w+)\}")
 _TYPE = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Failed)): ?")
-_HEAD = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:| ?$)", re.M)
+_HEAD = re.compile(
+    r"(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:|\('| ?$)", re.M
+)
+_IN_EVERY_TRACEBACK = {"traceback", "most", "recent", "call", "last", "file", "line", "in"}
+_OTHER = re.compile(r"[^a-z0-9一-鿿]+")
 _WORD = re.compile(r"[a-z_][a-z_0-9]+|[一-鿿]")
 
 
@@ -55,6 +67,15 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
+def squeezed(text: str) -> str:
+    """Letters and digits of a text, in lower case."""
+    return _OTHER.sub("", text.lower())
+
+
+_BEFORE = re.compile(r"[\w.<>]*$")
+_LAST = re.compile(r"\[[^\]]{0,160}\]|\([^)]{0,160}\)|\S*")
+
+
 @dataclass
 class Wording:
     """A wording with its variable parts: `text` has them as `{name}`."""
@@ -69,30 +90,61 @@ class Wording:
         text = self.text
         if kind := _TYPE.match(text):
             self.kind, text = kind[1], text[kind.end() :]
-        self.body = text
+        self.body = text.rstrip(" .!")
         self.literal = words(plain(_SLOT.sub(" ", text)))
         self.names = _SLOT.findall(text)
 
     @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """What a plain text must contain, with a group for each variable part."""
-        pieces = _SLOT.split(self.body)
-        found = ""
-        for n, piece in enumerate(pieces):
-            if n % 2:
-                last = n == len(pieces) - 2 and not pieces[-1].strip()
-                found += r"(\[[^\]]{0,160}\]|\([^)]{0,160}\)|\S*)" if last else r"(.{0,160}?)"
-                continue
-            for char in _loose(piece, first=n == 0, last=n == len(pieces) - 1):
-                found += char
-        return re.compile(found, re.I)
+    def anchor(self) -> str:
+        """The longest constant part as `squeezed` gives it: a text without it is not this one."""
+        return max((squeezed(piece) for piece in _SLOT.split(self.body)[::2]), key=len)
+
+    @cached_property
+    def pieces(self) -> list[re.Pattern[str] | None]:
+        """The constant parts as patterns, with None for an empty one at an end."""
+        texts = _SLOT.split(self.body)[::2]
+        if not any(text.strip() for text in texts):  # the type alone: KeyError: {n}
+            return [re.compile(rf"(?<![\w.]){_kind(self.kind)}: ?", re.I), None]
+        return [
+            re.compile(_loose(text, n == 0, n == len(texts) - 1), re.I) if text.strip() else None
+            for n, text in enumerate(texts)
+        ]
+
+    def match(self, text: str) -> tuple[int, int, list[str]] | None:
+        """Where a plain text has the whole wording last, and what stands in its variable parts.
+
+        Each constant part must follow the one before within 160 characters; there is no way back,
+        so that no text takes long.
+        """
+        pieces = self.pieces
+        first = 0 if pieces[0] or len(pieces) == 1 else 1
+        if pieces[first] is None:
+            return None
+        for start in reversed([*pieces[first].finditer(text)]):
+            begin, end, values = start.start(), start.end(), []
+            if first:
+                values.append(_BEFORE.search(text, max(0, begin - 160), begin)[0])
+                begin -= len(values[0])
+            for piece in pieces[first + 1 :]:
+                if piece is None:  # a variable part ends the wording
+                    here = _LAST.match(text, end)
+                else:
+                    here = piece.search(text, end, end + 160 + 2 * len(piece.pattern))
+                    if here is None or here.start() - end > 160:
+                        break
+                values.append(here[0] if piece is None else text[end : here.start()])
+                if not self.literal and self.names == ["n"] and not values[-1].isdigit():
+                    break
+                end = here.end()
+            else:
+                return begin, end, values
+        return None
 
 
 def _loose(piece: str, first: bool, last: bool) -> str:
     """A literal piece as a pattern: spaces may be lost, quotes may differ."""
     text = re.sub(r"\s+", " ", unicodedata.normalize("NFKC", piece).translate(_QUOTES))
     text = text.lstrip() if first else text
-    text = text.rstrip(" .!") if last else text
     found = "".join(" ?" if c == " " else "'?" if c == "'" else re.escape(c) for c in text)
     if first and re.match(r"\w", text):
         found = r"(?<![\w])" + found
@@ -128,7 +180,7 @@ class Messages:
         ]
         seen: dict[str, set[int]] = {}
         for wording in self.wordings:
-            for word in wording.literal:
+            for word in set(wording.literal) - _IN_EVERY_TRACEBACK:
                 seen.setdefault(word, set()).add(wording.entry)
         self._rare = {word: math.log(1 + len(entries) / len(where)) for word, where in seen.items()}
 
@@ -144,45 +196,49 @@ class Messages:
         text = plain(pasted[-LONGEST:])
         if not text:
             return []
-        best: dict[int, Answer] = {}
-        for wording in self.wordings:
-            if answer := self._whole(wording, text):
-                _keep(best, wording.entry, answer)
+        best = self.whole(text)
         if not any(not a.entry.get("wraps") for a in best.values()):
             for wording, score, sure in self._parts(text):
                 entry = self.entries[wording.entry]
                 _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, text, ()))
         found = sorted(best.values(), key=lambda a: (not a.sure, -a.score))
-        if not found:
-            return []
-        top = found[0]
-        return [a for a in found if a.sure == top.sure and a.score >= 0.45 * top.score][:6]
+        return [a for a in found if a.sure == found[0].sure and a.score >= 0.45 * found[0].score][
+            :6
+        ]
+
+    def whole(self, text: str) -> dict[int, Answer]:
+        """The entries of which a plain text has a whole wording, by their numbers."""
+        best: dict[int, Answer] = {}
+        letters = squeezed(text)
+        for wording in self.wordings:
+            if wording.anchor in letters and (answer := self._whole(wording, text)):
+                _keep(best, wording.entry, answer)
+        return best
 
     def _whole(self, wording: Wording, text: str) -> Answer | None:
         """The whole wording stands in the text."""
-        places = [*wording.pattern.finditer(text)]
-        if not places:
+        if (here := wording.match(text)) is None:
             return None
-        here = places[-1]
-        before = text[max(0, here.start() - 80) : here.start()]
+        start, end, values = here
+        before = text[max(0, start - 80) : start]
         typed = bool(wording.kind) and _kind(wording.kind) in before[-len(wording.kind) - 4 :]
         weight = self.weight(wording.literal)
         if wording.kind and weight < TELLING and not typed:
             return None
         if not wording.literal and not typed:
             return None
-        later = sum(1 for _ in _HEAD.finditer(text, here.end()))
+        later = sum(1 for _ in _HEAD.finditer(text, end))
         score = (weight + 3 * typed) * 0.9 ** min(later, 4)
         entry = self.entries[wording.entry]
         if entry.get("wraps"):
             score *= 0.2
-        return _cased(Answer(entry, score, True, True), wording, text, here.groups())
+        return _cased(Answer(entry, score, True, True), wording, text, values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
         """Wordings of which the text has only a part: cut short, worded anew, typed from memory."""
         heads = [m.start() for m in _HEAD.finditer(text)]
         told = text[heads[-1] :] if heads else text
-        told = _TYPE.sub("", told)[:600]
+        told = _TYPE.sub("", told.replace("('", ": ", 1) if heads else told)[:600]
         mine = words(told)
         pairs = set(zip(mine, mine[1:], strict=False))
         whole = self.weight(sorted(set(mine)))
@@ -197,10 +253,10 @@ class Messages:
             share, mine_share = met / total, met / (whole or 1.0)
             unknown = sum(word not in self._rare for word in mine)
             covered = mine_share * len(mine) / (len(mine) + unknown)
-            enough = met >= TELLING
-            sure = enough and (share >= SURE or (covered >= 0.85 and met >= 2 * TELLING))
+            score = met * (share + covered) / 2
+            sure = score >= TELLING and (share >= SURE or covered >= 0.85)
             if sure or (met >= TELLING / 2 and max(share, covered) >= RELATED):
-                found.append((wording, met * (share + covered) / 2, sure))
+                found.append((wording, score, sure))
         return found
 
 
@@ -213,7 +269,7 @@ def _kind(kind: str) -> str:
     return kind.rpartition(".")[2]
 
 
-def _cased(answer: Answer, wording: Wording, text: str, groups: tuple[str, ...]) -> Answer:
+def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -> Answer:
     """With the first special case whose conditions hold."""
     answer.values = {
         name: (value or "").strip(" '.,;")
@@ -238,3 +294,234 @@ def _cased(answer: Answer, wording: Wording, text: str, groups: tuple[str, ...])
 def messages() -> Messages:
     """The messages that this package ships."""
     return Messages(json.loads(FILE.read_text("utf8")))
+
+
+# ---------------------------------------------------------------- words for people
+
+_WORDS = {
+    "en": {
+        "others": "It also contains:",
+        "related": "No message of the book matches. Perhaps related:",
+        "none": "No message of the book matches.",
+        "do": "What to do:",
+        "operands": "In `{line}`:",
+    },
+    "zh": {
+        "others": "其中还有：",
+        "related": "书中没有与之匹配的报错。可能相关的有：",
+        "none": "书中没有与之匹配的报错。",
+        "do": "怎么改：",
+        "operands": "在 `{line}` 里：",
+    },
+}
+
+
+def explain(pasted: str, lang: str = "en") -> str:
+    """Cause, cure and section of a message, a traceback or a log, as text for a terminal.
+
+    Args:
+        pasted: the text, as it was printed.
+        lang: `"en"` or `"zh"`.
+
+    Raises:
+        ValueError: there are no explanations in this language.
+    """
+    if lang not in _WORDS:
+        raise ValueError(f"lang must be one of {', '.join(_WORDS)}, got {lang!r}")
+    told, found = _WORDS[lang], messages().find(pasted)
+    if not found:
+        return told["none"]
+    if not found[0].sure:
+        return "\n\n".join([told["related"], *(_paragraph(a, lang) for a in found[:3])])
+    parts = [_paragraph(found[0], lang)]
+    if found[1:]:
+        parts += [told["others"], *(_paragraph(a, lang) for a in found[1:3])]
+    return "\n\n".join(parts)
+
+
+def _paragraph(answer: Answer, lang: str) -> str:
+    told, shown = _WORDS[lang], answer.case or answer.entry
+    wording = _SLOT.sub(lambda m: answer.values.get(m[1]) or "…", answer.entry["says"][0])
+    lines = [wording, *_wrapped(_filled(shown["cause"][lang], answer.values), lang)]
+    cure = lang == "zh" and shown.get("cure_zh") or shown.get("cure")
+    if cure:
+        lines += [told["do"], *(f"    {line}".rstrip() for line in cure.splitlines())]
+    section = shown.get("section") or answer.entry.get("section")
+    if section:
+        lines.append(f"→ {section[lang]} ({section['href']})")
+    return "\n".join(lines)
+
+
+def _filled(cause: str, values: dict[str, str]) -> str:
+    return _SLOT.sub(lambda m: values.get(m[1]) or m[1], cause)
+
+
+def _wrapped(text: str, lang: str) -> list[str]:
+    # A terminal breaks Chinese by itself; textwrap would not.
+    return [text] if lang == "zh" else textwrap.wrap(text, 88)
+
+
+def language() -> str:
+    """`"zh"` where the environment's locale is Chinese, else `"en"`."""
+    names = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "LANG"))
+    return "zh" if next(filter(None, names), "").lower().startswith("zh") else "en"
+
+
+# ---------------------------------------------------------------- in a notebook
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext helpers.explain`: below an exception, what it means; nothing else changes."""
+    shell.events.register("post_run_cell", _after_cell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """`%unload_ext helpers.explain`."""
+    shell.events.unregister("post_run_cell", _after_cell)
+
+
+def _after_cell(result: Any) -> None:
+    """Print what the book knows of a cell's exception; never raises, says nothing if unsure."""
+    try:
+        error = result.error_in_exec or result.error_before_exec
+        if error is None or isinstance(error, KeyboardInterrupt | SystemExit):
+            return
+        found = messages().find(chain(error))
+        if found and found[0].sure:
+            lang = language()
+            parts = [_paragraph(found[0], lang), operands(error, lang)]
+            print("\n\n".join(filter(None, parts)))
+    except Exception:  # whatever goes wrong here must not disturb the notebook
+        return
+
+
+def chain(error: BaseException) -> str:
+    """An exception after those that led to it, as a traceback ends: a line `Type: message` each."""
+    seen: list[BaseException] = []
+    here: BaseException | None = error
+    while here is not None and here not in seen:
+        seen.append(here)
+        here = here.__cause__ or (None if here.__suppress_context__ else here.__context__)
+    return "\n".join(f"{type(e).__name__}: {e}" for e in reversed(seen))
+
+
+def operands(error: BaseException, lang: str = "en") -> str:
+    """The tensors in the line of the user's own code that raised: shape, dtype, device of each.
+
+    Modules in it are shown by the dtype and device of their parameters. Empty if the line has
+    neither. No tensor is read or kept.
+    """
+    frame = _own_frame(error)
+    if frame is None:
+        return ""
+    where, number = frame
+    line = linecache.getline(where.f_code.co_filename, number).strip()
+    lines = []
+    for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", line)):
+        value = _value(name, where)
+        if told := _described(value):
+            lines.append(f"    {name}: {told}")
+    return "\n".join([_WORDS[lang]["operands"].format(line=line), *lines]) if lines else ""
+
+
+_INSTALLED = ("site-packages", "dist-packages", "/lib/python", "\\lib\\", "<frozen")
+
+
+def _own_frame(error: BaseException) -> tuple[Any, int] | None:
+    """The innermost frame outside installed packages, with the line that it was at."""
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if (
+            "site-packages" not in name
+            and "dist-packages" not in name
+            and "/lib/python" not in name
+        ):
+            found = trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
+def _value(name: str, frame: Any) -> Any:
+    """What a dotted name stood for, looked up without running properties."""
+    first, *rest = name.split(".")
+    value = frame.f_locals.get(first, frame.f_globals.get(first))
+    for part in rest:
+        own = getattr(value, "__dict__", {})
+        tables = (own, own.get("_modules", {}), own.get("_parameters", {}), own.get("_buffers", {}))
+        value = next((table[part] for table in tables if part in table), None)
+    return value
+
+
+def _described(value: Any) -> str:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return ""
+    if isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"{tuple(value.shape)} {dtype} {value.device}"
+    if isinstance(value, torch.nn.Module):
+        kinds = {f"{str(p.dtype).removeprefix('torch.')} {p.device}" for p in value.parameters()}
+        return f"{type(value).__name__}, {', '.join(sorted(kinds))}" if kinds else ""
+    return ""
+
+
+# ---------------------------------------------------------------- on the command line
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m helpers.explain`: returns 0 where the book knows the message, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="python -m helpers.explain",
+        description="Explain an error message of PyTorch, offline.",
+    )
+    parser.add_argument("file", nargs="?", help="a file with a traceback; - or nothing: the input")
+    parser.add_argument("--clipboard", action="store_true", help="what was copied last")
+    parser.add_argument("--lang", choices=sorted(_WORDS), help="default: that of the locale")
+    chosen = parser.parse_args(arguments)
+    try:
+        pasted = _pasted(chosen.file, chosen.clipboard)
+    except OSError as error:
+        parser.error(f"cannot read {chosen.file or 'the clipboard'}: {error.strerror or error}")
+    if not pasted.strip():
+        parser.error("expected a message or a traceback, got nothing")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    print(explain(pasted, chosen.lang or language()))
+    return 0 if any(answer.sure for answer in messages().find(pasted)) else 1
+
+
+_CLIPBOARDS = (
+    ["pbpaste"],
+    ["wl-paste", "--no-newline"],
+    ["xclip", "-selection", "clipboard", "-o"],
+    ["xsel", "--clipboard", "--output"],
+    ["powershell", "-NoProfile", "-Command", "Get-Clipboard"],
+)
+
+
+def _pasted(name: str | None, clipboard: bool) -> str:
+    """The text to explain.
+
+    Raises:
+        OSError: the file cannot be read, or no program gives the clipboard.
+    """
+    if clipboard:
+        command = next((c for c in _CLIPBOARDS if shutil.which(c[0])), None)
+        if command is None:
+            names = ", ".join(c[0] for c in _CLIPBOARDS)
+            raise OSError(f"none of these programs is installed: {names}")
+        return subprocess.run(command, capture_output=True).stdout.decode(errors="replace")
+    if name in (None, "-"):
+        if sys.stdin.isatty():
+            print("Paste the message, then press Ctrl+D:", file=sys.stderr)
+        return sys.stdin.buffer.read().decode(errors="replace")
+    return Path(name).read_bytes().decode(errors="replace")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

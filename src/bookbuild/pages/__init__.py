@@ -72,10 +72,20 @@ def status_table(book: Book) -> str:
 
 
 def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Path, str]]:
-    """The path and the text of every page that the check compares."""
-    from bookbuild.pages import errors, then_and_now
+    """The path and the text of every page that the check compares, and of the helpers' messages."""
+    from bookbuild import messages
+    from bookbuild.pages import by_name, errors, pitfalls, symptoms, then_and_now
 
+    if entries := messages.load(book):
+        yield book.root / messages.PRODUCT, messages.product(book, entries)
+    wanted = {name for _, names in book.parts for name in names}
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang
         yield folder / "errors.md", errors.render(book, lang, mine)
+        if "symptoms" in wanted:
+            yield folder / "symptoms.md", symptoms.render(book, lang)
+        if "pitfalls" in wanted:
+            yield folder / "pitfalls.md", pitfalls.render(book, lang, mine)
+        if "by_name" in wanted:
+            yield folder / "by_name.md", by_name.render(book, lang)
         yield folder / "then_and_now.md", then_and_now.render(book, lang, mine)

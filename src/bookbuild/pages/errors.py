@@ -1,99 +1,177 @@
-"""The page of errors: all that the chapters' stored outputs raise, and where it is explained."""
+"""The page of errors: what messages mean, what to do, and the sections that show it."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
-from bookbuild import versions
+from bookbuild import messages
 from bookbuild.book import Book
+from bookbuild.messages import Entry
 from bookbuild.pages.chapters import Chapter
-from bookbuild.pages.markdown import code, page
+from bookbuild.pages.markdown import page
 from bookbuild.pages.words import words
 
-SHOWN = 300  # characters of a message; the search knows them all
+FAMILIES = (
+    "tensors",
+    "autograd",
+    "modules",
+    "losses",
+    "training",
+    "data",
+    "files",
+    "devices",
+    "distributed",
+    "compile",
+    "warnings",
+    "installation",
+    "python",
+)
 
 
 @dataclass
 class Error:
-    """An exception of the book; the same one may be raised in several places."""
+    """A message of the book, with the cells that print it: their reason and section as HTML."""
 
-    text: str  # "Type: message"
-    causes: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    versions: list[str] = field(default_factory=list)  # of PyTorch, where not all word it like this
+    entry: Entry
+    seen: list[tuple[str, str]] = field(default_factory=list)
 
 
 def errors(book: Book, chapters: list[Chapter]) -> list[Error]:
-    """The exceptions of the chapters, each once, in reading order.
-
-    One that another version of PyTorch words differently is followed by that wording.
+    """The messages by family, each with what the chapters' stored outputs show of it.
 
     Raises:
-        BookError: `versions.json` is damaged.
+        BookError: a message has another form, or a section that does not exist.
     """
-    found: dict[str, Error] = {}
-    runs = versions.tested(book)
-    for chapter in chapters:
-        for cell in chapter.cells:
-            section = chapter.sections[cell.id]
-            for output in cell.outputs:
-                if output.output_type != "error":
-                    continue
+    entries = messages.load(book)
+    order = {name: n for n, name in enumerate(FAMILIES)}
+    entries.sort(key=lambda e: order.get(Path(e.file).stem, len(order)))
+    found = {e.id: Error(e) for e in entries}
+    cells = {(c.name, cell.id): (c, cell) for c in chapters for cell in c.cells}
+    for name, where in messages.said_by_cells(book, entries).items():
+        for key in where:
+            if key in cells:
+                chapter, cell = cells[key]
+                section = chapter.sections[cell.id]
                 title = section.title
                 if title != chapter.title:
                     title = f"{chapter.title} › {title}"
-                link = f"[{title}]({section.href})"
-                now = f"{output.ename}: {output.evalue}" if output.evalue else output.ename
-                wordings = {now: []}
-                for version, tested in runs.items():
-                    if text := tested["differs"].get(chapter.name, {}).get(cell.id):
-                        wordings.setdefault(text, []).append(version)
-                for text, said_by in wordings.items():
-                    error = found.setdefault(text, Error(text))
-                    for known, new in (
-                        (error.causes, [cell.metadata.get("cause")]),
-                        (error.links, [link]),
-                        (error.versions, said_by),
-                    ):
-                        known += [item for item in new if item and item not in known]
+                seen = (_inline(cell.metadata.get("cause", "")), _link(section.href, title))
+                if seen not in found[name].seen:
+                    found[name].seen.append(seen)
     return list(found.values())
 
 
 def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
-    """The page as Markdown."""
+    """The page as Markdown; the list is HTML, so that a page of this size is built quickly."""
     w = words(lang)
-    items = "\n\n".join(_item(error, w) for error in errors(book, chapters))
+    groups: dict[str, list[Error]] = {}
+    for error in errors(book, chapters):
+        groups.setdefault(Path(error.entry.file).stem, []).append(error)
+    parts = [
+        f'## {w["errors_of"][name]}\n\n<ul class="error-list">\n'
+        + "\n".join(_item(book, lang, error, w) for error in group)
+        + "\n</ul>"
+        for name, group in groups.items()
+    ]
+    listed = "\n\n".join(parts)
+    count = sum(map(len, groups.values()))
     body = f"""\
 # {w["errors"]}
 
-{w["errors_lead"]}
+{w["errors_lead"].format(n=count)}
 
 <div class="error-search" role="search">
 <label for="error-search">{w["errors_label"]}</label>
-<input id="error-search" type="search" autocomplete="off" autocapitalize="off" spellcheck="false">
+<textarea id="error-search" rows="2" autocomplete="off" autocapitalize="off"
+ spellcheck="false"></textarea>
 <p id="error-count" role="status" aria-live="polite" data-none="{w["errors_none"]}"
- data-one="{w["errors_one"]}" data-many="{w["errors_many"]}"></p>
+ data-sure="{w["errors_sure"]}" data-others="{w["errors_others"]}"
+ data-related="{w["errors_related"]}"></p>
 <noscript><p>{w["errors_noscript"]}</p></noscript>
+<ol id="error-found"></ol>
 </div>
 
-<ul id="error-list">
+<div id="error-list">
 
-{items}
+{listed}
 
-</ul>
+</div>
 """
-    return page("the chapters' outputs", w["errors_summary"], body)
+    return page("book/messages and the chapters' outputs", w["errors_summary"], body)
 
 
-def _item(error: Error, w: dict[str, str]) -> str:
-    attribute = escape(error.text).replace("\n", "&#10;").replace("\r", "&#13;")
-    shown = re.sub(r"\s+", " ", error.text).strip()
-    if len(shown) > SHOWN:
-        shown = shown[:SHOWN].rstrip() + "…"
-    lines = [code(shown)]
-    if error.versions:
-        lines.append(w["errors_versions"].format(w["enumeration"].join(error.versions)))
-    lines += [*error.causes, *(f"→ {link}" for link in error.links)]
-    return "\n\n".join([f'<li data-error="{attribute}">', *lines, "</li>"])
+def _item(book: Book, lang: str, error: Error, w: dict) -> str:
+    """An entry as HTML without blank lines, so that Markdown leaves it alone."""
+    entry = error.entry
+    says = escape(json.dumps(entry.says, ensure_ascii=False), quote=True)
+    wraps = " data-wraps" if entry.wraps else ""
+    lines = [
+        f'<li id="{entry.id}" data-says="{says}"{wraps}>',
+        f'<p class="message"><a href="#{entry.id}"><code>{_shown(entry.says[0])}</code></a></p>',
+    ]
+    lines += _advice(book, lang, entry)
+    older = [
+        f"<code>{_shown(text)}</code>{until}"
+        for text, until in zip(
+            entry.says[1:],
+            (w["errors_until"].format(x) if x else "" for x in entry.until[1:]),
+            strict=True,
+        )
+    ]
+    if entry.cases:
+        lines.append(f'<details class="cases"><summary>{w["errors_cases"]}</summary>')
+        for case in entry.cases:
+            when = escape(json.dumps(case.when, ensure_ascii=False), quote=True)
+            near = f' data-near="{_html(case.near)}"' if case.near else ""
+            lines.append(f'<div class="case" id="{case.id}" data-when="{when}"{near}>')
+            lines += [*_advice(book, lang, case), "</div>"]
+        lines.append("</details>")
+    if error.seen:
+        lines.append(f'<details class="seen"><summary>{w["errors_seen"]}</summary><ul>')
+        lines += [
+            f"<li>{link}{w['colon'] if cause else ''}{cause}</li>" for cause, link in error.seen
+        ]
+        lines.append("</ul></details>")
+    if older:
+        lines.append(f'<details class="older"><summary>{w["errors_older"]}</summary><ul>')
+        lines += [f"<li>{text}</li>" for text in older] + ["</ul></details>"]
+    return "\n".join([*lines, "</li>"])
+
+
+def _advice(book: Book, lang: str, entry: Entry) -> list[str]:
+    """Cause, cure and section."""
+    lines = [f'<p class="cause">{_variables(_inline(entry.cause[lang]))}</p>']
+    cure = entry.cure_zh if lang == "zh" and entry.cure_zh else entry.cure
+    if cure:  # an empty line would end the HTML
+        code = "\n".join(_html(line) or "<span></span>" for line in cure.splitlines())
+        lines.append(f'<div class="highlight cure"><pre>{code}</pre></div>')
+    if entry.section:
+        href, titles = messages.section(book, entry)
+        lines.append(f"<p>→ {_link(href, titles[lang])}</p>")
+    return lines
+
+
+def _link(href: str, title: str) -> str:
+    return f'<a href="{_html(href.replace(".ipynb", ".html"))}">{_inline(title)}</a>'
+
+
+def _shown(wording: str) -> str:
+    return _variables(_html(wording))
+
+
+def _variables(html: str) -> str:
+    """Variable parts marked: they are filled in where a message was pasted."""
+    return re.sub(r"\{(\w+)\}", r"<var>\1</var>", html)
+
+
+def _html(text: str) -> str:
+    return escape(text, quote=True)
+
+
+def _inline(markdown: str) -> str:
+    """The little Markdown of a cause: code in backticks."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(markdown, quote=False))

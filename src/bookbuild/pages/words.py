@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bookbuild.book import LANGUAGES
 
-_WORDS = {
+_WORDS: dict[str, tuple] = {
     # errors
     "errors": ("Error messages", "报错信息"),
     "errors_summary": (
@@ -12,26 +12,62 @@ _WORDS = {
         "粘贴 PyTorch 的报错信息或整段 traceback，找到原因和改法。",
     ),
     "errors_lead": (
-        "Every error that this book raises, with its cause and the section that explains it.\n"
-        "Numbers, shapes and devices may differ from yours.",
-        "本书中出现的每一个报错、它的原因，以及讲解它的小节。\n"
-        "其中的数字、形状和设备可以与你的不同。",
+        "{n} messages of PyTorch and of the code around it: what each one means, what to do, and "
+        "the section that shows it.\n"
+        "Paste what you got, as it is; nothing leaves your browser.",
+        "PyTorch 及其周边代码的 {n} 条报错和警告：是什么意思，怎么改，书中哪一节讲它。\n"
+        "把得到的文字原样贴进来即可，内容不会离开你的浏览器。",
     ),
     "errors_label": (
-        "Paste an error message or a whole traceback",
-        "粘贴报错信息或整段 traceback",
+        "Paste a message, a warning or a whole traceback",
+        "粘贴报错、警告或整段 traceback",
     ),
     "errors_none": (
-        "No error of this book matches. Try the last line of the traceback alone.",
-        "本书没有与之匹配的报错。只粘贴 traceback 的最后一行再试一次。",
+        "No message of this book matches. Try the last line of the traceback alone.",
+        "书中没有与之匹配的报错。只粘贴 traceback 的最后一行再试一次。",
     ),
-    "errors_one": ("1 error matches.", "找到 1 条匹配的报错。"),
-    "errors_many": (
-        "{n} errors match, the best one first.",
-        "找到 {n} 条匹配的报错，最相近的排在最前。",
+    "errors_sure": ("This is it:", "就是这一条："),
+    "errors_others": ("It also contains:", "其中还有："),
+    "errors_related": (
+        "Not in this book, as it seems. Perhaps related:",
+        "书中似乎没有这一条。可能相关的有：",
     ),
-    "enumeration": (", ", "、"),
-    "errors_versions": ("This is how PyTorch {} says it.", "这是 PyTorch {} 的措辞。"),
+    "errors_of": (
+        {
+            "tensors": "Tensors: shapes, dtypes, indexing",
+            "autograd": "Gradients",
+            "modules": "Modules and layers",
+            "losses": "Losses and metrics",
+            "training": "Training: optimizers, schedules, precision",
+            "data": "Data loading and images",
+            "files": "Checkpoints and files",
+            "devices": "GPUs and other devices",
+            "distributed": "Several processes and GPUs",
+            "compile": "compile, export, functorch",
+            "warnings": "Warnings",
+            "installation": "Installation and drivers",
+            "python": "Your own code",
+        },
+        {
+            "tensors": "张量：形状、数据类型、索引",
+            "autograd": "梯度",
+            "modules": "模块与层",
+            "losses": "损失与指标",
+            "training": "训练：优化器、学习率、精度",
+            "data": "数据加载与图像",
+            "files": "检查点与文件",
+            "devices": "GPU 与其他设备",
+            "distributed": "多进程与多卡",
+            "compile": "compile、export、functorch",
+            "warnings": "警告",
+            "installation": "安装与驱动",
+            "python": "自己的代码",
+        },
+    ),
+    "errors_cases": ("Special cases", "特殊情况"),
+    "errors_seen": ("Raised in this book", "书中的例子"),
+    "errors_older": ("Other wordings", "其他措辞"),
+    "errors_until": (" (until {})", "（{} 及更早）"),
     "errors_noscript": (
         "Searching needs JavaScript. The list below is complete.",
         "搜索需要 JavaScript。下面的列表是完整的。",
@@ -110,7 +146,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def words(lang: str) -> dict[str, str]:
+def words(lang: str) -> dict:
     """All of them in one language."""
     column = LANGUAGES.index(lang)
     return {key: texts[column] for key, texts in _WORDS.items()}

@@ -1,0 +1,285 @@
+"""The messages: form, page and proofs; the same answers in Python and in the browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bookbuild import messages, pages
+from bookbuild.book import Book, BookError
+from bookbuild.check import check
+from bookbuild.cli import main
+from bookbuild.notebooks import code_cells, read
+from bookbuild.pages import errors
+from bookbuild.pages.chapters import chapters
+from helpers import explain
+
+ROOT = Path(__file__).resolve().parents[2]
+DIVISION = {
+    "id": "division-by-zero",
+    "says": ["ZeroDivisionError: division by zero"],
+    "cause": {"en": "The divisor is 0, not `{x}`.", "zh": "除数是 0。"},
+    "cure": "if n:\n\n    x / n  # <only> then",
+    "section": "failing",
+}
+OTHER = {
+    "id": "unexpected-keyword",
+    "says": ["TypeError: {function}() got an unexpected keyword argument '{name}'"],
+    "run": "def f(): pass\nf(end_=1)",
+    "cause": {"en": "No such keyword.", "zh": "没有这个参数。"},
+    "cases": [
+        {
+            "id": "unexpected-end",
+            "when": {"name": "end_"},
+            "cause": {"en": "It is end.", "zh": "应当是 end。"},
+        },
+        {
+            "id": "unexpected-near",
+            "near": "flask",
+            "cause": {"en": "Flask.", "zh": "与 Flask 有关。"},
+        },
+    ],
+}
+
+
+@pytest.fixture
+def book(template, tmp_path):
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    write(tmp_path, [DIVISION, OTHER])
+    pages.generate(Book(tmp_path))
+    return Book(tmp_path)
+
+
+def write(root, rows):
+    path = root / "book/messages/python.yml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(rows, allow_unicode=True), "utf8")
+
+
+# ---------------------------------------------------------------- their form
+
+
+def test_a_message_has_wordings_cause_cure_section_and_cases(book):
+    first, second = messages.load(book)
+    assert (first.id, first.says, first.proofs) == (DIVISION["id"], DIVISION["says"], [""])
+    assert messages.section(book, first) == (
+        "failing.ipynb",
+        {"en": "Divide by zero", "zh": "除以零"},
+    )
+    assert [c.id for c in second.cases] == ["unexpected-end", "unexpected-near"]
+    assert second.cases[0].when == {"name": "end_"} and second.cases[1].near == "flask"
+    assert check(book) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("a: 1", "expected a list of messages, got dict"),
+        ("- [", "messages/python.yml: "),
+        ([{"says": ["x"]}], "expected a message with an id"),
+        ([DIVISION | {"id": "Not Good"}], "expected an id of small letters"),
+        ([DIVISION | {"cause": {"en": "x"}}], "expected a cause with en and zh"),
+        ([DIVISION | {"says": []}], "expected `says`, a list of wordings"),
+        ([DIVISION | {"says": "one"}], "expected `says`, a list of wordings"),
+        ([DIVISION | {"says": [3]}], "expected a wording, got '3'"),
+        ([DIVISION | {"says": ["{all} {open}"]}], "a wording without a constant part"),
+        ([DIVISION | {"cure": 3}], "cure: expected a text, got 3"),
+        ([DIVISION | {"colour": 3}], "unknown: colour"),
+        ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {}}]}], "a case needs a condition"),
+        ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {"n": "1"}}]}], "no wording has {n}"),
+        ([OTHER | {"cases": [OTHER["cases"][1] | {"near": "("}]}], "is no regular expression"),
+    ],
+)
+def test_another_form_is_one_line_that_names_the_message(book, rows, told):
+    if isinstance(rows, str):
+        (book.root / "book/messages/python.yml").write_text(rows, "utf8")
+    else:
+        write(book.root, rows)
+    with pytest.raises(BookError, match=re.escape(told)) as raised:
+        messages.load(book)
+    assert "\n" not in str(raised.value)
+    done = [line for line in check(book) if told in line]
+    assert done and all("messages/python.yml" in line for line in done)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"id": "unexpected-end"}, "2 messages have the id unexpected-end"),
+        ({"says": OTHER["says"]}, "2 messages have the wording"),
+        ({"section": "nowhere"}, "no chapter 'nowhere'"),
+        ({"section": "failing#nowhere"}, "failing has no cell 'nowhere'"),
+        ({"cause": {"en": "x", "zh": "中文,中文"}}, "half-width"),
+    ],
+)
+def test_what_does_not_fit_together_is_a_problem(book, change, told):
+    write(book.root, [DIVISION | change, OTHER])
+    assert any(told in line for line in check(book))
+
+
+def test_the_section_of_any_cell_is_that_of_the_heading_before_it(book):
+    entry = messages.load(book)[0]
+    entry.section = "failing#failing-recap"
+    assert messages.section(book, entry)[0] == "failing.ipynb#recap"
+    entry.section = "failing#failing-error"
+    assert messages.section(book, entry)[0] == "failing.ipynb"
+
+
+# ---------------------------------------------------------------- the page
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_page_shows_message_cause_cure_section_and_the_cells_that_raise_it(book, lang):
+    text = (book.root / f"book/{lang}/errors.md").read_text("utf8")
+    item = text[text.index('<li id="division-by-zero"') :].partition("\n</li>\n")[0]
+    assert "\n\n" not in item, "an empty line would end the HTML"
+    assert "<code>ZeroDivisionError: division by zero</code>" in item
+    cause = {"en": "not <code><var>x</var></code>", "zh": "除数是 0"}[lang]
+    assert f'<p class="cause">{"The divisor is 0, " if lang == "en" else ""}{cause}' in item
+    assert "if n:\n<span></span>\n    x / n  # &lt;only&gt; then" in item
+    title = {"en": "Divide by zero", "zh": "除以零"}[lang]
+    assert f'→ <a href="failing.html">{title}</a>' in item
+    reason = {"en": "The divisor is zero.", "zh": "除数为零。"}[lang]
+    assert 'class="seen"' in item and reason in item
+    assert 'id="unexpected-end" data-when="{&quot;name&quot;: &quot;end_&quot;}"' in text
+    assert 'data-near="flask"' in text
+
+
+def test_a_changed_message_makes_page_and_helpers_stale(book):
+    write(book.root, [DIVISION | {"cure": "x = 1"}, OTHER])
+    assert [line.partition(":")[0] for line in pages.stale(book)] == [
+        "helpers/messages.json",
+        "en/errors.md",
+        "zh/errors.md",
+    ]
+    pages.generate(book)
+    assert json.loads((book.root / messages.PRODUCT).read_text("utf8"))[0]["cure"] == "x = 1"
+
+
+# ---------------------------------------------------------------- proofs
+
+
+def test_a_wording_without_a_proof_is_told(book, monkeypatch):
+    rows = [
+        DIVISION,  # a cell raises it
+        OTHER,
+        OTHER | {"id": "other-type", "says": ["TypeError: no such words"], "cases": []},
+        {**DIVISION, "id": "by-nobody", "says": ["ValueError: never said here"]},
+        {**DIVISION, "id": "by-word", "says": ["ValueError: and so on"], "found": "I know it"},
+        {**DIVISION, "id": "in-torch", "says": ["OSError: constant of it {x}"], "found": "torch"},
+        {**DIVISION, "id": "not-in-torch", "says": ["OSError: another long one"], "found": "torch"},
+        {**DIVISION, "id": "a-thread", "says": ["E: linked"], "found": "https://example.org/1"},
+    ]
+    write(book.root, rows)
+    (book.root / "torch").mkdir()
+    (book.root / "torch/lib.so.1").write_bytes(b"\0\1constant of it \0")
+    found = [*messages.unproved(book, messages.load(book), [book.root / "torch"])]
+    assert [line.partition("::")[2].partition(":")[0] for line in found] == [
+        "other-type",
+        "by-nobody",
+        "by-word",
+        "not-in-torch",
+    ]
+    monkeypatch.chdir(book.root)
+    done = CliRunner().invoke(main, ["messages", "unexpected-keyword"])
+    assert done.exit_code == 0, done.output
+
+
+def test_every_wording_of_the_book_is_proved():
+    """By a run here, by the installed PyTorch, by a cell, or it names a public source."""
+    book = Book(ROOT)
+    entries = messages.load(book)
+    installed = [Path(find_spec(name).origin).parent for name in ("torch", "torchvision")]
+    assert [*messages.unproved(book, entries, installed)] == []
+    assert len(entries) >= 250
+
+
+def test_every_error_of_the_book_has_an_entry():
+    book = Book(ROOT)
+    search = explain.Messages([{"says": e.says} for e in messages.load(book)])
+    ours = "".join(p.read_text("utf8") for p in (ROOT / "src/helpers").rglob("*.py"))
+    lacking = []
+    for name in book.texts:
+        for cell in code_cells(read(book.notebook("en", name))):
+            for output in cell.outputs:
+                if output.output_type == "error" and output.evalue[:20] not in ours:
+                    text = f"{output.ename}: {output.evalue}"
+                    if not search.whole(explain.plain(text)):
+                        lacking.append((name, cell.id, text))
+    assert not lacking
+
+
+def test_the_page_of_the_book_knows_which_cells_raise():
+    book = Book(ROOT)
+    found = {e.entry.id: e for e in errors.errors(book, chapters(book)["en"])}
+    links = [link for _, link in found["no-grad-fn"].seen]
+    assert any("detach.html" in link for link in links) and len(links) > 2
+
+
+# ---------------------------------------------------------------- the same in the browser
+
+
+@pytest.fixture(scope="module")
+def engine():
+    from py_mini_racer import MiniRacer
+
+    js = MiniRacer()
+    js.eval((ROOT / "book/_static/errors.js").read_text("utf8"))
+    shipped = (ROOT / messages.PRODUCT).read_text("utf8")
+    js.eval(f"const shipped = {shipped}; const search = new Messages(shipped);")
+    yield js
+    js.close()
+
+
+def in_browser(engine, pasted):
+    call = f"""JSON.stringify(search.find({json.dumps(pasted)}).map(a =>
+      [(a.case || shipped[a.entry]).id, a.sure, a.score, a.values]))"""
+    return json.loads(engine.eval(call))
+
+
+def in_python(pasted):
+    return [[a.id, a.sure, a.score, a.values] for a in explain.messages().find(pasted)]
+
+
+def same(engine, pasted):
+    browser, python = in_browser(engine, pasted), in_python(pasted)
+    assert [a[:2] for a in browser] == [a[:2] for a in python], pasted
+    assert [a[3] for a in browser] == [a[3] for a in python]
+    assert [a[2] for a in browser] == pytest.approx([a[2] for a in python])
+
+
+def test_python_and_browser_give_the_same_answers_to_what_people_paste(engine):
+    with (ROOT / "tests/messages/pasted.tsv").open(encoding="utf8") as file:
+        rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    for row in rows:
+        same(engine, row["message"].replace("\\n", "\n"))
+
+
+WORDINGS = [text for e in explain.messages().entries for text in e["says"]]
+PIECES = ["RuntimeError: ", "\n", "[rank0]: ", "(3, 4)", "[2]", "'", "“", "，", "cuda:0", "中"]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(WORDINGS),
+            st.sampled_from(WORDINGS).map(lambda w: w[: len(w) // 2]),
+            st.sampled_from(PIECES),
+            st.text(max_size=12),
+        ),
+        max_size=5,
+    ).map(" ".join)
+)
+@settings(max_examples=150, deadline=None)
+def test_python_and_browser_give_the_same_answers_to_anything(engine, pasted):
+    same(engine, pasted)
