@@ -35,9 +35,34 @@
   addEventListener("beforeprint", () => { theme = root.theme; root.theme = "light"; });
   addEventListener("afterprint", () => { root.theme = theme; });
 
-  // ---- the page of results; a page opened from disk cannot read the others for a summary
-  if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
-  const results = document.getElementById("search-results");
-  if (results && !new URLSearchParams(location.search).get("q"))
-    document.querySelector("main form.bd-search input").focus();
+  // ---- search: a dialog, and a page of results; its scripts are loaded when they are needed
+  const form = document.querySelector("form.bd-search");
+  const dialog = document.getElementById("search-dialog");
+  let loading;
+  const load = () => {
+    loading ||= Promise.all(form.dataset.scripts.split(" ").map((src) => new Promise((done, failed) => {
+      const script = Object.assign(document.createElement("script"), { src, async: false, onload: done, onerror: failed });
+      document.head.append(script);
+    }))).catch(() => {
+      const told = document.querySelector(".search-told");
+      told.textContent = told.dataset.failed;
+    });
+  };
+  const openSearch = () => {
+    if (dialog && !dialog.open) dialog.showModal();
+    form.q.focus();
+    form.q.select();
+    load();
+  };
+  for (const button of document.querySelectorAll(".search-button, .book-search")) button.addEventListener("click", openSearch);
+  document.addEventListener("keydown", (event) => {
+    const typing = event.composedPath()[0].closest?.("input, textarea, select, [contenteditable]");
+    const command = (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k";
+    if (!command && (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey)) return;
+    event.preventDefault();
+    if (command && dialog?.open) dialog.close();
+    else openSearch();
+  });
+  form.addEventListener("input", load);
+  if (!dialog) openSearch();
 })();

@@ -26,7 +26,6 @@ from bookbuild.site import BuildFailed, build, server, zip_site
 from bookbuild.sphinx.api import short
 from bookbuild.sphinx.languages import joined, titles
 from bookbuild.sphinx.private import folded_cell, forget_kinds_of_objects, link_targets
-from bookbuild.sphinx.search import SearchHan
 from bookbuild.sphinx.slim import purge
 
 
@@ -117,7 +116,7 @@ def test_a_site_built_again_is_the_one_that_is_built_from_clean(book):
     (folder / "schedule.ipynb").write_text(json.dumps(drawn))
     before = build(book, quiet=True)
     assert list(before.glob("en/_images/*.png"))
-    assert b"zugzwang" in files(before)["en/searchindex.js"]
+    assert b"zugzwang" in files(before)["en/search-index.js"]
     untouched = book / "_build/cache/en/html/errors.html"
     written = untouched.stat().st_mtime_ns
     times = os.stat(folder / "detach.ipynb")
@@ -299,12 +298,6 @@ def test_lines_are_joined_as_chinese_is_set(before, after, expected):
     assert joined(before, after) is expected
 
 
-def test_chinese_is_indexed_by_character_and_pair():
-    terms = SearchHan({}).split("反向传播 uses autograd")
-    assert {"反", "反向", "向传", "传播", "autograd"} <= set(terms)
-    assert "反向传播" not in terms
-
-
 def test_unused_rules_are_dropped_and_no_others():
     css = (
         ".a{x:1}.b,.a{x:2}.a .b{x:3}p{x:4}.a:not(.b){x:5}@media print{.b{x:6}.a{x:7}}"
@@ -371,7 +364,7 @@ def test_the_zip_holds_the_whole_site(toy_site):
         names = {n.split("/", 1)[1] for n in archive.namelist()}
         assert archive.testzip() is None
     files = {p.relative_to(toy_site).as_posix() for p in toy_site.rglob("*") if p.is_file()}
-    assert names == files and "zh/searchindex.js" in names
+    assert names == files and "zh/search-index.js" in names
     assert {p.name for p in toy_site.iterdir()} == {".nojekyll", "index.html", "en", "zh"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 import nbformat
 import pytest
@@ -96,64 +95,6 @@ def test_the_root_works_without_scripts(browser, url):
     page.click("text=阅读中文版")
     page.wait_for_url(f"{url}/zh/index.html")
     context.close()
-
-
-# ---------------------------------------------------------------- search
-
-
-def search(page, words: str) -> list[str]:
-    """Type words into the field that the button opens; the pages found, best first."""
-    page.click(".book-search")
-    field = page.locator("#pst-search-dialog input")
-    field.fill(words)
-    field.press("Enter")
-    page.wait_for_function(
-        "() => document.querySelector('#search-results h2') && typeof Search !== 'undefined'"
-        " && document.querySelector('#search-results p.search-summary')"
-        "?.textContent.trim() && !/^(正在|Searching)/.test("
-        "document.querySelector('#search-results h2').textContent)"
-    )
-    links = page.locator("#search-results ul.search a").evaluate_all("all => all.map(a => a.href)")
-    return [urlsplit(link).path.rsplit("/", 1)[1].removesuffix(".html") for link in links]
-
-
-@pytest.mark.parametrize(
-    ("lang", "words", "chapter"),
-    [
-        ("zh", "显存", "memory_caching"),
-        ("zh", "分离", "detach"),
-        ("zh", "交叉熵", "losses"),
-        ("zh", "计算图", "detach"),
-        ("zh", "反向传播", "detach"),
-        ("zh", "副本", "data_parallel"),
-        ("zh", "损失函数", "losses"),
-        ("zh", "detach", "detach"),
-        ("en", "cross-entropy", "losses"),
-        ("en", "detached", "detach"),
-        ("en", "allocator", "memory_caching"),
-        ("en", "replica", "data_parallel"),
-    ],
-)
-def test_a_word_typed_into_the_search_finds_its_chapter(page, url, lang, words, chapter):
-    page.goto(f"{url}/{lang}/index.html")
-    assert chapter in search(page, words)
-
-
-@pytest.mark.parametrize(
-    ("lang", "words"), [("zh", "榴莲"), ("zh", "望远镜"), ("zh", "量子纠缠"), ("en", "zymurgy")]
-)
-def test_a_word_that_the_book_lacks_finds_nothing(page, url, lang, words):
-    page.goto(f"{url}/{lang}/detach.html")
-    assert search(page, words) == []
-
-
-def test_the_search_works_from_disk(page, site):
-    errors = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-    page.goto(f"{site.as_uri()}/zh/index.html")
-    assert "detach" in search(page, "计算图")
-    assert not errors
 
 
 # ---------------------------------------------------------------- on the page

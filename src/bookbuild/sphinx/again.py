@@ -60,7 +60,7 @@ def update(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
 
 
 def tidy(app: Sphinx, error: Exception | None) -> None:
-    """Drop figures that no page shows any more, and search terms that none contains."""
+    """Drop figures that no page shows any more."""
     if error or app.builder.format != "html":
         return
     out = Path(app.outdir)
@@ -72,31 +72,6 @@ def tidy(app: Sphinx, error: Exception | None) -> None:
     for path in out.glob("_images/*"):
         if path.name not in shown:
             path.unlink()
-    path = out / "searchindex.js"
-    head, body, tail = re.fullmatch(
-        r"(\w+\.\w+\()(.*)(\)\s*;?\s*)", path.read_text("utf8"), re.S
-    ).groups()
-    index = json.loads(body)
-    index["indexentries"] = index_entries(app, index)
-    for kind in ("terms", "titleterms"):
-        index[kind] = {term: pages for term, pages in index[kind].items() if pages != []}
-    path.write_text(head + json.dumps(index, separators=(",", ":"), sort_keys=True) + tail, "utf8")
-
-
-def index_entries(app: Sphinx, index: dict) -> dict[str, list]:
-    """The index entries of all pages; Sphinx knows only those of the pages just written."""
-    noted, pages = Path(app.doctreedir) / "index_entries.json", index["docnames"]
-    known = json.loads(noted.read_text("utf8")) if noted.exists() else {}
-    known = {page: entries for page, entries in known.items() if page not in app.book_bundles}
-    for entry, places in index["indexentries"].items():
-        for number, *place in places:
-            known.setdefault(pages[number], []).append([entry, place])
-    noted.write_text(json.dumps(known), "utf8")
-    found: dict[str, list] = {}
-    for number, page in enumerate(pages):
-        for entry, place in known.get(page, ()):
-            found.setdefault(entry, []).append([number, *place])
-    return found
 
 
 def setup(app: Sphinx) -> None:

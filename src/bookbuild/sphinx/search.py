@@ -1,52 +1,283 @@
-"""Chinese search without a dictionary: single characters and pairs, here and in the browser."""
+"""The search index: a record for each section of every page, in a script that works from disk.
+
+`book/_static/search.js` searches it in the browser. A record is a section, a term of the glossary,
+a function of the reference, or an entry that has an address of its own.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
 
+import yaml
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.search.en import SearchEnglish
+from sphinx.environment import BuildEnvironment
 
-from bookbuild.typography import HAN
+INDEX = "search-index.js"
+SYNONYMS = Path(__file__).with_name("synonyms.yml")
+REFERENCE = "Reference"  # the part whose pages come after the chapters
+LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
+ALIASES = {  # as the chapters import them
+    "F": "torch.nn.functional",
+    "nn": "torch.nn",
+    "optim": "torch.optim",
+    "dist": "torch.distributed",
+    "mp": "torch.multiprocessing",
+}
+_NAME = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+)+|\b[A-Za-z]\w*(?:_\w+|[a-z][A-Z]\w*)")
 
 
-class SearchHan(SearchEnglish):
-    """Index Chinese as characters and pairs, the rest as English.
+@dataclass
+class Section:
+    """What can be found of a section: prose and code line by line, and names of code."""
 
-    A word dictionary cuts the text but not what the reader types, so that most words are not found.
+    anchor: str
+    title: str
+    text: list[str] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
+    names: dict[str, None] = field(default_factory=dict)
+
+    def record(self) -> list[str]:
+        """Anchor, title, prose, code, names."""
+        return [
+            self.anchor,
+            self.title,
+            "\n".join(self.text),
+            "\n".join(self.code),
+            " ".join(self.names),
+        ]
+
+
+def sections(document: nodes.document) -> list[Section]:
+    """The sections and entries of a page, in order; those without a word are left out."""
+    found = [Section("", "")]
+    _walk(document, found, found[0])
+    return [s for s in found if s.title and (s.anchor or s.text)]
+
+
+def _walk(node: nodes.Element, found: list[Section], here: Section) -> Section:
+    """Note what stands under a node; returns where what follows it belongs."""
+    for child in node.children:
+        if LEFT_OUT.intersection(getattr(child, "attributes", {}).get("classes", ())):
+            continue
+        if isinstance(child, nodes.section):
+            _walk(child, found, _new(found, child["ids"][0], child.next_node(nodes.title)))
+        elif isinstance(child, addnodes.desc):
+            signature = child.next_node(addnodes.desc_signature)
+            if signature is not None and signature["ids"]:
+                below = _new(found, signature["ids"][0], signature["ids"][0])
+                names = [p.next_node(addnodes.desc_sig_name) for p in _parameters(signature)]
+                below.text.append(f"({', '.join(_plain(name) for name in names if name)})")
+                _walk(child, found, below)
+        elif isinstance(child, nodes.definition_list_item) and (anchor := _anchor(child[0])):
+            _walk(child, found, _new(found, anchor, child[0]))
+        elif isinstance(child, nodes.raw):
+            here = _Entries(found, here).read(child.astext())
+        elif isinstance(child, nodes.literal_block):
+            here.code += [line for line in child.astext().splitlines() if line.strip()]
+            here.names |= dict.fromkeys(_names(child.astext()))
+        elif isinstance(child, nodes.row):
+            _add(here, " · ".join(_plain(cell) for cell in child.children))
+            here.names |= _literals(child)
+        elif isinstance(child, (nodes.title, addnodes.desc_signature, nodes.math_block)):
+            continue
+        elif isinstance(child, nodes.term) and _anchor(child):
+            continue  # it is the title
+        elif isinstance(child.next_node(ascend=False), nodes.raw):
+            continue  # a label, such as a verdict
+        elif isinstance(child, nodes.TextElement):
+            _add(here, _plain(child))
+            here.names |= _literals(child)
+        elif isinstance(child, nodes.Element):
+            here = _walk(child, found, here)
+    return here
+
+
+def _parameters(signature: nodes.Element) -> Iterator[nodes.Element]:
+    return signature.findall(addnodes.desc_parameter)
+
+
+class _Entries(HTMLParser):
+    """What raw HTML says: an element with an address begins an entry, its line breaks are kept.
+
+    Code and folded parts of an entry are left out: the entry itself has them.
     """
 
-    lang = "zh"
-    language_name = "Chinese"
-    words = re.compile(rf"[{HAN}]+|[^\W{HAN}]+")
-    js_splitter_code = rf"""
-var splitQuery = (query) =>
-  (query.match(/[{HAN}]+|[^\s\p{{P}}\p{{S}}{HAN}]+/gu) || []).flatMap((word) =>
-    /^[{HAN}]{{2,}}/.test(word)
-      ? Array.from({{ length: word.length - 1 }}, (_, i) => word.slice(i, i + 2))
-      : [word]);
-"""
+    blocks = {"li", "p", "div", "tr", "br", "dt", "dd", "summary", "h2", "h3", "h4", "ul", "ol"}
+    silent = {"pre", "script", "style", "svg", "noscript", "label", "textarea", "fieldset", "small"}
+    empty = {"br", "input", "img", "hr", "wbr"}
 
-    def split(self, text: str) -> list[str]:
-        """The index terms of a text."""
-        terms = []
-        for word in self.words.findall(text):
-            if self.is_han(word):
-                terms += [*word, *(word[i : i + 2] for i in range(len(word) - 1))]
-            else:
-                terms.append(word)
-        return terms
+    def __init__(self, found: list[Section], here: Section):
+        super().__init__()
+        self.found, self.here = found, here
+        self.open: list[tuple[str, bool]] = []  # each element, and whether it is left out
+        self.depth = 0  # of the elements around the entry
+        self.inside = False
+        self.line = ""
 
-    def word_filter(self, word: str) -> bool:
-        """Whether a term is indexed."""
-        return self.is_han(word) or super().word_filter(word)
+    def read(self, source: str) -> Section:
+        """Note the entries of a piece of HTML; returns where what follows it belongs."""
+        self.feed(source)
+        self.close()
+        self.end_line()
+        return self.here
 
-    @staticmethod
-    def is_han(word: str) -> bool:
-        """Whether a term is Chinese."""
-        return re.match(f"[{HAN}]", word) is not None
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin an entry or a line."""
+        about = dict(attrs)
+        if tag in self.blocks:
+            self.end_line()
+        if tag in ("li", "tr", "div", "article") and about.get("id") and not self.inside:
+            self.inside, self.depth = True, len(self.open)
+            self.here = _new(self.found, about["id"] or "", "")
+        if tag not in self.empty:
+            folded = tag == "details" and "class" in about
+            left_out = folded or tag in self.silent or "verdict" in (about.get("class") or "")
+            self.open.append((tag, left_out))
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a line."""
+        while self.open and self.open.pop()[0] != tag:
+            pass
+        self.inside = self.inside and len(self.open) > self.depth
+        if tag in self.blocks:
+            self.end_line()
+
+    def handle_data(self, data: str) -> None:
+        """Take the text in."""
+        if not any(left_out for _, left_out in self.open):
+            self.line += data
+
+    def end_line(self) -> None:
+        """Add what was said to the entry, without links to sections, which are found themselves."""
+        if not self.line.lstrip().startswith("→"):
+            _add(self.here, self.line)
+        self.line = ""
+
+
+def _new(found: list[Section], anchor: str, title: nodes.Node | str | None) -> Section:
+    name = title if isinstance(title, str) else _plain(title) if title is not None else ""
+    found.append(Section(anchor, name))
+    return found[-1]
+
+
+def _add(section: Section, text: str) -> None:
+    """Add a line; the first one names an entry that has no title."""
+    if line := " ".join(text.split()):
+        if section.anchor and not section.title:
+            section.title = line if len(line) <= 100 else line[:99] + "…"
+        else:
+            section.text.append(line)
+
+
+def _plain(node: nodes.Node) -> str:
+    """The text of a node without formulas and addresses of pictures, on one line."""
+    texts = (
+        text.astext()
+        for text in node.findall(nodes.Text)
+        if not isinstance(text.parent, (nodes.math, nodes.raw, addnodes.versionmodified))
+    )
+    return " ".join("".join(texts).split())
+
+
+def _anchor(term: nodes.Element) -> str:
+    """The address of a term of a definition list, empty if it has none."""
+    ids = [i for e in term.findall(nodes.Element) for i in e.get("ids", ())]
+    return ids[0] if ids else ""
+
+
+def _literals(node: nodes.Element) -> dict[str, None]:
+    """Code within prose, which names what the section is about."""
+    return {text.astext(): None for text in node.findall(nodes.literal) if len(text.astext()) < 80}
+
+
+def _names(code: str) -> Iterator[str]:
+    """The names of torch in code, in full: `F.relu` is `torch.nn.functional.relu`."""
+    for name in _NAME.findall(code):
+        first, dot, rest = name.partition(".")
+        if first in ALIASES and dot:
+            yield f"{ALIASES[first]}.{rest}"
+        elif first in ("torch", "torchvision", "torchmetrics"):
+            yield name
+
+
+# ---------------------------------------------------------------- the script
+
+
+def read(app: Sphinx, document: nodes.document) -> None:
+    """Note the sections of a page that was just read."""
+    env = app.env
+    noted = getattr(env, "book_sections", {})
+    env.book_sections = noted | {env.docname: [s.record() for s in sections(document)]}
+
+
+def forget(app: Sphinx, env: BuildEnvironment, page: str) -> None:
+    """Drop the sections of a page that is read again or is gone."""
+    getattr(env, "book_sections", {}).pop(page, None)
+
+
+def merge(app: Sphinx, env: BuildEnvironment, pages: set[str], other: BuildEnvironment) -> None:
+    """Take over what another process has read."""
+    noted = getattr(env, "book_sections", {})
+    env.book_sections = noted | {page: other.book_sections[page] for page in pages}
+
+
+def kinds(app: Sphinx) -> dict[str, str]:
+    """Each page of the table of contents, in order, and whether it is a chapter or reference."""
+    site, names = app.config.external_site_map, {REFERENCE}
+    names |= {
+        language.get("parts", {}).get(REFERENCE) for language in app.config.languages.values()
+    }
+    found = {str(site.root.docname): "reference"}
+    for tree in site.root.subtrees:
+        kind = "reference" if tree.caption in names else "chapter"
+        found |= {str(page): kind for page in tree.files()}
+    return found
+
+
+def index(app: Sphinx) -> str:
+    """The script that sets `bookIndex`."""
+    pages, records = [], []
+    for page, kind in kinds(app).items():
+        if page in app.env.titles:
+            noted = app.env.book_sections.get(page, [])
+            records += [[len(pages), *record] for record in noted]
+            pages.append([page, app.env.titles[page].astext(), kind])
+    found = {
+        "pages": pages,
+        "sections": records,
+        "synonyms": yaml.safe_load(SYNONYMS.read_text("utf8")),
+    }
+    return f"globalThis.bookIndex={json.dumps(found, ensure_ascii=False, separators=(',', ':'))};\n"
+
+
+def without_sphinx(app: Sphinx) -> None:
+    """Let Sphinx make no index and no page of its own."""
+    app.builder.search = False
+
+
+def page(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
+    """The page of results, `search.html`."""
+    yield "search", {}, "search.html"
+
+
+def write(app: Sphinx, error: Exception | None) -> None:
+    """Write the index beside the pages."""
+    if not error and app.builder.format == "html":
+        Path(app.outdir, INDEX).write_text(index(app), "utf8")
 
 
 def setup(app: Sphinx) -> None:
-    """Register the search language."""
-    app.add_search_language(SearchHan)
+    """Register the events."""
+    app.connect("builder-inited", without_sphinx)
+    app.connect("doctree-read", read)
+    app.connect("env-purge-doc", forget)
+    app.connect("env-merge-info", merge)
+    app.connect("html-collect-pages", page)
+    app.connect("build-finished", write)

@@ -18,9 +18,11 @@ THEME_STYLE = "styles/pydata-sphinx-theme.css"
 THEME_SCRIPT = "scripts/pydata-sphinx-theme.js"
 OWN_LINK = {"katex.min.css"}  # only some pages need it
 UNUSED = (
-    *("locales", "vendor", "*webpack-macros.html", "*.png", "scripts/bootstrap*"),
+    *("locales", "vendor/fontawesome", "*webpack-macros.html", "*.png", "scripts/bootstrap*"),
     *("scripts/fontawesome*", "**/*.map", "images/logo_*"),
+    *("searchtools.js", "language_data.js", "translations.js"),  # of Sphinx's search
 )
+LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
 
 def bundle(
@@ -35,6 +37,7 @@ def bundle(
     scripts = [
         name(file) or getattr(file, "attributes", {}).get("body", "")
         for file in context["script_files"]
+        if name(file) not in LEFT_OUT
     ]
     context["script_files"] = []
     app.book_bundles[page] = {
@@ -80,11 +83,13 @@ def write(app: Sphinx, error: Exception | None) -> None:
     script = re.sub(r"^//# sourceMappingURL=.*$", "", script, flags=re.M)
     style = "\n".join(text(part) for part in bundles[STYLE])
     pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
-    words = {w for source in (*pages, script) for w in re.findall(r"[\w-]+", source)}
+    later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded when it is needed
+    words = {w for source in (*pages, script, *later) for w in re.findall(r"[\w-]+", source)}
     rules = tinycss2.parse_stylesheet(style, skip_comments=True, skip_whitespace=True)
     (static / SCRIPT).write_text(script, "utf8")
     (static / STYLE).write_text(purge(rules, words), "utf8")
     parts = [static / part for names in bundles.values() for part in names if is_file(static, part)]
+    parts += [static / part for part in LEFT_OUT if is_file(static, part)]
     for path in {*parts, *(path for pattern in UNUSED for path in static.glob(pattern))}:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
