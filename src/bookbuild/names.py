@@ -111,8 +111,8 @@ def by_name(book: Book) -> dict[str, list[Place]]:
     what stands in backticks, is called with brackets, or has a capital inside; aliases (`nn`, `F`,
     what the chapter imports) are written out. A method belongs to the class that the name of the
     variable says, otherwise to Tensor or Module if one has it; one that Python's own types have,
-    too, belongs to none. What more than one section in forty uses in its code is a tool there and
-    no subject, so its code does not count; nor do cells, and names, that an error says are missing.
+    too, belongs to none. What the code of more than one section in a hundred uses is a tool there
+    and no subject, so code does not count; nor do cells, and names, that an error says are missing.
     """
     found: dict[str, list[tuple[int, int, Part]]] = {}
     parts, said, used, gone = [], [], [], []
@@ -136,7 +136,7 @@ def by_name(book: Book) -> dict[str, list[Place]]:
     ):
         titled = in_prose(heading, aliases, known)
         answered = in_prose(answer, aliases, known)
-        rare = {n for n in names if 40 * known[n] <= len(parts)}
+        rare = {n for n in names if known[n] <= max(1, len(parts) / 100)}
         for name in (titled | answered | rare) - {*re.findall(r"[\w.]+", gone[number])}:
             rank = HEADING if name in titled else ANSWER if name in answered else CODE
             found.setdefault(name, []).append((rank, number, part))
@@ -261,7 +261,7 @@ def in_prose(markdown: str, aliases: dict[str, str], known: Counter) -> set[str]
         for node in ast.walk(_tree(span)):
             if isinstance(node, ast.Name) and node.id not in aliases and node.id in ends:
                 single = span in (node.id, f"{node.id}()") or span.startswith(f"{node.id}(")
-                if single and node.id not in _BUILTIN | {*__builtins__}:
+                if single and node.id not in _BUILTIN:
                     names.add(min(ends[node.id], key=lambda n: (-known[n], n)))
         found |= names
     return found

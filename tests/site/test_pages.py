@@ -42,13 +42,6 @@ def test_the_three_doors_of_the_home_page_are_above_the_fold(request, url, lang,
         assert 4 <= path.locator("a").count() <= 6
 
 
-def test_a_message_pasted_on_the_home_page_reaches_the_errors(page, url):
-    page.goto(f"{url}/en/index.html")
-    page.fill(".door input", "expected scalar type Long but found Float")
-    page.click(".door button")
-    page.wait_for_url("**/en/errors.html?q=expected*")
-
-
 @pytest.mark.parametrize(("start", "goal"), [("en", "zh"), ("zh", "en")])
 def test_the_switch_keeps_page_and_section(page, url, start, goal):
     page.goto(f"{url}/{start}/detach.html")

@@ -11,7 +11,7 @@ from bookbuild.pages.markdown import page
 
 _WORDS = {
     "en": {
-        "title": "Index by name · torch, torchvision",
+        "title": "Index by name",
         "summary": "Every name of PyTorch that a section of this book is about, from A to Z.",
         "lead": (
             "{n} names of PyTorch and torchvision, each with the sections that are about it, the "
@@ -21,7 +21,7 @@ _WORDS = {
         "separator": ", ",
     },
     "zh": {
-        "title": "按名称查 · torch、torchvision",
+        "title": "按名称查",
         "summary": "本书各节讲到的 PyTorch 名称，从 A 到 Z。",
         "lead": "PyTorch 和 torchvision 的 {n} 个名称，以及讲到它们的小节，最相关的排在最前。",
         "placeholder": "detach、DataLoader、autocast……",

@@ -17,7 +17,7 @@ from bookbuild.pitfalls import Pitfall
 
 _WORDS = {
     "en": {
-        "title": "All pitfalls on one page · wrong → right",
+        "title": "All pitfalls · wrong → right",
         "summary": "Every pitfall of the book in a line: wrong code, and what to write.",
         "lead": (
             "{n} pitfalls, a line each: what people write, and what to write instead.\n"

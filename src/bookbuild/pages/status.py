@@ -6,10 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 
 from bookbuild import claims as claims_file
+from bookbuild import names, pitfalls, symptoms, translation, versions
 from bookbuild import text as texts
-from bookbuild import translation, versions
 from bookbuild.book import LANGUAGES, Book, BookError, read_text
 from bookbuild.notebooks import code_cells
 from bookbuild.pages.chapters import Chapter
@@ -108,7 +109,38 @@ def render(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> str:
     if tested := versions.tested(book):
         rows_ = _versions(tested, chapters[lang], w)
         text += f"\n## {w['versions']}\n\n{w['versions_lead']}\n\n{_table(rows_)}\n"
+    if covered := coverage(book, lang):
+        head = [w["page"], w["entries"], w["missing"]]
+        lines = [head, ["---"] * len(head), *covered]
+        text += f"\n## {w['coverage']}\n\n{w['coverage_lead']}\n\n{_table(lines)}\n"
     return page("the last test run, with each build", w["status_summary"], text)
+
+
+def coverage(book: Book, lang: str) -> list[list[str]]:
+    """How many entries the reference pages have and what is known to be missing, a row each.
+
+    Raises:
+        BookError: a text or `symptoms.yml` has another form.
+    """
+    w, table = words(lang), []
+    wanted = {name for _, names_ in book.parts for name in names_}
+    if "symptoms" in wanted:
+        found = symptoms.load(book).symptoms
+        lacking = [
+            f'<a href="symptoms.html#{one.id}">{escape(one.says[lang])}</a>'
+            for one in found
+            if not all(cause.section for cause in one.causes)
+        ]
+        sources = sum(bool(one.found) for one in found)
+        told = w["missing_symptoms"].format(len(lacking), w["comma"].join(lacking), sources)
+        table.append(["[](symptoms.md)", str(len(found)), told])
+    if "pitfalls" in wanted:
+        found_ = pitfalls.load(book)
+        told = w["missing_pitfalls"].format(sum(not one.right for one in found_))
+        table.append(["[](pitfalls.md)", str(len(found_)), told])
+    if "by_name" in wanted:
+        table.append(["[](by_name.md)", str(len(names.by_name(book))), "–"])
+    return table
 
 
 def _versions(

@@ -13,7 +13,7 @@ from bookbuild.symptoms import Symptom
 
 _WORDS = {
     "en": {
-        "title": "Something is wrong and nothing is raised · symptoms",
+        "title": "Symptoms without a message",
         "summary": "Bugs without a message, as people say them: how to tell, and what to look at.",
         "lead": (
             "{n} symptoms that come without a message.\n"
@@ -44,7 +44,7 @@ _WORDS = {
         },
     },
     "zh": {
-        "title": "结果不对却没有报错 · 症状",
+        "title": "没有报错的症状",
         "summary": "没有报错信息的问题，按大家平常的说法列出：怎么判断，去哪里找原因。",
         "lead": (
             "{n} 种不报错的症状。\n"

@@ -123,6 +123,23 @@ _WORDS: dict[str, tuple] = {
         "有的版本没有配套的 torchvision，依赖它的章就无法运行。\n"
         "措辞不同的报错，也收在[报错信息](errors.md)一页。",
     ),
+    "coverage": ("What the reference covers", "查阅部分收了多少"),
+    "coverage_lead": (
+        "How many entries the reference pages have, and what is known to be missing.",
+        "供查阅的各页收录的条目，以及已知的缺口。",
+    ),
+    "page": ("Page", "页面"),
+    "entries": ("Entries", "条目"),
+    "missing": ("Known to be missing", "已知的缺口"),
+    "missing_symptoms": (
+        "{0} have a cause that no section treats: {1}. {2} need a GPU to tell, and are from "
+        "PyTorch's documentation.",
+        "{0} 种症状有书中没讲到的原因：{1}。{2} 种要有 GPU 才能判断，依据 PyTorch 文档。",
+    ),
+    "missing_pitfalls": (
+        "{0} have a fix in words, not in code.",
+        "{0} 个的改法是文字，不是代码。",
+    ),
     "not_run": ("not run", "没有运行"),
     "same": ("the same", "完全一致"),
     "differs": ("differs in {}", "不同之处：{}"),

@@ -1,0 +1,275 @@
+"""Pitfalls and names: what the texts say of them, what the check refuses, and their pages."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bookbuild import names, pages, pitfalls
+from bookbuild.book import LANGUAGES, Book, BookError
+from bookbuild.check import check
+from bookbuild.pages import status
+from bookbuild.text import Cell, Words, dump, parse
+
+ROOT = Path(__file__).resolve().parents[2]
+WRONG = """\
+%%% md adding-lost
+## A `detach` is lost
+
+**Write `y = x.detach()`, *always*, up to $2^{3}$.**
+%%% zh
+## `detach` 丢了
+
+**请写 `y = x.detach()`，直到 $2^{3}$。**
+
+%%% code adding-lost-wrong tags=wrong
+```python
+y = [1]  # a list; not a tensor
+for x in y:
+    y + [x]
+```
+%%% zh
+列表而非张量
+"""
+RIGHT = """
+%%% code adding-lost-right tags=right
+```python
+y = y + [2]
+```
+"""
+
+
+@pytest.fixture
+def put(book):
+    """Put a section into the first chapter, and both pages into the table of contents."""
+    toc = book.root / "_toc.yml"
+    toc.write_text(toc.read_text() + "      - file: pitfalls\n      - file: by_name\n")
+
+    def write(section):
+        path = book.text("adding")
+        text = path.read_text("utf8")
+        path.write_text(text.replace("%%% md adding-recap", section + "\n%%% md adding-recap"))
+        return Book(book.root)
+
+    return write
+
+
+def pitfall(lines: str) -> str:
+    return f"{WRONG}%%% pitfall\n{lines}\n"
+
+
+# ---------------------------------------------------------------- in a text
+
+
+def test_a_pitfall_survives_being_written():
+    text = "%%% summary\nx\n\n" + pitfall("y + [x]\ny = y + [2]") + RIGHT
+    cell = parse("adding", text).cells[1]
+    assert cell.pitfall == ["y + [x]", "y = y + [2]"]
+    again = parse("adding", f"%%% summary\nx\n\n{dump(cell)}\n").cells[0]
+    assert (again.pitfall, again.source, again.words.zh) == (
+        cell.pitfall,
+        cell.source,
+        cell.words.zh,
+    )
+
+
+@pytest.mark.parametrize(
+    ("block", "says"),
+    [
+        ("%%% pitfall\na\nb\nc", "one or two lines"),
+        ("%%% pitfall", "one or two lines"),
+        ("%%% pitfall\na\n%%% pitfall\nb", "a second"),
+        ("%%% pitfall\na\n%%% zh\nb", "follows nothing"),
+        ("%%% pitfall x\na", "takes no words"),
+    ],
+)
+def test_another_form_is_refused(block, says):
+    with pytest.raises(BookError, match=says):
+        parse("adding", f"%%% summary\nx\n\n{WRONG}{block}\n")
+
+
+def test_a_pitfall_belongs_to_code():
+    with pytest.raises(BookError, match="belongs to a code cell"):
+        parse("adding", "%%% summary\nx\n\n%%% md a\nb\n%%% pitfall\nc\n")
+
+
+# ---------------------------------------------------------------- proofs
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        (pitfall("y + [x]\ny = y + [2]") + RIGHT, None),
+        (pitfall("for x in y: y + [x]") + RIGHT, None),
+        (pitfall("y = [1]; for x in y:\ny = … + [2]") + RIGHT, None),
+        (WRONG + RIGHT, "no `%%% pitfall` says it"),
+        (pitfall("y - [x]"), "the cell has no 'y - [x]'"),
+        (pitfall("# a list"), "the cell has no '# a list'"),
+        (pitfall("y + [x]\ny + [x]") + RIGHT, "tagged right has 'y + [x]'"),
+        (pitfall("y + [x]\ny = y + [2]"), "tagged right has 'y = y + [2]'"),
+        (pitfall("y + [x]").replace("tags=wrong", "tags=right"), "not tagged wrong"),
+        (re.sub(r"\*\*Write.*\*\*", "Write.", pitfall("y + [x]")), "nor an answer"),
+        (re.sub(r"\*\*请写.*\*\*", "请写。", pitfall("y + [x]")), "nor an answer"),
+    ],
+)
+def test_a_pitfall_stands_in_the_cells(put, section, says):
+    book = put(section)
+    found = list(pitfalls.problems(book))
+    if says is None:
+        assert found == []
+    else:
+        assert len(found) == 1 and says in found[0]
+        assert any(says in problem for problem in check(book))
+
+
+def test_the_book_has_one_for_each_wrong_cell():
+    book = Book(ROOT)
+    assert list(pitfalls.problems(book)) == []
+    found = pitfalls.load(book)
+    assert len(found) >= 120
+    assert not [name for name, count in Counter(p.id for p in found).items() if count > 1]
+
+
+def test_the_page_of_pitfalls(put, quick):
+    book = put(pitfall("y + [x]") + RIGHT)
+    pages.generate(book)
+    english, chinese = (
+        (book.root / "book" / lang / "pitfalls.md").read_text("utf8") for lang in LANGUAGES
+    )
+    assert "## [Add two numbers](adding.ipynb)" in english
+    assert "## [两数相加](adding.ipynb)" in chinese
+    for page in (english, chinese):
+        assert '<li id="adding-lost-wrong">' in page
+        assert '<a href="adding.html#a-detach-is-lost">' in page
+        assert "<code>y + [x]</code>" in page
+    assert "Write <code>y = x.detach()</code>, <em>always</em>, up to 2<sup>3</sup>." in english
+    assert "请写 <code>y = x.detach()</code>，直到 2<sup>3</sup>。" in chinese
+
+
+# ---------------------------------------------------------------- names
+
+
+CODE = {
+    "x.detach().numpy()": {"torch.Tensor.detach", "torch.Tensor.numpy"},
+    "nn.Linear(2, 1).weight": {"torch.nn.Linear"},
+    "F.relu(x)": {"torch.nn.functional.relu"},
+    "nn.functional.relu": {"torch.nn.functional.relu"},
+    "DataLoader(data)": {"torch.utils.data.DataLoader"},
+    "model.eval()": {"torch.nn.Module.eval"},
+    "optimizer.zero_grad()": {"torch.optim.Optimizer.zero_grad"},
+    "model.zero_grad()": {"torch.nn.Module.zero_grad"},
+    "scheduler.step()": {"torch.optim.lr_scheduler.LRScheduler.step"},
+    "scaler.unscale_(o)": {"torch.amp.GradScaler.unscale_"},
+    "self.scale": set(),
+    "torch.finfo(d).max": {"torch.finfo"},
+    "rows.append(x)": set(),
+    "loader.dataset": set(),
+    "np.zeros(3).mean()": set(),
+    "torch": set(),
+    "x.shape[0]": {"torch.Tensor.shape"},
+    "text.split()": set(),
+    "x =": set(),
+}
+
+
+@pytest.mark.parametrize(("code", "found"), CODE.items())
+def test_names_in_code_are_written_out(code, found):
+    aliases = names.ALIASES | {"DataLoader": "torch.utils.data.DataLoader"}
+    assert names.in_code(code, aliases) == found
+
+
+PROSE = {
+    "Write `x.detach()`": {"torch.Tensor.detach"},
+    "`detach` and step": {"torch.Tensor.detach"},
+    "detach the step": set(),
+    "eval() is not no_grad()": {"torch.nn.Module.eval", "torch.no_grad"},
+    "A DataLoader on a CPU": {"torch.utils.data.DataLoader"},
+    "torch.equal is exact": {"torch.equal"},
+    "`print` it": set(),
+}
+
+
+@pytest.mark.parametrize(("prose", "found"), PROSE.items())
+def test_names_in_prose_are_marked_as_code(prose, found):
+    known = Counter(
+        {
+            "torch.Tensor.detach": 3,
+            "torch.nn.Module.eval": 2,
+            "torch.no_grad": 2,
+            "torch.utils.data.DataLoader": 1,
+            "torch.profiler.ProfilerActivity.CPU": 1,
+            "torch.equal": 1,
+            "torch.optim.Optimizer.step": 1,
+        }
+    )
+    assert names.in_prose(prose, names.ALIASES, known) == found
+
+
+def section_of(number: int, heading: str, code: str) -> str:
+    cell = Cell(f"s{number}-code", "code", 0, Words("", 0), code, {"tags": ["right"]})
+    return f"%%% md s{number}\n## {heading}\n%%% zh\n## {heading}\n\n{dump(cell)}\n\n"
+
+
+def test_the_heading_tells_more_than_code_and_what_all_use_is_no_subject(put):
+    common = [section_of(n, f"Number {n}", "torch.ones(1)") for n in range(60)]
+    book = put(
+        "".join(common)
+        + section_of(70, "Nothing here", "torch.diag(x)")
+        + section_of(71, "`torch.diag` and `torch.ones`", "pass")
+    )
+    found = names.by_name(book)
+    assert [place.titles["en"].partition(" › ")[2] for place in found["torch.diag"]] == [
+        "torch.diag and torch.ones",
+        "Nothing here",
+    ]
+    assert len(found["torch.ones"]) == 1
+
+
+def test_the_index_is_alphabetical_and_linked_in_both_languages(put, quick):
+    book = put(pitfall("y + [x]") + section_of(1, "A", "torch.abs(x)"))
+    pages.generate(book)
+    for lang in LANGUAGES:
+        page = (book.root / "book" / lang / "by_name.md").read_text("utf8")
+        assert re.findall(r'<li id="([^"]+)">', page) == ["torch.abs", "torch.Tensor.detach"]
+        assert "## A\n" in page and "## D\n" in page
+        assert "adding.html#a-detach-is-lost" in page
+
+
+def exists(name: str) -> bool:
+    """Whether the installed packages have it; attributes that only instances have are annotated."""
+    first, *rest = name.split(".")
+    here, path = importlib.import_module(first), first
+    for part in rest:
+        path += f".{part}"
+        if hasattr(here, part):
+            here = getattr(here, part)
+        elif part in getattr(here, "__annotations__", {}):
+            return True
+        else:
+            try:
+                here = importlib.import_module(path)
+            except ImportError:
+                return False
+    return True
+
+
+def test_every_name_of_the_index_exists():
+    found = names.by_name(Book(ROOT))
+    assert len(found) >= 250
+    assert not [name for name in found if not exists(name)]
+    assert not exists("torch.nowhere") and not exists("torch.Tensor.nowhere")
+
+
+def test_the_kept_names_are_those_of_the_installed_pytorch():
+    assert json.loads(names.KEPT.read_text("utf8")) == names.installed()
+
+
+def test_the_status_page_counts_pitfalls_and_names(put):
+    rows = status.coverage(put(pitfall("y + [x]") + RIGHT), "en")
+    assert [row[1] for row in rows] == ["1", "1"]
+    assert rows[0][2] == "1 have a fix in words, not in code."

@@ -1,0 +1,167 @@
+"""Symptoms: their form, the page, and that each `tell` tells the bug from a sound program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bookbuild import pages, symptoms
+from bookbuild.book import LANGUAGES, Book, BookError
+from bookbuild.check import check
+from bookbuild.pages import status
+
+ROOT = Path(__file__).resolve().parents[2]
+REAL = symptoms.load(Book(ROOT))
+GOOD = {
+    "id": "sum-is-wrong",
+    "says": {"en": "The sum is wrong", "zh": "和不对"},
+    "also": {"en": ["a wrong sum"], "zh": ["求和出错"]},
+    "tell": "print(a)\n\nprint(`b` if False else 0)".replace("`b`", "'b'"),
+    "sign": {"en": "3 is `wrong`.", "zh": "3 就是 `wrong`。"},
+    "broken": "a = 3",
+    "sound": "a = 2",
+    "bad": "^3",
+    "causes": [
+        {"en": "An addition.", "zh": "加法。", "section": "adding#adding-title"},
+        {"en": "A <tag>.", "zh": "标签。", "section": "adding"},
+        {"en": "Something else.", "zh": "其他。"},
+    ],
+}
+
+
+@pytest.fixture
+def put(book):
+    """Write symptoms and put their page into the table of contents."""
+    toc = book.root / "_toc.yml"
+    toc.write_text(toc.read_text() + "      - file: symptoms\n")
+    path = book.root / "book" / symptoms.FILE
+
+    def write(*rows, stand_in="", family="training"):
+        data = {"stand_in": stand_in, family: list(rows)}
+        path.write_text(yaml.safe_dump(data, allow_unicode=True), "utf8")
+        return Book(book.root)
+
+    return write
+
+
+def test_there_are_many_in_both_languages_and_most_causes_are_proved_by_a_section():
+    assert len(REAL.symptoms) >= 60
+    assert list(symptoms.problems(Book(ROOT), REAL)) == []
+
+
+def test_each_symptom_is_told_from_a_sound_program():
+    assert list(symptoms.unproved(REAL)) == []
+
+
+def test_what_does_not_tell_is_found():
+    rows = [
+        GOOD,
+        GOOD | {"id": "same", "broken": "a = 2"},
+        GOOD | {"id": "both", "sound": "a = 3"},
+        GOOD | {"id": "raises", "tell": "print(missing)"},
+        GOOD | {"id": "no-stand-in", "broken": "a = missing"},
+    ]
+    text = yaml.safe_dump({"training": rows}, allow_unicode=True)
+    found = list(symptoms.unproved(symptoms._parse(text)))
+    assert [line.split(": ")[0] for line in found] == [
+        f"{symptoms.FILE}::{name}" for name in ("same", "both", "raises", "no-stand-in")
+    ]
+    assert "has not" in found[0] and "sound" in found[1] and "does not run" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"id": "A b"}, "small letters"),
+        ({"id": 3}, "a symptom with an id"),
+        ({"tells": "x"}, "unknown: tells"),
+        ({"tell": ""}, "expected `tell`"),
+        ({"tell": 3}, "expected a text, got 3"),
+        ({"bad": ""}, "either `broken` and `bad`, or `found`"),
+        ({"found": "https://pytorch.org"}, "either `broken` and `bad`, or `found`"),
+        ({"broken": "", "found": "somewhere"}, "expected an address"),
+        ({"bad": "("}, "no regular expression"),
+        ({"says": "The sum"}, "expected en and zh"),
+        ({"sign": {"en": "x"}}, "expected en and zh"),
+        ({"also": {"en": ["x"], "zh": []}}, "other wordings"),
+        ({"also": {"en": ["x"], "zh": [3]}}, "other wordings"),
+        ({"causes": []}, "expected `causes`"),
+        ({"causes": [{"en": "x"}]}, "expected en and zh"),
+        ({"causes": [{"en": "x", "zh": "x", "where": "y"}]}, "unknown: where"),
+        ({"causes": [{"en": "x", "zh": "x", "section": 3}]}, "expected a text, got 3"),
+    ],
+)
+def test_another_form_is_refused(put, change, says):
+    book = put(GOOD | change)
+    with pytest.raises(BookError, match="symptoms.yml") as caught:
+        symptoms.load(book)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- a", "expected families"),
+        ("", "expected families"),
+        ("training: 3", "expected a list"),
+        ("training: []", "expected a list"),
+        ("training: [3]", "a symptom with an id"),
+        ("stand_in: [1]", "expected code"),
+        ("a: [", "while parsing"),
+    ],
+)
+def test_another_file_is_refused(text, says):
+    with pytest.raises(BookError, match=says):
+        symptoms._parse(text)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([GOOD, GOOD], "2 symptoms have the id sum-is-wrong"),
+        ([GOOD | {"says": {"en": "x", "zh": "损失,不对"}}], "half-width"),
+        ([GOOD | {"also": {"en": ["x"], "zh": ["损失是nan"]}}], "no space"),
+        ([GOOD | {"causes": [{"en": "x", "zh": "损失是nan"}]}], "no space"),
+        ([GOOD | {"causes": [GOOD["causes"][0] | {"section": "adding#no"}]}], "adding has no"),
+        ([GOOD | {"causes": [GOOD["causes"][0] | {"section": "no"}]}], "no chapter 'no'"),
+        ([GOOD | {"causes": GOOD["causes"][1:]}], "1 of 2 causes have no section"),
+    ],
+)
+def test_the_check_names_what_is_wrong(put, rows, says):
+    book = put(*rows)
+    assert any(says in problem for problem in symptoms.problems(book, symptoms.load(book)))
+    assert any(says in problem for problem in check(book))
+
+
+def test_the_page_has_all_of_a_symptom_in_its_language(put):
+    book = put(GOOD)
+    assert {path.name for path in pages.generate(book)} >= {"symptoms.md"}
+    assert not [p for p in check(book) if "symptoms" in p]
+    english, chinese = (
+        (book.root / "book" / lang / "symptoms.md").read_text("utf8") for lang in LANGUAGES
+    )
+    assert '<li id="sum-is-wrong">' in english and '<li id="sum-is-wrong">' in chinese
+    assert "## Training" in english and "## 训练" in chinese
+    assert "<summary>The sum is wrong</summary>" in english
+    assert "<summary>和不对</summary>" in chinese
+    assert "a wrong sum" in english and "求和出错" in chinese
+    assert "3 is <code>wrong</code>." in english and "3 就是 <code>wrong</code>。" in chinese
+    assert "A &lt;tag&gt;." in english
+    assert '<a href="adding.html">Add two numbers</a>' in english
+    assert '<a href="adding.html">两数相加</a>' in chinese
+    inside = english.split("<details>")[1].split("</details>")[0]
+    assert "print(a)\n<span></span>\nprint(" in inside  # an empty line would end the HTML
+    assert "\n\n" not in inside
+
+
+def test_a_book_without_symptoms_has_no_page(book):
+    pages.generate(book)
+    assert not (book.root / "book/en/symptoms.md").exists()
+
+
+def test_the_status_page_counts_them_and_names_causes_without_a_section(put):
+    (row,) = status.coverage(put(GOOD, GOOD | {"id": "two", "causes": GOOD["causes"][:2]}), "zh")
+    assert row[:2] == ["[](symptoms.md)", "2"]
+    assert '1 种症状有书中没讲到的原因：<a href="symptoms.html#sum-is-wrong">和不对</a>。' in row[2]
