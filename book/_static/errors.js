@@ -50,15 +50,15 @@ class Wording {
     this.names = pieces.filter((_, n) => n % 2);
     this.constant = pieces.filter((_, n) => n % 2 === 0);
     this.literal = wordsOf(plainMessage(this.constant.join(" ")));
+    // the type alone tells: KeyError: {n}
+    if (!this.literal.length)
+      this.constant[0] = `${this.kind.split(".").pop()}: ${this.constant[0]}`;
     this.anchor = this.constant.map(squeezed).reduce((a, b) => (b.length > a.length ? b : a));
   }
   // Where a plain text has the whole wording last: [start, end, what its variable parts hold].
   // Each constant part must follow the one before within 160 characters; there is no way back, so
   // that no text takes long.
   match(text) {
-    if (!this.constant.some((piece) => piece.trim()))
-      // the type alone: KeyError: {n}
-      this.parts ||= [new RegExp(`(?<![\\w.])${this.kind.split(".").pop()}: ?`, "gi"), null];
     this.parts ||= this.constant.map((piece, n) =>
       piece.trim()
         ? new RegExp(loosePiece(piece, n === 0, n === this.constant.length - 1), "gi")
@@ -98,7 +98,11 @@ class Messages {
   // entries: [{says: [wording…], wraps, cases: [{when: {name: pattern}, near}]}]
   constructor(entries) {
     this.entries = entries;
-    this.wordings = entries.flatMap((e, n) => e.says.map((text) => new Wording(text, n)));
+    // people paste the first sentence
+    const parts = (text) => new Set([text, text.split(/(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])/)[0]]);
+    this.wordings = entries.flatMap((e, n) =>
+      e.says.flatMap((text) => [...parts(text)].map((part) => new Wording(part, n))),
+    );
     const seen = new Map();
     for (const { literal, entry } of this.wordings)
       for (const word of literal) {
@@ -147,11 +151,12 @@ class Messages {
     const [start, end, values] = here;
     const own = wording.kind.split(".").pop();
     const before = text.slice(Math.max(0, start - 80), start);
-    const typed = Boolean(own) && before.slice(-wording.kind.length - 4).includes(own);
-    const weight = this.weight(wording.literal);
+    const typed =
+      !wording.literal.length || Boolean(own) && before.slice(-wording.kind.length - 4).includes(own);
+    let weight = this.weight(wording.literal);
     if (wording.kind && weight < TELLING && !typed) return null;
-    if (!wording.literal.length && !typed) return null;
     const later = (text.slice(end).match(HEAD) || []).length;
+    if (!wording.literal.length && `${wording.names}` === "n") weight += 1;
     let score = (weight + 3 * typed) * 0.9 ** Math.min(later, 4);
     if (this.entries[wording.entry].wraps) score *= 0.2;
     return this.cased({ entry: wording.entry, score, sure: true }, wording, text, values);

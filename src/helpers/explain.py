@@ -73,6 +73,7 @@ def squeezed(text: str) -> str:
 
 
 _BEFORE = re.compile(r"[\w.<>]*$")
+_SENTENCE = re.compile(r"(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])")  # people paste the first one
 _LAST = re.compile(r"\[[^\]]{0,160}\]|\([^)]{0,160}\)|\S*")
 
 
@@ -93,6 +94,8 @@ class Wording:
         self.body = text.rstrip(" .!")
         self.literal = words(plain(_SLOT.sub(" ", text)))
         self.names = _SLOT.findall(text)
+        if not self.literal:  # the type alone tells: KeyError: {n}
+            self.body = f"{_kind(self.kind)}: {self.body}"
 
     @cached_property
     def anchor(self) -> str:
@@ -103,8 +106,6 @@ class Wording:
     def pieces(self) -> list[re.Pattern[str] | None]:
         """The constant parts as patterns, with None for an empty one at an end."""
         texts = _SLOT.split(self.body)[::2]
-        if not any(text.strip() for text in texts):  # the type alone: KeyError: {n}
-            return [re.compile(rf"(?<![\w.]){_kind(self.kind)}: ?", re.I), None]
         return [
             re.compile(_loose(text, n == 0, n == len(texts) - 1), re.I) if text.strip() else None
             for n, text in enumerate(texts)
@@ -176,7 +177,10 @@ class Messages:
     def __init__(self, entries: list[dict[str, Any]]) -> None:
         self.entries = entries
         self.wordings = [
-            Wording(text, number) for number, e in enumerate(entries) for text in e["says"]
+            Wording(part, number)
+            for number, e in enumerate(entries)
+            for text in e["says"]
+            for part in dict.fromkeys((text, _SENTENCE.split(text, maxsplit=1)[0]))
         ]
         seen: dict[str, set[int]] = {}
         for wording in self.wordings:
@@ -221,13 +225,14 @@ class Messages:
             return None
         start, end, values = here
         before = text[max(0, start - 80) : start]
-        typed = bool(wording.kind) and _kind(wording.kind) in before[-len(wording.kind) - 4 :]
+        near = before[-len(wording.kind) - 4 :]
+        typed = not wording.literal or (bool(wording.kind) and _kind(wording.kind) in near)
         weight = self.weight(wording.literal)
         if wording.kind and weight < TELLING and not typed:
             return None
-        if not wording.literal and not typed:
-            return None
         later = sum(1 for _ in _HEAD.finditer(text, end))
+        if not wording.literal and wording.names == ["n"]:
+            weight += 1
         score = (weight + 3 * typed) * 0.9 ** min(later, 4)
         entry = self.entries[wording.entry]
         if entry.get("wraps"):
@@ -383,7 +388,7 @@ def unload_ipython_extension(shell: Any) -> None:
 def _after_cell(result: Any) -> None:
     """Print what the book knows of a cell's exception; never raises, says nothing if unsure."""
     try:
-        error = result.error_in_exec or result.error_before_exec
+        error = result.error_in_exec
         if error is None or isinstance(error, KeyboardInterrupt | SystemExit):
             return
         found = messages().find(chain(error))

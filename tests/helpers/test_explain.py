@@ -1,0 +1,290 @@
+"""`helpers.explain` on the command line, in IPython, and on whatever is thrown at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from IPython.testing.globalipapp import start_ipython
+from torch import nn
+
+from helpers import explain
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 10x5)"
+SECOND = (
+    "RuntimeError: Trying to backward through the graph a second time (or directly access saved "
+    "tensors after they have already been freed)."
+)
+
+
+def best(pasted):
+    return explain.messages().find(pasted)[0]
+
+
+# ---------------------------------------------------------------- finding
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m,
+        lambda m: m.partition(": ")[2],
+        lambda m: f"[rank0]: {m}",
+        lambda m: f"\x1b[31m{m}\x1b[0m",
+        lambda m: m.replace(" ", "\n"),
+        lambda m: f"raise RuntimeError({m.partition(': ')[2]!r})",
+        lambda m: m.replace("(", "（").replace(")", "）").replace(": ", "："),
+        lambda m: f"  File 'train.py', line 3, in <module>\n    run()\n{m}\n\nDuring handling …",
+        lambda m: m.upper(),
+    ],
+)
+@pytest.mark.parametrize(("message", "entry"), [(SHAPES, "mat1-mat2-shapes"), (SECOND, "backward")])
+def test_a_message_is_found_however_it_was_pasted(change, message, entry):
+    answer = best(change(message))
+    assert answer.sure and answer.entry["id"].startswith(entry)
+
+
+def test_every_wording_finds_its_entry_whatever_its_variable_parts():
+    search, lost = explain.messages(), []
+    for entry in search.entries:
+        for wording in entry["says"]:
+            pasted = explain._SLOT.sub("7", wording)
+            found = search.find(f"Traceback (most recent call last):\n  …\n{pasted}")
+            if not any(a.sure and a.entry is entry for a in found):
+                lost.append(wording)
+    assert not lost
+
+
+def test_the_last_exception_of_a_chain_counts_most():
+    both = f"{SHAPES}\n\nDuring handling of the above exception, another one occurred:\n\n{SECOND}"
+    assert best(both).entry["id"] == best(SECOND).entry["id"]
+    assert best(both.replace("\n\n", " ")).entry["id"] == best(SECOND).entry["id"]
+
+
+def test_a_wrapper_gives_way_to_what_it_wraps():
+    wrapped = (
+        "RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n"
+        f"Original Traceback (most recent call last):\n{SHAPES}"
+    )
+    assert best(wrapped).entry["id"] == "mat1-mat2-shapes"
+    alone = "RuntimeError: Caught RuntimeError in DataLoader worker process 0."
+    assert best(alone).entry.get("wraps")
+
+
+@pytest.mark.parametrize(
+    "pasted", ["", "  \n", "Traceback (most recent call last):", "zymurgy", "the quick brown fox"]
+)
+def test_what_is_no_message_finds_nothing_sure(pasted):
+    assert not any(a.sure for a in explain.messages().find(pasted))
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=200, deadline=None)
+def test_any_text_is_answered_quickly_and_never_raises(pasted):
+    begun = time.perf_counter()
+    explain.explain(pasted)
+    assert time.perf_counter() - begun < 5
+
+
+def test_a_huge_log_takes_less_than_seconds():
+    log = "\n".join(
+        f"{n}: 'tensor' size (3, 4) must match [2]" for n in range(20_000)
+    )
+    begun = time.perf_counter()
+    found = explain.messages().find(f"{log}\n{SHAPES}")
+    assert time.perf_counter() - begun < 10 and found[0].entry["id"] == "mat1-mat2-shapes"
+
+
+# ---------------------------------------------------------------- the text
+
+
+def test_the_explanation_has_cause_with_its_values_cure_and_section():
+    english, chinese = explain.explain(SHAPES), explain.explain(SHAPES, "zh")
+    for text in (english, chinese):
+        assert "(3x4 and 10x5)" in text and "torch.flatten(x, 1)" in text
+        assert "convolution.html#" in text and "{" not in text.split("\n")[1]
+    assert "What to do:" in english and "怎么改：" in chinese
+    assert explain.explain("zymurgy") == "No message of the book matches."
+    with pytest.raises(ValueError, match="lang must be one of en, zh, got 'de'"):
+        explain.explain(SHAPES, "de")
+
+
+def test_one_that_is_only_near_is_never_called_the_answer():
+    near = explain.explain("the shapes of mat1 and something")
+    assert near.startswith(("No message of the book matches",))
+
+
+# ---------------------------------------------------------------- on the command line
+
+
+def run(*arguments, pasted="", **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "helpers.explain", *arguments],
+        input=pasted.encode(),
+        capture_output=True,
+        env=os.environ | {"LC_ALL": "C.UTF-8"} | environment,
+    )
+
+
+def test_a_pipe_a_file_and_the_locale(tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_text(f"Traceback (most recent call last):\n…\n{SHAPES}\n", "utf8")
+    piped, filed = run(pasted=SHAPES), run(str(log))
+    assert piped.returncode == filed.returncode == 0
+    assert piped.stdout == filed.stdout and b"What to do:" in piped.stdout
+    for done in (run(str(log), LC_ALL="zh_CN.UTF-8"), run(str(log), "--lang", "zh")):
+        assert "怎么改：" in done.stdout.decode()
+
+
+def test_what_it_does_not_know_and_what_it_cannot_read(tmp_path):
+    assert run(pasted="zymurgy").returncode == 1
+    for done, told in (
+        (run(str(tmp_path / "none.txt")), b"No such file or directory"),
+        (run(pasted=" \n"), b"expected a message or a traceback, got nothing"),
+        (run("--clipboard", PATH=str(tmp_path)), b"none of these programs is installed: pbpaste"),
+        (run("--lang", "de"), b"invalid choice: 'de'"),
+    ):
+        assert done.returncode == 2 and told in done.stderr and b"Traceback" not in done.stderr
+    assert run(pasted="\udcff".encode("utf8", "surrogatepass") + b"" and "x").returncode == 1
+
+
+def test_the_clipboard_is_read(tmp_path):
+    program = tmp_path / "pbpaste"
+    program.write_text(f"#!/bin/sh\necho '{SHAPES}'\n")
+    program.chmod(0o755)
+    done = run("--clipboard", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 0 and b"(3x4 and 10x5)" in done.stdout
+
+
+def test_it_imports_neither_torch_nor_numpy():
+    code = "import helpers.explain as e, sys; e.explain('x'); print([*sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert "'helpers.explain'" in loaded and "'torch'" not in loaded and "'numpy'" not in loaded
+
+
+# ---------------------------------------------------------------- in a notebook
+
+
+@pytest.fixture(scope="module")
+def shell():
+    return start_ipython()
+
+
+@pytest.fixture
+def ask(shell, capsys, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    shell.run_line_magic("load_ext", "helpers.explain")
+
+    def asked(code):
+        capsys.readouterr()
+        result = shell.run_cell(code)
+        return result, capsys.readouterr().out
+
+    yield asked
+    shell.run_line_magic("unload_ext", "helpers.explain")
+
+
+def test_below_an_exception_stand_cause_and_operands(ask):
+    ask("import torch\nfrom torch import nn\nnet, x = nn.Linear(10, 5), torch.ones(3, 4)")
+    result, out = ask("def step(batch):\n    return net(batch)\n\nstep(x)")
+    assert isinstance(result.error_in_exec, RuntimeError)
+    assert "What to do:" in out
+    told = out[out.rindex("In `return net(batch)`") :]
+    assert "net: Linear, float32 cpu" in told and "batch: (3, 4) float32 cpu" in told
+
+
+@pytest.mark.parametrize(
+    "code", ["1 + 1", "raise KeyboardInterrupt", "raise Exception('zymurgy')", "def ("]
+)
+def test_it_is_silent_about_all_else(ask, code):
+    assert "What to do:" not in ask(code)[1]
+
+
+def test_it_never_disturbs(ask, monkeypatch):
+    monkeypatch.setattr(explain, "messages", lambda: 1 / 0)
+    result, out = ask("[][3]")
+    assert isinstance(result.error_in_exec, IndexError) and "ZeroDivisionError" not in out
+    monkeypatch.undo()
+    result, _ = ask("class Odd(Exception):\n    def __str__(self): raise ValueError\nraise Odd")
+    assert type(result.error_in_exec).__name__ == "Odd"
+
+
+def test_unloaded_it_says_nothing(ask, shell):
+    shell.run_line_magic("unload_ext", "helpers.explain")
+    try:
+        assert "What to do" not in ask("[][3]")[1]
+    finally:
+        shell.run_line_magic("load_ext", "helpers.explain")
+
+
+def test_operands_are_those_of_the_readers_own_line():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(10, 5).half()
+            self.register_buffer("scale", torch.ones(2, dtype=torch.int64))
+
+        def forward(self, x):
+            return self.fc(x) * self.scale
+
+    with pytest.raises(RuntimeError) as raised:
+        Net()(torch.ones(2, 10))
+    told = explain.operands(raised.value)
+    assert told.splitlines() == [
+        "In `return self.fc(x) * self.scale`:",
+        "    self.fc: Linear, float16 cpu",
+        "    x: (2, 10) float32 cpu",
+        "    self.scale: (2,) int64 cpu",
+    ]
+    with pytest.raises(ZeroDivisionError) as raised:
+        print(1 / 0)
+    assert explain.operands(raised.value) == ""
+    assert explain.operands(ValueError("never raised")) == ""
+
+
+def test_a_property_is_not_run():
+    class Trap:
+        @property
+        def value(self):
+            raise SystemExit
+
+    trap = Trap()
+    with pytest.raises(TypeError) as raised:
+        assert (trap is None or len(3)) and trap.value
+    assert explain.operands(raised.value) == ""
+
+
+def test_the_chain_of_an_exception_is_told_in_its_order():
+    try:
+        try:
+            raise KeyError("a")
+        except KeyError as error:
+            raise ValueError("b") from error
+    except ValueError as error:
+        assert explain.chain(error) == "KeyError: 'a'\nValueError: b"
+    try:
+        try:
+            raise KeyError("a")
+        except KeyError:
+            raise ValueError("b") from None
+    except ValueError as error:
+        assert explain.chain(error) == "ValueError: b"
+
+
+# ---------------------------------------------------------------- ten whole tracebacks
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests/messages/tracebacks").glob("*.txt")))
+def test_whole_tracebacks_of_public_threads_are_explained(path):
+    expected = json.loads((path.parent / "expected.json").read_text("utf8"))[path.name]
+    found = [a for a in explain.messages().find(path.read_text("utf8")) if a.sure]
+    assert found and {found[0].id, found[0].entry["id"]} & set(expected)
