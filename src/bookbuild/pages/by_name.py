@@ -24,7 +24,7 @@ _WORDS = {
         "title": "按名称查",
         "summary": "本书各节讲到的 PyTorch 名称，从 A 到 Z。",
         "lead": "PyTorch 和 torchvision 的 {n} 个名称，以及讲到它们的小节，最相关的排在最前。",
-        "placeholder": "detach、DataLoader、autocast……",
+        "placeholder": "例如 detach、DataLoader、autocast",
         "separator": "、",
     },
 }
