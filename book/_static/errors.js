@@ -129,7 +129,10 @@ class Messages {
     if (![...best.values()].some((a) => !this.entries[a.entry].wraps))
       for (const [wording, score, sure] of this.parts(text))
         keep(this.cased({ entry: wording.entry, score, sure }, wording, text, []));
-    const found = [...best.values()].sort((a, b) => b.sure - a.sure || b.score - a.score);
+    const rank = (a) => Math.round(a.score * 1e6);
+    const found = [...best.values()].sort(
+      (a, b) => b.sure - a.sure || rank(b) - rank(a) || a.entry - b.entry,
+    );
     return found
       .filter((a) => a.sure === found[0].sure && a.score >= 0.45 * found[0].score)
       .slice(0, 6);
@@ -237,9 +240,24 @@ if (typeof document !== "undefined")
         }
         for (const name of item.querySelectorAll(".cause var"))
           name.replaceWith(answer.values[name.textContent] || name.textContent);
+        for (const cure of item.querySelectorAll(".cure")) cure.append(copyButton(cure));
         item.dataset.id = answer.case ? answer.case.element.id : item.id;
         for (const e of [item, ...item.querySelectorAll("[id]")]) e.removeAttribute("id");
         return item;
+      };
+      const copyButton = (cure) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.className = "copy";
+        button.textContent = told.dataset.copy;
+        button.addEventListener("click", async () => {
+          await navigator.clipboard.writeText(cure.querySelector("code").textContent);
+          button.textContent = "✓";
+          setTimeout(() => {
+            button.textContent = told.dataset.copy;
+          }, 1500);
+        });
+        return button;
       };
       const heading = (text) => {
         const item = document.createElement("li");

@@ -333,7 +333,7 @@ def said_by_cells(book: Book, entries: list[Entry]) -> dict[str, list[tuple[str,
     """Of each entry, the cells whose stored output has a wording of it, as chapter and cell id."""
     search = Messages([{"id": e.id, "says": e.says} for e in entries])
     found: dict[str, list[tuple[str, str]]] = {}
-    for name in book.texts:
+    for name in filter(lambda n: book.notebook("en", n).exists(), book.texts):
         for cell in code_cells(read(book.notebook("en", name))):
             for output in cell.outputs:
                 raises = output.output_type == "error"

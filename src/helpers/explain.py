@@ -205,7 +205,8 @@ class Messages:
             for wording, score, sure in self._parts(text):
                 entry = self.entries[wording.entry]
                 _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, text, ()))
-        found = sorted(best.values(), key=lambda a: (not a.sure, -a.score))
+        order = sorted(best, key=lambda n: (not best[n].sure, -round(best[n].score, 6), n))
+        found = [best[n] for n in order]
         return [a for a in found if a.sure == found[0].sure and a.score >= 0.45 * found[0].score][
             :6
         ]

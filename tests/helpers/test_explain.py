@@ -96,9 +96,7 @@ def test_any_text_is_answered_quickly_and_never_raises(pasted):
 
 
 def test_a_huge_log_takes_less_than_seconds():
-    log = "\n".join(
-        f"{n}: 'tensor' size (3, 4) must match [2]" for n in range(20_000)
-    )
+    log = "\n".join(f"{n}: 'tensor' size (3, 4) must match [2]" for n in range(20_000))
     begun = time.perf_counter()
     found = explain.messages().find(f"{log}\n{SHAPES}")
     assert time.perf_counter() - begun < 10 and found[0].entry["id"] == "mat1-mat2-shapes"

@@ -96,3 +96,17 @@ def test_without_scripts_the_list_is_complete(browser, url):
     assert opened.locator("#error-list li[data-says]").count() == len(ENTRIES)
     assert opened.locator("noscript, .error-search").first.is_visible()
     context.close()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_cure_is_copied(browser, url, lang):
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    opened = context.new_page()
+    opened.goto(f"{url}/{lang}/errors.html?q={quote(SHAPES)}")
+    cure = opened.locator("#error-found .cure").first
+    cure.locator("button").click()
+    opened.wait_for_function("document.querySelector('#error-found .copy').textContent === '✓'")
+    copied = opened.evaluate("navigator.clipboard.readText()")
+    expected = next(e for e in ENTRIES if e["id"] == "mat1-mat2-shapes")
+    assert copied == (lang == "zh" and expected.get("cure_zh") or expected["cure"])
+    context.close()

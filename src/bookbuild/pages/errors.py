@@ -90,7 +90,7 @@ def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
  spellcheck="false"></textarea>
 <p id="error-count" role="status" aria-live="polite" data-none="{w["errors_none"]}"
  data-sure="{w["errors_sure"]}" data-others="{w["errors_others"]}"
- data-related="{w["errors_related"]}"></p>
+ data-related="{w["errors_related"]}" data-copy="{w["errors_copy"]}"></p>
 <noscript><p>{w["errors_noscript"]}</p></noscript>
 <ol id="error-found"></ol>
 </div>
@@ -148,7 +148,7 @@ def _advice(book: Book, lang: str, entry: Entry) -> list[str]:
     cure = entry.cure_zh if lang == "zh" and entry.cure_zh else entry.cure
     if cure:  # an empty line would end the HTML
         code = "\n".join(_html(line) or "<span></span>" for line in cure.splitlines())
-        lines.append(f'<div class="highlight cure"><pre>{code}</pre></div>')
+        lines.append(f'<div class="cure"><pre><code>{code}</code></pre></div>')
     if entry.section:
         href, titles = messages.section(book, entry)
         lines.append(f"<p>→ {_link(href, titles[lang])}</p>")

@@ -64,6 +64,7 @@ _WORDS: dict[str, tuple] = {
             "python": "自己的代码",
         },
     ),
+    "errors_copy": ("Copy", "复制"),
     "errors_cases": ("Special cases", "特殊情况"),
     "errors_seen": ("Raised in this book", "书中的例子"),
     "errors_older": ("Other wordings", "其他措辞"),
