@@ -34,7 +34,8 @@ const squeezed = (text) => text.toLowerCase().replace(/[^a-z0-9一-鿿]+/g, "");
 function loosePiece(piece, first, last) {
   let text = quotes(piece.normalize("NFKC")).replace(/\s+/g, " ");
   if (first) text = text.trimStart();
-  let found = [...text].map((c) => (c === " " ? " ?" : c === "'" ? "'?" : escaped(c))).join("");
+  const quote = /\w/.test(text) ? "'?" : "'"; // alone it is all that there is
+  let found = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
   if (first && /^\w/.test(text)) found = `(?<!\\w)${found}`;
   if (last && /\w$/.test(text)) found += "(?!\\w)";
   return found;

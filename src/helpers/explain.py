@@ -146,7 +146,8 @@ def _loose(piece: str, first: bool, last: bool) -> str:
     """A literal piece as a pattern: spaces may be lost, quotes may differ."""
     text = re.sub(r"\s+", " ", unicodedata.normalize("NFKC", piece).translate(_QUOTES))
     text = text.lstrip() if first else text
-    found = "".join(" ?" if c == " " else "'?" if c == "'" else re.escape(c) for c in text)
+    quote = "'?" if re.search(r"\w", text) else "'"  # alone it is all that there is
+    found = "".join(" ?" if c == " " else quote if c == "'" else re.escape(c) for c in text)
     if first and re.match(r"\w", text):
         found = r"(?<![\w])" + found
     if last and re.search(r"\w$", text):

@@ -97,7 +97,25 @@ def test_the_setup_cell_installs_the_commit_of_the_page(python, repository):
     assert json.loads(origin)["vcs_info"]["commit_id"] == repository[1]
 
 
-@pytest.mark.parametrize("name", BOOK.chapters)
+def test_the_installed_helpers_are_whole(python):
+    """With their data: so a chapter finds there what it finds in a checkout."""
+    code = "import helpers; print(helpers.__path__[0])"
+    installed = Path(call(str(python), "-c", code, env=clean_environment()))
+
+    def files(folder):
+        every = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+        return {p.relative_to(folder).as_posix(): p.read_bytes() for p in every}
+
+    assert files(installed) == files(BOOK.root / "src/helpers")
+
+
+# The others run the same cells in the tests of the notebooks; BOOK_COLAB=all runs them here, too.
+CHAPTERS = ["detach", "images", "data_parallel"]
+
+
+@pytest.mark.parametrize(
+    "name", BOOK.chapters if os.environ.get("BOOK_COLAB") == "all" else CHAPTERS
+)
 def test_a_chapter_alone(name, python, repository, tmp_path):
     nb = read(BOOK.notebook("en", name))
     nb.cells[[c.id for c in nb.cells].index(setup_cell.ID)].source = setup_cell.source(*repository)
