@@ -64,5 +64,8 @@
     else openSearch();
   });
   form.addEventListener("input", load);
-  if (!dialog) openSearch();
+  if (!dialog) {
+    form.q.focus();
+    if (new URLSearchParams(location.search).get("q")) load();
+  }
 })();

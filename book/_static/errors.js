@@ -291,7 +291,7 @@ if (typeof document !== "undefined")
       if (field.value) search();
       // an address of a special case opens what it stands in
       const open = () => {
-        const target = location.hash && document.getElementById(location.hash.slice(1));
+        const target = location.hash ? document.getElementById(location.hash.slice(1)) : null;
         const fold = target?.closest("#error-list details");
         if (fold) {
           fold.open = true;

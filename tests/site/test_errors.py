@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from urllib.parse import quote
 
 import pytest
@@ -21,12 +22,17 @@ PASTE = """texts => texts.map(text => {
 })"""
 
 
+def filled(entry):
+    """An entry's wording with something in its variable parts."""
+    return re.sub(r"\{\w+\}", "7", entry["says"][0])
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_entry_stands_there_and_finds_itself(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
     ids = page.locator("#error-list li[data-says]").evaluate_all("all => all.map(e => e.id)")
     assert sorted(ids) == sorted(entry["id"] for entry in ENTRIES)
-    pasted = [f'Traceback (most recent call last):\n  File "a"\n{e["says"][0]}' for e in ENTRIES]
+    pasted = [f'Traceback (most recent call last):\n  File "a"\n{filled(e)}' for e in ENTRIES]
     lost = []
     for entry, (found, told) in zip(ENTRIES, page.evaluate(PASTE, pasted), strict=True):
         own = {entry["id"], *(case["id"] for case in entry.get("cases", ()))}
@@ -40,11 +46,13 @@ def test_values_are_filled_in_and_the_whole_list_comes_back(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
     field, found = page.locator("#error-search"), page.locator("#error-found > li").first
     field.fill(SHAPES)
-    assert "10" in found.locator(".cause").inner_text() and found.locator(".cure").is_visible()
+    assert (
+        "10" in found.locator(".cause").first.inner_text()
+        and found.locator(".cure").first.is_visible()
+    )
     assert not found.locator(".cause var").count()
     assert not page.locator("#error-list").is_visible()
-    link = found.locator("a", has_text="→").or_(found.locator("p > a")).last
-    assert "convolution.html#" in link.get_attribute("href")
+    assert found.locator("p > a[href*='convolution.html#']").count()
     field.fill("zymurgy")
     assert page.locator("#error-count").inner_text().strip()
     assert not page.locator("#error-found > li").count()
@@ -94,7 +102,6 @@ def test_without_scripts_the_list_is_complete(browser, url):
     opened = context.new_page()
     opened.goto(f"{url}/en/errors.html")
     assert opened.locator("#error-list li[data-says]").count() == len(ENTRIES)
-    assert opened.locator("noscript, .error-search").first.is_visible()
     context.close()
 
 
