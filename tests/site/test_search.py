@@ -34,7 +34,7 @@ def found(page, url):
     def find(lang: str, query: str) -> list[dict]:
         nonlocal at
         if at != lang:
-            page.goto(f"{url}/{lang}/search.html")
+            page.goto(f"{url}/{lang}/search.html?q=x")
             page.wait_for_function("() => globalThis.bookSearch")
             at = lang
         return page.evaluate(FIND, query)
