@@ -36,8 +36,8 @@ function loosePiece(piece, first, last) {
   if (first) text = text.trimStart();
   const quote = /\w/.test(text) ? "'?" : "'"; // alone it is all that there is
   let found = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
-  if (first && /^\w/.test(text)) found = `(?<!\\w)${found}`;
-  if (last && /\w$/.test(text)) found += "(?!\\w)";
+  if (first && /^'?\w/.test(text)) found = `(?<!\\w)${found}`;
+  if (last && /\w'?$/.test(text)) found += "(?!\\w)";
   return found;
 }
 

@@ -148,9 +148,9 @@ def _loose(piece: str, first: bool, last: bool) -> str:
     text = text.lstrip() if first else text
     quote = "'?" if re.search(r"\w", text) else "'"  # alone it is all that there is
     found = "".join(" ?" if c == " " else quote if c == "'" else re.escape(c) for c in text)
-    if first and re.match(r"\w", text):
+    if first and re.match(r"'?\w", text):
         found = r"(?<![\w])" + found
-    if last and re.search(r"\w$", text):
+    if last and re.search(r"\w'?$", text):
         found += r"(?![\w])"
     return found
 

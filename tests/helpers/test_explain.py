@@ -64,6 +64,18 @@ def test_every_wording_finds_its_entry_whatever_its_variable_parts():
     assert not lost
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"), [("ModuleNotFoundError: No module named ", "torch"), ("KeyError: ", "epoch")]
+)
+@pytest.mark.parametrize("form", ["{0}_geometric", "py_{0}", "{0}X"])
+def test_a_name_in_quotes_is_the_whole_name(kind, name, form):
+    search = explain.Messages([{"id": "named", "says": [f"{kind}'{name}'"]}])
+    other = form.format(name)
+    for quote in ("'", '"', "`", ""):
+        assert search.find(f"{kind}{quote}{name}{quote}")[0].whole
+        assert not any(a.whole for a in search.find(f"{kind}{quote}{other}{quote}"))
+
+
 def test_the_last_exception_of_a_chain_counts_most():
     both = f"{SHAPES}\n\nDuring handling of the above exception, another one occurred:\n\n{SECOND}"
     assert best(both).entry["id"] == best(SECOND).entry["id"]
