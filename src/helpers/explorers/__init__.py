@@ -52,4 +52,5 @@ def _script(name: str) -> str:
         scripts = (p.name for p in folder.iterdir() if p.name.endswith(".js"))
         known = sorted({script.removesuffix(".js") for script in scripts} - {"base"})
         raise ValueError(f"no explorer named {name!r}; there are {', '.join(known)}")
-    return path.read_text("utf8").strip()
+    lines = (line.strip() for line in path.read_text("utf8").splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))

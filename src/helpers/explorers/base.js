@@ -1,29 +1,122 @@
-// What all explorers share: the language, the frame, the shadow tree. A subclass has `static words`
-// ({ en, zh }), `static style` (CSS) and `build(data)`, which is called once with the data.
-globalThis.BookExplorer ??= class extends HTMLElement {
+// The element that all explorers extend, and how to write one.
+//
+// `<name>.py` computes the numbers with torch and returns Explorer("<name>", data, fallback, lang).
+// `<name>.js` turns them into pictures. All that it shows follows from its state:
+//
+//   (() => {
+//     const { BookExplorer } = globalThis;
+//     const { check, choice, range, steps } = BookExplorer; // controls, as HTML
+//     const words = { en: { title: "…", task: "…", said: (n) => `…` }, zh: { … } };
+//     class NameExplorer extends BookExplorer {
+//       static words = words; // the frame shows title and task
+//       static style = "";    // CSS of the drawing
+//       start(data) { return { n: 3 }; } // what it opens with: the surprise
+//       view({ n }, data, t) {           // called after each change; t: words of the language
+//         return {
+//           drawing: "…", // HTML or inline SVG
+//           controls: range("n", t.samples, n, 1, 9),
+//           say: t.said(n), // a sentence, HTML: what is to be seen; it is read out when it changes
+//           done: n === 7,  // is the task reached? it stays so until the reset
+//         };
+//       }
+//     }
+//     BookExplorer.define("name-explorer", NameExplorer);
+//   })();
+//
+// In that HTML, attributes say what an element does:
+//   data-key="n"     on <input> and <select>: its value (or checked) becomes state n
+//   data-set="n=3"   on <button>: a click sets state n, or several: "n=3&m=2"
+//   data-point="n=3" on a <button>, or an SVG <g role="button">: hover, touch, focus set state n;
+//                    Tab reaches one of a drawing's, arrows, Home and End go to the others;
+//                    it needs a name (text or aria-label)
+//   data-part="w"    links words to the drawing: pointing at one lights up all that have this part
+//                    (several: "w v"); words in the sentence can be reached by Tab
+// Numbers in the state are numbers; whatever is text from the data goes through `quote`.
+// Colours: --ink --muted --line --paper --held (what is chosen) --wrong --right --lit; classes:
+// `hold`, `bad`, `good` fill with them, `free` is hatched, `title` is a small heading, `row` wraps.
+// Order: title, task, drawing, sentence, controls. With two rows of controls the drawing may be
+// 18rem high on a phone of 375 × 667; give it a min-height, so that controls do not jump.
+globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
   static frame = `
-    :host { display: block; max-width: 44rem; margin: 1rem 0; padding: 1rem;
-      --line: var(--pst-color-border, #8a8a8a); --held: var(--pst-color-primary, #0a7d91);
-      --muted: var(--pst-color-text-muted, #767676);
-      color: var(--pst-color-text-base, inherit);
-      background: var(--pst-color-background, transparent);
-      border: 1px solid var(--line); border-radius: .5rem }
-    * { box-sizing: border-box }
-    :focus-visible { outline: 3px solid var(--held); outline-offset: 2px }
-    input { min-width: 0; accent-color: var(--held) }
-    [type=range] { min-height: 2rem }
-    select { max-width: 100%; min-height: 2rem; font: inherit; color: inherit;
-      background: var(--pst-color-background, Canvas);
-      border: 1px solid var(--muted); border-radius: .25rem }
-    dl { display: grid; grid-template-columns: minmax(7rem, auto) 1fr; gap: .3rem 1rem;
-      margin: .8rem 0 0 }
-    dt { font-weight: normal }
-    dd { margin: 0; font-weight: 600; overflow-wrap: anywhere;
-      font-variant-numeric: tabular-nums }`;
+    :host { display: block; max-width: 44rem; margin: 1rem 0;
+      --ink: var(--pst-color-text-base, light-dark(#1f2530, #d5dae3));
+      --muted: var(--pst-color-text-muted, light-dark(#4d586a, #a5aebd));
+      --line: var(--pst-color-border, light-dark(#c4cad4, #4a5364));
+      --paper: var(--pst-color-background, light-dark(#fff, #12151c));
+      --held: var(--pst-color-primary, light-dark(#2856c8, #8fb3ff));
+      --wrong: light-dark(#b3360b, #ff9d6b); --right: light-dark(#1a7437, #63d08b);
+      --lit: light-dark(#8a3ffc, #d4a8ff);
+      --mono: var(--pst-font-family-monospace, ui-monospace, Menlo, monospace) }
+    * { box-sizing: border-box; margin: 0 }
+    section { container-type: inline-size; padding: .7rem .8rem .8rem; line-height: 1.4;
+      color: var(--ink); background: var(--paper); border: 1px solid var(--line);
+      border-radius: .5rem; font-variant-numeric: tabular-nums }
+    header { display: flex; gap: .5rem; align-items: center; justify-content: space-between;
+      font-weight: 650 }
+    .task b { color: var(--held) } .task.done b { color: var(--right) }
+    .drawing, .controls, .said { margin-top: .5rem }
+    .controls:empty { display: none }
+    .drawing svg { display: block; width: 100%; overflow: visible; font-size: .8rem }
+    .controls { display: flex; flex-wrap: wrap; gap: .4rem .8rem; align-items: end }
+    .said { min-height: 4.2em }
+    .said [data-part] { font-weight: 650; cursor: default; border-radius: .2rem;
+      text-decoration: underline dotted; text-underline-offset: .2em }
+    .title { margin: .3rem 0 .15rem; font-size: .85rem; color: var(--muted) }
+    .row { display: flex; flex-wrap: wrap; gap: .3rem; align-items: center }
+    .hold { background: color-mix(in srgb, var(--held) 25%, var(--paper)) }
+    .bad { background: color-mix(in srgb, var(--wrong) 25%, var(--paper)) }
+    .good { background: color-mix(in srgb, var(--right) 25%, var(--paper)) }
+    .free { background: repeating-linear-gradient(135deg, transparent 0 6px,
+      color-mix(in srgb, var(--ink) 16%, transparent) 6px 7px) }
+    svg :is(.hold, .bad, .good) { fill: var(--held); fill-opacity: .25 }
+    svg .bad { fill: var(--wrong) } svg .good { fill: var(--right) }
+    svg text { fill: currentColor }
+    code, pre { font: .875em/1.4 var(--mono); overflow-wrap: anywhere; white-space: pre-wrap;
+      padding: 0; color: inherit; background: none }
+    button, select, .choice span { min-height: 2.75rem; padding: .2rem .7rem; font: inherit;
+      color: inherit; background: none; border: 1px solid var(--muted); border-radius: .3rem }
+    button { cursor: pointer } button[aria-disabled=true] { opacity: .5; cursor: default }
+    select { max-width: 100%; background: var(--paper) }
+    button:hover, .choice span:hover { border-color: var(--held) }
+    :focus-visible, input:focus-visible + span { outline: 3px solid var(--held);
+      outline-offset: 2px }
+    input { accent-color: var(--held); min-width: 0; margin: 0 }
+    .range { flex: 1 1 8rem; min-width: 0 }
+    .range input { display: block; width: 100%; height: 2.75rem }
+    .check { display: flex; gap: .5rem; align-items: center; min-height: 2.75rem }
+    .check input { flex: none; width: 1.25rem; height: 1.25rem }
+    .choice { min-width: 0; padding: 0; border: 0; display: flex; flex-wrap: wrap; gap: .3rem }
+    .select { min-width: 0 }
+    .select select { display: block }
+    .select, .choice legend { font-size: .85rem; color: var(--muted) }
+    .select select { font-size: 1rem; color: var(--ink) }
+    .choice legend { padding: 0 }
+    .choice label { position: relative; max-width: 100% }
+    .choice input { position: absolute; opacity: 0; inset: 0; width: 100%; height: 100% }
+    .choice span { display: flex; align-items: center; justify-content: center }
+    .choice :checked + span { color: var(--paper); background: var(--held);
+      border-color: var(--held) }
+    .steps { display: flex; flex: 1 1 100%; gap: .5rem; align-items: end }
+    .steps button { min-width: 2.75rem }
+    .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden;
+      clip-path: inset(50%); white-space: nowrap }`;
   static style = "";
+  static common = {
+    en: { reset: "Reset", open: "Task: ", done: "✓ Done: ", back: "Back", next: "Next" },
+    zh: { reset: "重置", open: "任务：", done: "✓ 完成：", back: "上一步", next: "下一步" },
+  };
 
   static define(name, element) {
     if (!customElements.get(name)) customElements.define(name, element);
+  }
+
+  // "n=3&m=a" as [["n", 3], ["m", "a"]].
+  static pairs(text) {
+    return [...new URLSearchParams(text)].map(([key, value]) => [key, BookExplorer.number(value)]);
+  }
+
+  static number(text) {
+    return text === "" || Number.isNaN(+text) ? text : +text;
   }
 
   static quote(text) {
@@ -31,32 +124,200 @@ globalThis.BookExplorer ??= class extends HTMLElement {
     return String(text).replace(/[&<>"]/g, (character) => named[character]);
   }
 
-  // The <option>s of a <select>; the value of each is its place in the list.
-  static options(texts) {
-    return texts
-      .map((text, i) => `<option value="${i}">${BookExplorer.quote(text)}</option>`)
-      .join("");
+  // f(0) … f(n - 1), as one text.
+  static times(n, f) {
+    return Array.from({ length: n }, (_, i) => f(i)).join("");
   }
 
-  // The content of a <dl>: pairs of a term and its value.
-  static facts(pairs) {
-    const { quote } = BookExplorer;
-    return pairs.map(([k, v]) => `<dt>${quote(k)}</dt><dd>${quote(v)}</dd>`).join("");
+  // Controls, as HTML: the key of the state, the label, the value now, what is possible.
+  static range(key, label, value, low, high, text = value) {
+    return `<label class="range">${label} <b>${text}</b><input type="range" data-key="${key}"
+      min="${low}" max="${high}" value="${value}" aria-valuetext="${text}"></label>`;
+  }
+
+  static check(key, label, on) {
+    return `<label class="check"><input type="checkbox" data-key="${key}"${on ? " checked" : ""}>
+      <span>${label}</span></label>`;
+  }
+
+  // `options`: the text of each value, as an object or a list.
+  static choice(key, label, value, options) {
+    const one = ([v, text]) => `<label><input type="radio" name="${key}" data-key="${key}"
+      value="${v}"${v === String(value) ? " checked" : ""}><span>${text}</span></label>`;
+    const all = Object.entries(options).map(one).join("");
+    return `<fieldset class="choice"><legend>${label}</legend>${all}</fieldset>`;
+  }
+
+  static select(key, label, value, options) {
+    const one = ([v, text]) =>
+      `<option value="${v}"${v === String(value) ? " selected" : ""}>${text}</option>`;
+    return `<label class="select">${label}<select data-key="${key}">${Object.entries(options)
+      .map(one)
+      .join("")}</select></label>`;
+  }
+
+  // Back, a slider from 0 to `last`, and next; `text`: what the slider says.
+  static steps(key, value, last, text, t) {
+    const go = (to, name, sign) =>
+      `<button data-set="${key}=${Math.min(last, Math.max(0, to))}" aria-label="${name}"` +
+      ` aria-disabled="${to < 0 || to > last}">${sign}</button>`;
+    const slider = BookExplorer.range(key, "", value, 0, last, text);
+    return `<div class="steps">${go(value - 1, t.back, "◀")}${slider}${go(value + 1, t.next, "▶")}
+      </div>`;
+  }
+
+  // Make `now` like `want`, node by node: focus and what is under the pointer stay.
+  static morph(now, want) {
+    if (now.nodeName !== want.nodeName) return now.replaceWith(want);
+    if (now.nodeType !== 1) {
+      if (now.data !== want.data) now.data = want.data;
+      return;
+    }
+    for (const { name } of [...now.attributes])
+      if (!want.hasAttribute(name)) now.removeAttribute(name);
+    for (const { name, value } of want.attributes)
+      if (now.getAttribute(name) !== value) now.setAttribute(name, value);
+    const [old, kids] = [[...now.childNodes], [...want.childNodes]];
+    old.forEach((kid, i) => {
+      if (kids[i]) BookExplorer.morph(kid, kids[i]);
+      else kid.remove();
+    });
+    now.append(...kids.slice(old.length));
+    if (now.localName === "input") now.checked = want.checked;
+    if (/^(input|select)$/.test(now.localName)) now.value = want.value;
   }
 
   connectedCallback() {
     if (this.shadowRoot) return;
     const language = this.lang || document.documentElement.lang || navigator.language;
-    const { words } = this.constructor;
-    this.words = /^zh/i.test(language) ? words.zh : words.en;
-    this.attachShadow({ mode: "open" });
-    this.build(JSON.parse(this.getAttribute("data")));
+    const { common, frame, style, words } = this.constructor;
+    const lang = /^zh/i.test(language) ? "zh" : "en";
+    this.words = { ...common[lang], ...words[lang] };
+    this.lang ||= lang;
+    const look = getComputedStyle(this);
+    if (!look.getPropertyValue("--pst-color-primary")) {
+      // not on the book's site: dark where the text around it is light
+      const bright = (look.color.match(/[\d.]+/g) ?? []).slice(0, 3).reduce((a, b) => a + +b, 0);
+      this.style.colorScheme = bright > 380 ? "dark" : "light";
+    }
+    this.attachShadow({
+      mode: "open",
+    }).innerHTML = `<style>${frame}${style}</style><style></style><section></section>`;
+    this.data = JSON.parse(this.getAttribute("data"));
+    this.listen();
+    this.reset();
   }
 
-  // Put `html` into the frame; the function returned finds its elements.
-  fill(html) {
-    const { frame, style } = this.constructor;
-    this.shadowRoot.innerHTML = `<style>${frame}${style}</style>${html}`;
-    return (selector) => this.shadowRoot.querySelector(selector);
+  reset() {
+    this.state = this.start(this.data);
+    this.done = false;
+    this.show();
+  }
+
+  set(change) {
+    if (Object.entries(change).every(([key, value]) => this.state[key] === value)) return;
+    Object.assign(this.state, change);
+    this.show();
+  }
+
+  show() {
+    const { words: t, shadowRoot: root } = this;
+    const { drawing, controls = "", say, done } = this.view(this.state, this.data, t);
+    this.done ||= Boolean(done);
+    const page = document.createElement("template");
+    page.innerHTML =
+      `<section role="group" aria-label="${BookExplorer.quote(t.title)}">` +
+      `<header><span>${t.title}</span>` +
+      `<button data-reset title="${t.reset}" aria-label="${t.reset}">↺</button></header>` +
+      `<p class="task${this.done ? " done" : ""}"><b>${this.done ? t.done : t.open}</b>${t.task}</p>` +
+      `<div class="drawing">${drawing}</div>` +
+      `<p class="said" aria-live="polite" aria-atomic="true">${say}` +
+      `<span class="unseen">${this.done ? ` ${t.done}${t.task}` : ""}</span></p>` +
+      `<div class="controls">${controls}</div></section>`;
+    const first = {};
+    for (const node of page.content.querySelectorAll("[data-point]")) {
+      const [[key, value]] = BookExplorer.pairs(node.dataset.point);
+      const chosen = this.state[key] === value;
+      node.setAttribute("tabindex", -1);
+      if (chosen) node.setAttribute("aria-current", "true");
+      if (chosen || !first[key]) first[key] = node;
+    }
+    for (const node of Object.values(first)) node.setAttribute("tabindex", 0);
+    for (const word of page.content.querySelectorAll(".said [data-part]")) word.tabIndex = 0;
+    BookExplorer.morph(root.querySelector("section"), page.content.firstChild);
+  }
+
+  listen() {
+    const { shadowRoot: root } = this;
+    const near = (event, name) => event.target.closest?.(`[data-${name}]`);
+    const change = (text) => this.set(Object.fromEntries(BookExplorer.pairs(text)));
+    const point = (event) => {
+      const node = near(event, "point");
+      if (node) change(node.dataset.point);
+    };
+    root.addEventListener("click", (event) => {
+      point(event);
+      const button = near(event, "set");
+      if (button && button.getAttribute("aria-disabled") !== "true") change(button.dataset.set);
+      if (near(event, "reset")) this.reset();
+    });
+    root.addEventListener("input", ({ target: { dataset, type, checked, value } }) => {
+      if (dataset.key)
+        this.set({ [dataset.key]: type === "checkbox" ? checked : BookExplorer.number(value) });
+    });
+    root.addEventListener("keydown", (event) => {
+      const node = near(event, "point");
+      const next = node && this.neighbour(node, event.key);
+      if (next) event.preventDefault();
+      if (next) next.focus();
+    });
+
+    // Words and drawing: a rule of CSS, so that what is lit survives a change of the drawing.
+    const rule = root.querySelectorAll("style")[1];
+    const light = (node) => {
+      const parts = (node?.dataset.part ?? "").split(" ").filter(Boolean);
+      const all = parts.map((part) => `[data-part~="${CSS.escape(part)}"]`).join();
+      rule.textContent =
+        all &&
+        `:is(${all}) { outline: 3px solid var(--lit); outline-offset: 1px }
+        svg :is(${all}) { stroke: var(--lit); stroke-width: 4px; outline: none }
+        svg text:is(${all}) { stroke: none; fill: var(--lit); font-weight: 700 }`;
+    };
+    const focused = () => root.activeElement?.closest("[data-part]");
+    root.addEventListener("pointerover", (event) => {
+      point(event);
+      light(near(event, "part") ?? focused());
+    });
+    root.addEventListener("focusin", (event) => {
+      point(event);
+      light(near(event, "part"));
+    });
+    root.addEventListener("focusout", () => light(null));
+    this.addEventListener("pointerleave", (event) => {
+      if (event.pointerType === "mouse") light(focused());
+    });
+  }
+
+  // Where an arrow leads from an element of a drawing: to the next of its key, or the nearest above
+  // or below.
+  neighbour(node, key) {
+    const [[name]] = BookExplorer.pairs(node.dataset.point);
+    const all = [...this.shadowRoot.querySelectorAll(`[data-point^="${CSS.escape(name)}="]`)];
+    const i = all.indexOf(node);
+    const along = { ArrowLeft: i - 1, ArrowRight: i + 1, Home: 0, End: all.length - 1 }[key];
+    if (along !== undefined) return all[along] ?? node;
+    if (key !== "ArrowUp" && key !== "ArrowDown") return null;
+    const place = (one) => {
+      const { left, right, top, bottom } = one.getBoundingClientRect();
+      return [
+        (left + right) / 2,
+        ((top + bottom) / 2) * (key === "ArrowUp" ? -1 : 1),
+        bottom - top,
+      ];
+    };
+    const [x, y, high] = place(node);
+    const far = (one) => Math.abs(place(one)[0] - x) + 1000 * place(one)[1];
+    const beyond = all.filter((one) => place(one)[1] > y + high / 2);
+    return beyond.sort((a, b) => far(a) - far(b))[0] ?? node;
   }
 };

@@ -9,40 +9,46 @@ from helpers.explorers import Explorer
 from helpers.views_and_copies import Operation, storage_cells, view_or_copy
 
 X = torch.tensor([[11, 12, 13, 14], [21, 22, 23, 24], [31, 32, 33, 34]])
-WALKS: dict[str, Operation] = {
+FIRSTS: dict[str, Operation] = {
     "x": lambda x: x,
-    "x.view(2, 6)": lambda x: x.view(2, 6),
-    "x.transpose(0, 1)": lambda x: x.transpose(0, 1),
-    "x.transpose(0, 1).reshape(2, 6)": lambda x: x.transpose(0, 1).reshape(2, 6),
-    "x.transpose(0, 1).contiguous()": lambda x: x.transpose(0, 1).contiguous(),
-    "x[:1].transpose(0, 1)": lambda x: x[:1].transpose(0, 1),
-    "x.view(3, 2, 2).permute(2, 0, 1)": lambda x: x.view(3, 2, 2).permute(2, 0, 1),
-    "x[1:, 1:]": lambda x: x[1:, 1:],
+    "x.t()": lambda x: x.t(),
     "x[:, ::2]": lambda x: x[:, ::2],
-    "x[:, ::2].view(6)": lambda x: x[:, ::2].view(6),
-    "x[:, :2].reshape(6)": lambda x: x[:, :2].reshape(6),
-    "x[:, 2]": lambda x: x[:, 2],
-    "x[[0, 2]]": lambda x: x[[0, 2]],
-    "x[:, :1].expand(3, 4)": lambda x: x[:, :1].expand(3, 4),
+    "x[1:, 1:]": lambda x: x[1:, 1:],
+    "x[:, :2]": lambda x: x[:, :2],
     "x.diagonal()": lambda x: x.diagonal(),
-    "x.view(12).unfold(0, 4, 2)": lambda x: x.view(12).unfold(0, 4, 2),
+    "x[:, :1].expand(3, 4)": lambda x: x[:, :1].expand(3, 4),
+    "x[0].unfold(0, 2, 1)": lambda x: x[0].unfold(0, 2, 1),
     "x.flip(1)": lambda x: x.flip(1),
+    "x[[0, 2]]": lambda x: x[[0, 2]],
+}
+THENS: dict[str, Operation] = {
+    "": lambda y: y,
+    ".view(-1)": lambda y: y.view(-1),
+    ".reshape(-1)": lambda y: y.reshape(-1),
 }
 
 
-def walk(operation: Operation, x: Tensor) -> dict[str, object]:
-    """How `y = operation(x)` walks its storage; every entry comes from torch.
+def walk(first: Operation, then: Operation, x: Tensor) -> dict[str, object]:
+    """How `y = then(first(x))` walks its storage; every entry comes from torch.
 
     Args:
-        operation: returns a tensor of one to three dimensions.
+        first: returns a tensor of one or two dimensions.
+        then: takes that tensor, and may refuse it with a `RuntimeError`.
         x: any tensor that `json` can write as numbers.
 
     Returns:
         `shape`, `stride` (lists), `offset` (int), `kind` (as `view_or_copy` says), `contiguous`
         (bool), `at` (a flat list: the storage cell of each element), and for a copy its own
-        `storage` (a flat list).
+        `storage` (a flat list). Where `then` refuses: `kind` "error", and the `at` of `first(x)`.
     """
-    y = operation(x)
+
+    def operation(t: Tensor) -> Tensor:
+        return then(first(t))
+
+    try:
+        y = operation(x)
+    except RuntimeError:
+        return {"kind": "error", "at": storage_cells(first(x)).flatten().tolist()}
     kind = view_or_copy(operation, x)
     found: dict[str, object] = {
         "shape": list(y.shape),
@@ -61,14 +67,19 @@ def _whole_storage(t: Tensor) -> list:
 
 def stride_explorer(lang: str | None = None) -> Explorer:
     """Choose an operation, point at an element, and see which storage cell it reads and why."""
+    start = {"first": list(FIRSTS).index("x.t()"), "then": list(THENS).index(".reshape(-1)")}
     data = {
         "storage": _whole_storage(X),
-        "walks": [{"code": code, **walk(operation, X)} for code, operation in WALKS.items()],
+        "firsts": list(FIRSTS),
+        "thens": list(THENS),
+        "start": {**start, "k": 1},
+        "walks": [[walk(f, t, X) for t in THENS.values()] for f in FIRSTS.values()],
     }
     return Explorer(
         "stride",
         data,
-        f"{len(WALKS)} operations on a tensor of 3 by 4 elements, and the storage cell that each "
-        "element of the result reads.",
+        "Ten tensors made from one of 3 by 4 elements, as they are and after view(-1) or "
+        "reshape(-1): which storage cell each element reads. After x.t(), view refuses and "
+        "reshape copies; x[:, ::2] is not contiguous either, and both give a view.",
         lang,
     )
