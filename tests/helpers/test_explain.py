@@ -67,7 +67,7 @@ def test_every_wording_finds_its_entry_whatever_its_variable_parts():
 @pytest.mark.parametrize(
     ("kind", "name"), [("ModuleNotFoundError: No module named ", "torch"), ("KeyError: ", "epoch")]
 )
-@pytest.mark.parametrize("form", ["{0}_geometric", "py_{0}", "{0}X"])
+@pytest.mark.parametrize("form", ["{0}_geometric", "n{0}", "{0}X"])
 def test_a_name_in_quotes_is_the_whole_name(kind, name, form):
     search = explain.Messages([{"id": "named", "says": [f"{kind}'{name}'"]}])
     other = form.format(name)
