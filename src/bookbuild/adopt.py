@@ -6,11 +6,11 @@ import copy
 
 from nbformat import NotebookNode
 
-from bookbuild import links, translation, versions
+from bookbuild import links, predict, translation, versions
 from bookbuild import text as texts
 from bookbuild.book import LANGUAGES, Book, BookError, read_text, write_text
 from bookbuild.notebooks import alt, read, tokens, written
-from bookbuild.products import MISSING, WAITING, notebook
+from bookbuild.products import MARKS, MISSING, SOLUTION, WAITING, notebook
 from bookbuild.text import OLDEST, SETUP, Cell, Text, Words, comments
 from bookbuild.update import changes, edited, stored
 
@@ -73,6 +73,8 @@ def _edits(
                 raise BookError(f"{where}::{cell.id}: moved in the notebook; move it in the text")
             if cell.id == SETUP:
                 raise BookError(f"{where}::{SETUP}: the setup cell is the same in every chapter")
+            if cell.id.endswith((predict.SUFFIX, SOLUTION)) and cell.id in wanted:
+                raise BookError(f"{where}::{cell.id}: made from another cell; edit it in the text")
             if change == "new" and (where.startswith("zh") or cell.id in wanted):
                 raise BookError(
                     f"{where}::{cell.id}: a new cell is written in English, in the text"
@@ -83,7 +85,8 @@ def _edits(
                 raise BookError(f"{where}::{cell.id}: empty; remove it in the text")
             edits.remove(cell.id)
             found.append((cell, after))
-        after = cell.id
+        if not cell.id.endswith((predict.SUFFIX, SOLUTION)):
+            after = cell.id
     if edits:
         raise BookError(f"{where}::{edits[0]}: removed in the notebook; remove it in the text")
     return found
@@ -91,7 +94,8 @@ def _edits(
 
 def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> None:
     """Take an edited cell of a notebook into the cell of the text that it was made from."""
-    source, said = cell.source.strip("\n"), {"alt": alt(cell), "cause": cell.metadata.get("cause")}
+    source = _unmarked(cell.source, lang)
+    said = {"alt": alt(cell), "cause": cell.metadata.get("cause")}
     meant = {key: list(cell.metadata[key]) for key in ("tags", "claims") if cell.metadata.get(key)}
     if lang == "en":
         old.metadata = meant
@@ -122,6 +126,14 @@ def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> N
         if len(comments(source)) != len(comments(old.source)):
             raise BookError(f"{which}: comments are added or removed in English")
         old.words.zh = ours
+
+
+def _unmarked(source: str, lang: str) -> str:
+    """Code without the first line that says whether one should write it."""
+    source = source.strip("\n")
+    for said in MARKS.values():
+        source = source.removeprefix(f"{said[lang]}\n")
+    return source
 
 
 def _unfilled(text: Text, before: str, source: str, lang: str) -> str:

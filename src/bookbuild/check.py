@@ -12,7 +12,7 @@ from itertools import zip_longest
 from nbformat import NotebookNode
 
 from bookbuild import claims as claims_file
-from bookbuild import messages, pitfalls, symptoms, translation
+from bookbuild import messages, pitfalls, predict, symptoms, translation
 from bookbuild import text as texts
 from bookbuild.book import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.headings import headings
@@ -209,6 +209,10 @@ def _notebook(
         yield told(lang, name, cell_id)
     if not by_hand:
         yield from _as_written(where, name, expected, nb)
+    for cell in source.cells if lang == "en" else ():
+        if cell.predict:
+            for problem in predict.problems(cell.predict.en, cell.proofs, cell.id, nb):
+                yield f"book/text/{name}.md:{cell.predict.line}: {cell.id}: {problem}"
     of_cells = [
         f"{where}::{cell.id}: {problem}"
         for number, cell in enumerate(code_cells(nb), 1)

@@ -35,6 +35,16 @@ def alt(cell: NotebookNode) -> str:
     return cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
 
 
+def output(cell: NotebookNode) -> str:
+    """What a code cell printed, returned or raised, as text."""
+    parts = []
+    for out in cell.get("outputs", []):
+        text = out.get("text") or out.get("data", {}).get("text/plain") or out.get("evalue", "")
+        said = f"{out['ename']}: " if out.get("output_type") == "error" else ""
+        parts.append(said + "".join(text).rstrip("\n"))
+    return "\n".join(filter(None, parts))
+
+
 @cache
 def tokens(source: str) -> tuple[str, ...]:
     """The Python tokens of a cell without comments and blank lines, so that comments may differ.
@@ -84,7 +94,9 @@ def written(cell: NotebookNode) -> str:
     What Jupyter adds by itself, such as times and collapsed outputs, is left out.
     """
     meant = {
-        k: cell.metadata[k] for k in ("tags", "claims", "cause", "mystnb") if cell.metadata.get(k)
+        k: cell.metadata[k]
+        for k in ("tags", "claims", "cause", "mystnb", "predict")
+        if cell.metadata.get(k)
     }
     return digest(_JSON.encode([cell.cell_type, cell.source, meant]))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode, from_dict
 
-from bookbuild import links, setup_cell, versions
+from bookbuild import links, predict, setup_cell, versions
 from bookbuild.book import Book, BookError, read_text
 from bookbuild.headings import headings
 from bookbuild.notebooks import tokens
@@ -24,6 +24,16 @@ KERNEL = {
 }
 WAITING = "> **译文待更新**：英文原文已有改动，以上译自旧版。"
 MISSING = "> **尚未翻译**：以上暂用英文原文。"
+# A cell's first line says in Jupyter and Colab, too, whether one should write such code.
+MARKS = {
+    "wrong": {"en": "# ✗ wrong", "zh": "# ✗ 错误写法"},
+    "right": {"en": "# ✓ right", "zh": "# ✓ 正确写法"},
+}
+SOLUTION = "-label"  # of the cell that stands for the page's prompt in Jupyter and Colab
+_SOLUTION = {
+    "en": "**A solution** is folded below. Try first, then unfold it.",
+    "zh": "**参考解法**折叠在下面：先自己试一试，再展开来看。",
+}
 
 
 def notebook(
@@ -44,6 +54,7 @@ def notebook(
     old = {c.id: c for c in ran.cells if c.cell_type == "code"} if ran else {}
     cells = []
     for cell in text.cells:
+        cells += _before(cell, lang, late)
         made = _prose(cell, lang, late) if cell.type == "markdown" else _code(cell, lang)
         if made["cell_type"] == "markdown" and text.book:
             made["source"] = _filled(text.book, text.name, cell, made["source"], lang)
@@ -93,11 +104,32 @@ def _prose(cell: Cell, lang: str, late: set[str]) -> dict:
     return {"cell_type": "markdown", "id": cell.id, "metadata": {}, "source": source}
 
 
+def _before(cell: Cell, lang: str, late: set[str]) -> Iterator[dict]:
+    """The cells that are made for readers before a code cell: its question, a solution's label."""
+    if "solution" in cell.metadata.get("tags", ()):
+        label = {"cell_type": "markdown", "id": cell.id + SOLUTION, "source": _SOLUTION[lang]}
+        yield label | {"metadata": {"tags": ["remove-cell"]}}
+    if cell.predict:
+        source = predict.html(_say(cell.predict, lang), cell.id, lang)
+        if lang == "zh" and f"{cell.id}/predict" in late:
+            source += f"\n\n{WAITING if cell.predict.zh else MISSING}"
+        asked = {"cell_type": "markdown", "id": cell.id + predict.SUFFIX, "source": source}
+        yield asked | {"metadata": {}}
+
+
 def _code(cell: Cell, lang: str) -> dict:
     source = setup_cell.source() if cell.id == SETUP else cell.source
     if lang == "zh" and cell.words.zh is not None:
         source = with_comments(source, cell.words.zh.split("\n"))
     metadata: dict = copy.deepcopy(cell.metadata)
+    tags = metadata.get("tags", ())
+    for tag, said in MARKS.items():
+        if tag in tags:
+            source = f"{said[lang]}\n{source}"
+    if "solution" in tags:
+        metadata |= {"cellView": "form", "jupyter": {"source_hidden": True, "outputs_hidden": True}}
+    if cell.predict:
+        metadata |= {"predict": cell.predict.en.split("\n")[0], "jupyter": {"outputs_hidden": True}}
     if cell.alt:
         metadata["mystnb"] = {"image": {"alt": _say(cell.alt, lang)}}
     if cell.cause:

@@ -29,6 +29,13 @@
     y = x
     y = x.detach()
 
+    %%% predict                     what the reader is asked before the cell: see predict.py
+    Does `y` share its memory with `x`?
+    + Yes
+      `detach` cuts the graph and copies nothing.
+      = assert y.data_ptr() == x.data_ptr()
+    ...
+
     %%% code setup tags=setup,remove-cell
 
 The setup cell has no body: every chapter has the same. In prose, `{{ oldest_pytorch }}` becomes the
@@ -49,11 +56,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 
+from bookbuild import predict
 from bookbuild.book import Book, BookError, read_text
 
 _MARK = re.compile(r"^%%%(?: (.*))?$", re.M)
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FENCE = re.compile(r"```python\n(.*\n)?```", re.S)
+_BESIDE = ("alt", "cause", "predict")  # what is translated beside a cell's own words
 SETUP = "setup"
 OLDEST = "{{ oldest_pytorch }}"
 
@@ -84,6 +93,8 @@ class Cell:
     alt: Words | None = None
     cause: Words | None = None
     pitfall: list[str] = field(default_factory=list)  # the wrong code, and the right if it is code
+    predict: Words | None = None  # what is asked before the cell, without the proofs
+    proofs: list[str] = field(default_factory=list)  # of its choices
 
 
 @dataclass
@@ -101,8 +112,8 @@ class Text:
         for cell in self.cells:
             kind = "" if cell.type == "markdown" else "/comments"
             yield f"{cell.id}{kind}", cell.words
-            for key, words in (("alt", cell.alt), ("cause", cell.cause)):
-                if words:
+            for key in _BESIDE:
+                if words := getattr(cell, key):
                     yield f"{cell.id}/{key}", words
 
 
@@ -153,13 +164,15 @@ def parse(name: str, text: str, where: str = "text") -> Text:
             if last.zh is not None:
                 raise wrong(line, "a second `%%% zh` for the same block")
             last.zh, last.zh_line = body, line
-        elif kind in ("alt", "cause"):
+        elif kind in _BESIDE:
             if not cells or cells[-1].type != "code":
                 raise wrong(line, f"`%%% {kind}` belongs to a code cell")
             if getattr(cells[-1], kind):
                 raise wrong(line, f"a second `%%% {kind}` for {cells[-1].id}")
             if not body:
                 raise wrong(line, f"`%%% {kind}` is empty")
+            if kind == "predict":
+                _ask(cells[-1], words, wrong)
             setattr(cells[-1], kind, words)
             last = words
         elif kind == "pitfall":
@@ -179,6 +192,9 @@ def parse(name: str, text: str, where: str = "text") -> Text:
         raise wrong(1, "no `%%% summary`")
     if not cells:
         raise wrong(1, "no cells")
+    for cell in cells:
+        if cell.predict and cell.predict.zh is not None:
+            _same_question(cell, wrong)
     return Text(name, summary, cells)
 
 
@@ -224,6 +240,29 @@ def _code(rest: str, body: str, line: int, wrong) -> Cell:
     except BookError as error:
         raise wrong(line, f"{name}: {error}") from None
     return Cell(name, "code", line, words, source, metadata)
+
+
+def _ask(cell: Cell, words: Words, wrong) -> None:
+    """Take the proofs out of a question, and look at its form."""
+    if len(cell.id + predict.SUFFIX) > 64:
+        raise wrong(words.line, f"{cell.id} is too long for {cell.id}{predict.SUFFIX}")
+    try:
+        words.en, cell.proofs = predict.split(words.en)
+        predict.parse(words.en)
+    except ValueError as error:
+        raise wrong(words.line, f"`%%% predict` of {cell.id}: {error}") from None
+
+
+def _same_question(cell: Cell, wrong) -> None:
+    """The Chinese of a question has the same choices."""
+    try:
+        zh, en = (predict.parse(words) for words in (cell.predict.zh, cell.predict.en))
+    except ValueError as error:
+        raise wrong(cell.predict.zh_line, f"`%%% predict` of {cell.id}: {error}") from None
+    if [c.right for c in zh.choices] != [c.right for c in en.choices]:
+        raise wrong(
+            cell.predict.zh_line, f"`%%% predict` of {cell.id}: other choices than in English"
+        )
 
 
 @cache
@@ -279,5 +318,8 @@ def dump(cell: Cell) -> str:
         if words:
             blocks += [(key, words.en), ("zh", words.zh)]
     blocks += [("pitfall", "\n".join(cell.pitfall))] if cell.pitfall else []
+    if cell.predict:
+        asked = predict.join(cell.predict.en, cell.proofs)
+        blocks += [("predict", asked), ("zh", cell.predict.zh)]
     shown = (f"%%% {mark}\n{body}".rstrip("\n") for mark, body in blocks if body is not None)
     return "\n".join(shown)

@@ -16,11 +16,14 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
 
+from bookbuild.notebooks import output
 from bookbuild.sphinx.private import add_link_target, folded_cell
 
 
 class CellAnchors(SphinxTransform):
-    """Make `page.html#cell-id` lead to a cell, and give solutions a prompt of their own."""
+    """Make `page.html#cell-id` lead to a cell, mark what a question is asked about, and give
+    solutions a prompt of their own.
+    """
 
     default_priority = 210
 
@@ -29,11 +32,13 @@ class CellAnchors(SphinxTransform):
         path = Path(self.env.doc2path(self.env.docname))
         if path.suffix != ".ipynb":
             return
-        names = [cell.get("id") for cell in json.loads(path.read_text("utf8"))["cells"]]
+        cells = json.loads(path.read_text("utf8"))["cells"]
         for node in self.document.findall(nodes.container):
             if node.get("nb_element") != "cell_code":
                 continue
-            name = names[node["cell_index"]]
+            name = cells[node["cell_index"]].get("id")
+            if cells[node["cell_index"]]["metadata"].get("predict"):
+                node["classes"].append("predicted")
             if name and name not in self.document.ids:
                 node["ids"].append(name)
                 self.document.ids[name] = node
@@ -94,15 +99,6 @@ class Cell(SphinxDirective):
             result = nodes.literal_block(text, text, language="none", classes=["output"])
             quote += result
         return [quote]
-
-
-def output(cell: dict) -> str:
-    """What a code cell printed and returned, as text."""
-    parts = []
-    for out in cell.get("outputs", []):
-        text = out.get("text") or out.get("data", {}).get("text/plain") or out.get("evalue", "")
-        parts.append("".join(text).rstrip("\n"))
-    return "\n".join(filter(None, parts))
 
 
 def setup(app: Sphinx) -> None:
