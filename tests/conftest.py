@@ -1,6 +1,6 @@
-"""The browser of all tests.
+"""What all tests share: the browser, and that a busy machine is no failure.
 
-Without Chromium they are skipped; REQUIRE_BROWSER=1 makes that a failure.
+Without Chromium its tests are skipped; REQUIRE_BROWSER=1 makes that a failure.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("book", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("book")
 
 FLAGS = [
     "--no-sandbox",

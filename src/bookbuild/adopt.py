@@ -136,6 +136,11 @@ def _unmarked(source: str, lang: str) -> str:
     return source
 
 
+def _plain(cell: NotebookNode, source: str, lang: str) -> str:
+    """Fingerprint of a cell, with or without the line that says whether one should write it."""
+    return written(NotebookNode(cell, source=_unmarked(source, lang)))
+
+
 def _unfilled(text: Text, before: str, source: str, lang: str) -> str:
     """Prose with the place-holders and empty links that it had in the text."""
     for link in links.EMPTY.finditer(before):
@@ -157,5 +162,5 @@ def _prove(book: Book, text: Text, taken: list[tuple[str, NotebookNode, str]]) -
         new, source = made[lang].get(cell.id), cell.source.strip("\n")
         for mark in (WAITING, MISSING):
             source = source.removesuffix(f"\n\n{mark}")
-        if new is None or written(NotebookNode(cell, source=source)) != written(new):
+        if new is None or _plain(cell, source, lang) != _plain(new, new.source, lang):
             raise BookError(f"{which}: the text cannot hold this edit; edit it there")

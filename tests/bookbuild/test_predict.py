@@ -1,0 +1,224 @@
+"""Questions before a cell: their form, their proofs, and what is made of them."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookbuild import predict
+from bookbuild.adopt import adopt
+from bookbuild.book import Book, BookError
+from bookbuild.check import check
+from bookbuild.notebooks import read
+from bookbuild.text import dump, load, parse, segments
+from bookbuild.update import update
+
+ROOT = Path(__file__).parents[2]
+ASKED = """\
+%%% predict
+What is `a`?
+- `1`, because `a` is one number
+  Two were added.
+  = output
++ `2`, because both count
+  One and one make two.
+  = assert a == 2
+- `11`, because the digits are put side by side
+  That is what texts do.
+  = output
+%%% zh
+`a` 是多少？
+- `1`，因为 `a` 是一个数
+  加的是两个数。
++ `2`，因为两个数都算
+  一加一等于二。
+- `11`，因为数字并排写在一起
+  文本才会这样。
+"""
+
+
+@pytest.fixture
+def asked(book, mend, quick):
+    """The tiny book with a question about `adding-numbers`; it takes another wording of it."""
+
+    def ask(old="", new=""):
+        assert old in ASKED
+        mend("adding", "把两个数相加\n", f"把两个数相加\n{ASKED.replace(old, new, 1)}\n")
+        return update(book, ["adding"], echo=lambda line: None)
+
+    ask.book = book
+    return ask
+
+
+def problems(book):
+    return [p for p in check(book, book.chapters) if "predict" in p]
+
+
+def test_a_question_stands_before_its_cell_in_both_languages(asked):
+    assert asked() == [] and check(asked.book) == []
+    for lang, title, why in (
+        ("en", "Predict.", "Two were added."),
+        ("zh", "先猜一猜。", "加的是两个数。"),
+    ):
+        cells = read(asked.book.notebook(lang, "adding")).cells
+        ids = [c.id for c in cells]
+        question = cells[ids.index("adding-numbers") - 1]
+        assert question.id == "adding-numbers-predict" and question.cell_type == "markdown"
+        assert title in question.source and why in question.source
+        assert "<code>11</code>" in question.source and "assert" not in question.source
+        assert [*re.findall(r'class="(yes|no)"', question.source)] == ["no", "yes", "no"]
+        code = cells[ids.index("adding-numbers")].metadata
+        assert code.predict == "What is `a`?" and code.jupyter.outputs_hidden
+
+
+def test_a_question_is_translated_like_everything_else(asked):
+    asked()
+    path = asked.book.text("adding")
+    path.write_text(path.read_text("utf8").replace("Two were added.", "There were two."), "utf8")
+    update(asked.book, ["adding"], echo=lambda line: None)
+    (late,) = check(asked.book, ["adding"], release=True)
+    assert "adding::adding-numbers/predict: the English changed" in late
+    chinese = {c.id: c.source for c in read(asked.book.notebook("zh", "adding")).cells}
+    assert "译文待更新" in chinese["adding-numbers-predict"]
+    # A proof is nobody's to translate.
+    path.write_text(path.read_text("utf8").replace("  = assert a == 2", "  = output"), "utf8")
+    assert len(check(asked.book, ["adding"], release=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("= assert a == 2", "= assert a == 3", "no cell has `assert a == 3`"),
+        ("= assert a == 2", "= assert a ==", "no cell has"),
+        ("= assert a == 2", "= believe me", "expected a proof"),
+        ("  = assert a == 2\n", "", "expected a proof"),
+        ("`1`, because", "`2`, because", "the cell's output has it"),
+        ("+ `2`, because", "+ `3`, because", None),
+        ("- `1`, because", "- it is 1, because", "in backticks at the beginning"),
+        ("  = output\n+", "  = output of adding-nothing\n+", "there is no cell adding-nothing"),
+        ("  = output\n+", "  = output of adding-solution\n+", "adding-solution does not print it"),
+    ],
+)
+def test_each_choice_has_its_proof(asked, old, new, what):
+    asked(old, new)
+    found = problems(asked.book)
+    assert not found if what is None else len(found) == 1 and what in found[0], found
+
+
+def test_another_output_breaks_the_proof(asked, mend):
+    """What a new PyTorch would do: the cell prints something else."""
+    asked("= assert a == 2", "= output")
+    assert problems(asked.book) == []
+    mend("adding", "assert a == 2\na\n", "f'{a}{a}'[:1] * 2\n")
+    update(asked.book, ["adding"], echo=lambda line: None)
+    assert any(
+        "'`2`, because both count': the cell's output has no" in p for p in problems(asked.book)
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("What is `a`?\n", "", "no question"),
+        ("- `1`, because `a` is one number\n  Two were added.\n  = output\n", "", "3 to 5 choices"),
+        ("+ `2`", "- `2`", "one choice is right"),
+        ("- `1`", "+ `1`", "one choice is right"),
+        ("  Two were added.\n", "", "its reason"),
+        ("What is `a`?\n", "What is `a`?\n  = output\n", "a proof belongs to one choice"),
+        ("  = assert a == 2\n", "  = output\n  = output\n", "a proof belongs to one choice"),
+        ("+ `2`，", "- `2`，", "one choice is right"),
+        ("- `1`，因为 `a` 是一个数\n  加的是两个数。\n+ `2`，", "+ `1`，因为 `a` 是一个数\n  加的是两个数。\n- `2`，",
+         "other choices than in English"),
+        ("  文本才会这样。\n", "", "its reason"),
+    ],
+)  # fmt: skip
+def test_a_question_of_another_form_is_refused(old, new, what):
+    assert old in ASKED
+    chapter = "%%% summary\nA.\n\n%%% code adding-numbers\n```python\na = 2\n```\n" + ASKED.replace(
+        old, new, 1
+    )
+    with pytest.raises(BookError, match=rf"^t:\d+: .*{what}"):
+        parse("a", chapter, "t")
+
+
+def test_a_question_belongs_to_a_code_cell():
+    with pytest.raises(BookError, match="belongs to a code cell"):
+        parse("a", f"%%% summary\nA.\n\n%%% md title\n# A\n{ASKED}", "t")
+    name = "x" * 60
+    code = f"%%% summary\nA.\n\n%%% code {name}\n```python\na = 2\n```\n{ASKED}"
+    with pytest.raises(BookError, match="too long"):
+        parse("a", code, "t")
+
+
+def test_a_question_edited_in_a_notebook_is_edited_in_the_text(asked, edit):
+    asked()
+
+    def change(nb):
+        cell = next(c for c in nb.cells if c.id == "adding-numbers-predict")
+        cell.source = cell.source.replace("Two were", "Three were")
+
+    edit("en", "adding", change)
+    (problem,) = check(asked.book, ["adding"])
+    assert "en/adding::adding-numbers-predict: edited by hand" in problem
+    with pytest.raises(BookError, match="edit it in the text"):
+        adopt(asked.book, "adding")
+
+
+LINES = st.text(
+    st.characters(codec="utf8", exclude_characters="\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029%"),
+    min_size=1,
+).map(lambda line: "x" + line + "x")
+PROOFS = st.sampled_from(["", "output", "assert a == 2"])
+
+
+@given(LINES, st.lists(st.tuples(LINES, LINES, PROOFS), min_size=3, max_size=5), st.data())
+def test_what_is_split_is_joined_again(asks, choices, data):
+    right = data.draw(st.integers(0, len(choices) - 1))
+    lines = [asks]
+    for number, (says, why, proof) in enumerate(choices):
+        lines += [f"{'+' if number == right else '-'} {says}", f"  {why}"]
+        lines += [f"  = {proof}"] if proof else []
+    body = "\n".join(lines)
+    words, proofs = predict.split(body)
+    assert predict.join(words, proofs) == body
+    assert proofs == [proof for *_, proof in choices]
+    question = predict.parse(words)
+    assert question.asks == asks and [c.right for c in question.choices].index(True) == right
+
+
+def test_every_question_of_the_book_survives_a_round_trip():
+    book = Book(ROOT)
+    for name in book.chapters:
+        text = load(book, name)
+        parts = segments(book.text(name).read_text("utf8"), text)
+        for cell, part in zip(text.cells, parts, strict=True):
+            if cell.predict:
+                assert dump(cell) == part.strip("\n")
+
+
+class Balance(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@given(st.text(st.sampled_from("<>&\"'`*_$[]() ab"), min_size=1, max_size=30))
+def test_what_a_question_says_cannot_break_the_page(said):
+    said = f"x{' '.join(said.split())}"
+    words = f"{said}\n+ {said}\n  {said}\n- {said}\n  {said}\n- {said}\n  {said}"
+    html = predict.html(words, "a-cell", "en")
+    parser = Balance()
+    parser.feed(html)
+    parser.close()
+    assert parser.open == [] and "\n\n" not in html
