@@ -37,6 +37,7 @@ function loosePiece(piece, first, last) {
   const quote = /\w/.test(text) ? "'?" : "'"; // alone it is all that there is
   let found = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
   if (first && /^'?\w/.test(text)) found = `(?<!\\w)${found}`;
+  if (first && text === "'") found += "(?=\\S)"; // it opens a quotation
   if (last && /\w'?$/.test(text)) found += "(?!\\w)";
   return found;
 }

@@ -150,6 +150,8 @@ def _loose(piece: str, first: bool, last: bool) -> str:
     found = "".join(" ?" if c == " " else quote if c == "'" else re.escape(c) for c in text)
     if first and re.match(r"'?\w", text):
         found = r"(?<![\w])" + found
+    if first and text == "'":
+        found += r"(?=\S)"  # it opens a quotation
     if last and re.search(r"\w'?$", text):
         found += r"(?![\w])"
     return found

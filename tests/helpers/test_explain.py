@@ -76,6 +76,15 @@ def test_a_name_in_quotes_is_the_whole_name(kind, name, form):
         assert not any(a.whole for a in search.find(f"{kind}{quote}{other}{quote}"))
 
 
+@pytest.mark.parametrize("quote", ["'", '"', "`"])
+def test_the_first_name_of_a_wording_is_what_stands_in_quotes(quote):
+    search = explain.Messages(
+        [{"id": "call", "says": ["TypeError: '{type}' object is not callable"]}]
+    )
+    told = f"TypeError: {quote}str{quote} object is not callable"
+    assert search.find(told)[0].values == {"type": "str"}
+
+
 def test_the_last_exception_of_a_chain_counts_most():
     both = f"{SHAPES}\n\nDuring handling of the above exception, another one occurred:\n\n{SECOND}"
     assert best(both).entry["id"] == best(SECOND).entry["id"]
