@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
+import sys
+import sysconfig
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -124,6 +128,22 @@ def read_text(path: Path, where: str) -> str:
         raise BookError(f"{where}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise BookError(f"{where}: not UTF-8 at byte {error.start}") from None
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """Fingerprint of the names and the contents of files; folders and compiled files are passed."""
+    total = hashlib.sha256()
+    for path in sorted(files):
+        if path.is_file() and path.suffix not in (".pyc", ".mo"):
+            total.update(f"{path}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return total.hexdigest()
+
+
+def program() -> list[str]:
+    """What works on a book: this package by its content, Python, the installed packages."""
+    packages = Path(sysconfig.get_path("purelib")).glob("*.dist-info")
+    own = fingerprint(Path(__file__).parent.rglob("*"))
+    return [own, sys.version, *sorted(path.name for path in packages)]
 
 
 def write_text(path: Path, text: str) -> bool:

@@ -10,13 +10,14 @@ import sys
 import tempfile
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from nbformat import NotebookNode
 
 from bookbuild.book import LANGUAGES, Book, BookError, read_text
 from bookbuild.headings import anchors, headings
@@ -329,12 +330,14 @@ def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
     return dict(json.loads(line) for line in ran.stdout.splitlines())
 
 
-def said_by_cells(book: Book, entries: list[Entry]) -> dict[str, list[tuple[str, str]]]:
+def said_by_cells(
+    entries: list[Entry], notebooks: Mapping[str, NotebookNode]
+) -> dict[str, list[tuple[str, str]]]:
     """Of each entry, the cells whose stored output has a wording of it, as chapter and cell id."""
     search = Messages([{"id": e.id, "says": e.says} for e in entries])
     found: dict[str, list[tuple[str, str]]] = {}
-    for name in filter(lambda n: book.notebook("en", n).exists(), book.texts):
-        for cell in code_cells(read(book.notebook("en", name))):
+    for name, notebook in notebooks.items():
+        for cell in code_cells(notebook):
             for output in cell.outputs:
                 raises = output.output_type == "error"
                 text = f"{output.ename}: {output.evalue}" if raises else output.get("text", "")
@@ -351,7 +354,9 @@ def unproved(book: Book, entries: list[Entry], installed: list[Path]) -> Iterato
     """The wordings that their proof does not show, a line each: what `run` prints, what the
     installed packages under `installed` hold, what the book's own cells print."""
     said = printed([(e.id, e.run) for e in entries if e.run])
-    cells = said_by_cells(book, entries)
+    stored = {name: book.notebook("en", name) for name in book.texts}
+    notebooks = {name: read(path) for name, path in stored.items() if path.exists()}
+    cells = said_by_cells(entries, notebooks)
     every = [
         (e, text, proof) for e in entries for text, proof in zip(e.says, e.proofs, strict=True)
     ]

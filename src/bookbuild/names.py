@@ -6,15 +6,17 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from nbformat import NotebookNode
+
 from bookbuild.book import Book
 from bookbuild.headings import headings
 from bookbuild.messages import section
-from bookbuild.notebooks import code_cells, read
+from bookbuild.notebooks import code_cells
 from bookbuild.text import Cell, Text
 from bookbuild.text import load as load_text
 
@@ -103,7 +105,7 @@ def _kept() -> dict[str, list[str]]:
     return json.loads(KEPT.read_text("utf8"))
 
 
-def by_name(book: Book) -> dict[str, list[Place]]:
+def by_name(book: Book, notebooks: Mapping[str, NotebookNode]) -> dict[str, list[Place]]:
     """The sections that are about each name, the most telling first.
 
     A section is about a name that stands in its heading, in the line that is its answer, or in the
@@ -112,14 +114,15 @@ def by_name(book: Book) -> dict[str, list[Place]]:
     what the chapter imports) are written out. A method belongs to the class that the name of the
     variable says, otherwise to Tensor or Module if one has it; one that Python's own types have,
     too, belongs to none. What the code of more than one section in a hundred uses is a tool there
-    and no subject, so code does not count; nor do cells, and names, that an error says are missing.
+    and no subject, so code does not count; nor do cells, and names, that an error says are missing;
+    the errors stand in the English `notebooks`, by chapter.
     """
     found: dict[str, list[tuple[int, int, Part]]] = {}
     parts, said, used, gone = [], [], [], []
     for name in book.chapters:
         text = load_text(book, name)
         aliases = ALIASES | _imports(text)
-        missing = _missing(book, name)
+        missing = _missing(notebooks.get(name))
         for part in sections(text):
             chosen = [
                 c
@@ -131,11 +134,11 @@ def by_name(book: Book) -> dict[str, list[Place]]:
             used.append({n for c in chosen for n in in_code(c.source, aliases)})
             said.append((part.heading, part.answer["en"], aliases))
     known = Counter(n for names in used for n in names)
+    ends = by_end(known)
     for number, (part, names, (heading, answer, aliases)) in enumerate(
         zip(parts, used, said, strict=True)
     ):
-        titled = in_prose(heading, aliases, known)
-        answered = in_prose(answer, aliases, known)
+        titled, answered = (in_prose(text, aliases, ends) for text in (heading, answer))
         rare = {n for n in names if known[n] <= max(1, len(parts) / 100)}
         for name in (titled | answered | rare) - {*re.findall(r"[\w.]+", gone[number])}:
             rank = HEADING if name in titled else ANSWER if name in answered else CODE
@@ -160,7 +163,7 @@ def _imports(text: Text) -> dict[str, str]:
     """What a chapter's cells call modules and names of PyTorch."""
     found = {}
     for cell in text.cells:
-        for node in ast.walk(_tree(cell.source)):
+        for node in ast.walk(_tree(cell.source)) if "import" in cell.source else ():
             if isinstance(node, ast.Import):
                 found |= {a.asname: a.name for a in node.names if a.asname and _ours(a.name)}
             elif isinstance(node, ast.ImportFrom) and node.module and _ours(node.module):
@@ -172,18 +175,18 @@ def _ours(name: str) -> bool:
     return name.partition(".")[0] in ("torch", "torchvision")
 
 
-def _missing(book: Book, name: str) -> dict[str, str]:
+def _missing(notebook: NotebookNode | None) -> dict[str, str]:
     """What the cells of a chapter say by whose output something does not exist, by their ids."""
-    path = book.notebook("en", name)
     return {
         cell.id: output.evalue
-        for cell in (code_cells(read(path)) if path.exists() else ())
+        for cell in (code_cells(notebook) if notebook else ())
         for output in cell.outputs
         if output.output_type == "error"
         and output.ename in ("AttributeError", "ImportError", "ModuleNotFoundError", "NameError")
     }
 
 
+@cache
 def _tree(source: str) -> ast.AST:
     try:
         return ast.parse("\n".join(re.sub(r"^\s*[%!].*", "", li) for li in source.split("\n")))
@@ -245,12 +248,17 @@ def _owner(attribute: str, who: str, aliases: dict[str, str]) -> str:
     return first if first in ("torch.Tensor", "torch.nn.Module") else ""
 
 
-def in_prose(markdown: str, aliases: dict[str, str], known: Counter) -> set[str]:
-    """The full names in a heading or an answer; `known` are those of the book's code."""
+def by_end(known: Counter) -> dict[str, str]:
+    """The full name, of those that code uses, that a last part most likely means."""
+    found: dict[str, str] = {}
+    for name in sorted(known, key=lambda n: (-known[n], n)):
+        found.setdefault(name.rpartition(".")[2], name)
+    return found
+
+
+def in_prose(markdown: str, aliases: dict[str, str], ends: dict[str, str]) -> set[str]:
+    """The full names in a heading or an answer; `ends` are those of the book's code."""
     found: set[str] = set()
-    ends: dict[str, list[str]] = {}
-    for name in known:
-        ends.setdefault(name.rpartition(".")[2], []).append(name)
     spans = re.findall(r"`([^`]+)`", markdown)
     plain = re.sub(r"`[^`]+`", " ", markdown)
     spans += re.findall(r"\b(?:torch|torchvision|nn|F)\.\w[\w.]*\w", plain)
@@ -262,6 +270,6 @@ def in_prose(markdown: str, aliases: dict[str, str], known: Counter) -> set[str]
             if isinstance(node, ast.Name) and node.id not in aliases and node.id in ends:
                 single = span in (node.id, f"{node.id}()") or span.startswith(f"{node.id}(")
                 if single and node.id not in _BUILTIN:
-                    names.add(min(ends[node.id], key=lambda n: (-known[n], n)))
+                    names.add(ends[node.id])
         found |= names
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ import sysconfig
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -26,7 +25,7 @@ from typing import Any
 import yaml
 
 from bookbuild import setup_cell
-from bookbuild.book import LANGUAGES, BookError, write_text
+from bookbuild.book import LANGUAGES, BookError, fingerprint, program, write_text
 
 ZIP_NAME = "executable-pytorch-notes"
 NOTEBOOKS_BRANCH = "notebooks"  # what Colab and Binder open; .github/workflows/pages.yml writes it
@@ -145,26 +144,17 @@ def _frame(root: Path, python: str) -> str:
     """Fingerprint of all that every page depends on: program, configuration, looks, packages."""
     book = root / "book"
     folders = (book / name for name in ("_static", "_templates", "_locale"))
-    files = [p for folder in (*folders, Path(__file__).parent) for p in folder.rglob("*")]
-    total = _digest([root / "_config.yml", root / "_toc.yml", *files])
+    files = [p for folder in folders for p in folder.rglob("*")]
+    total = fingerprint([root / "_config.yml", root / "_toc.yml", *files])
     names = [p.name for p in (root / "src/helpers").glob("*.py")]
-    packages = [p.name for p in Path(sysconfig.get_path("purelib")).glob("*.dist-info")]
     settings = [os.environ.get(name) for name in _VARIABLES.values()]
-    return json.dumps([total, python, sys.version, sorted(packages), sorted(names), settings])
+    return json.dumps([total, program(), python, sorted(names), settings])
 
 
 def _sources(root: Path) -> str:
     """Fingerprint of the pages, and of the modules that the reference is made from."""
     files = [p for lang in LANGUAGES for p in (root / "book" / lang).rglob("*")]
-    return _digest([*files, *(root / "src/helpers").rglob("*.py")])
-
-
-def _digest(files: Iterable[Path]) -> str:
-    total = hashlib.sha256()
-    for path in sorted(files):
-        if path.is_file() and path.suffix not in (".pyc", ".mo"):
-            total.update(f"{path}\0{path.stat().st_size}\0".encode() + path.read_bytes())
-    return total.hexdigest()
+    return fingerprint([*files, *(root / "src/helpers").rglob("*.py")])
 
 
 def _put(root: Path, config: dict[str, Any], cache: Path, out: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from bookbuild import check as checking
 from bookbuild.cli import main
 
 
@@ -25,6 +26,30 @@ def test_check_names_each_problem_and_fails(call, book):
     assert done.exit_code == 1
     assert done.stdout == "zh/adding.ipynb: not a notebook: no cells in format 4\n"
     assert done.stderr == "1 problem\n"
+
+
+def test_check_proves_anew_whatever_byte_changes_and_only_then(call, book, monkeypatch):
+    ran, real = [], checking.check
+    monkeypatch.setattr(checking, "check", lambda *args: ran.append(args[1:]) or real(*args))
+    assert [call("check").exit_code for _ in range(2)] == [0, 0]
+    assert ran == [((), False)]
+    call("check", "--release"), call("check", "adding"), call("check")
+    assert ran[1:] == [((), True), (("adding",), False), ((), False)]
+    files = [p for p in book.root.rglob("*") if p.is_file() and "_build" not in p.parts]
+    assert len(files) > 12
+    for path in files:
+        before, times = path.read_bytes(), os.stat(path)
+        for changed in (before[:-1] + b"#", b""):
+            path.write_bytes(changed)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            ran.clear()
+            again = call("check")
+            assert ran == [((), False)], path
+            path.write_bytes(before)
+            call("check")
+            assert len(ran) == 1 + (again.exit_code == 0), "what has a problem is not kept"
+    (book.root / "book/text/new.md").write_text("")
+    assert call("check").stdout == "text/new.md: not in _toc.yml\n"
 
 
 @pytest.mark.parametrize("command", ["update", "check", "adopt", "record"])

@@ -221,7 +221,9 @@ def test_every_error_of_the_book_has_an_entry():
 
 def test_the_page_of_the_book_knows_which_cells_raise():
     book = Book(ROOT)
-    found = {e.entry.id: e for e in errors.errors(book, chapters(book)["en"])}
+    mine, entries = chapters(book)["en"], messages.load(book)
+    said = messages.said_by_cells(entries, {c.name: c.notebook for c in mine})
+    found = {e.entry.id: e for e in errors.errors(mine, entries, said)}
     links = [link for _, link in found["no-grad-fn"].seen]
     assert any("detach.html" in link for link in links) and len(links) > 2
 

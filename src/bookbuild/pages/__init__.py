@@ -55,12 +55,16 @@ def _holds(path: Path, text: str) -> bool:
 
 def write_status(book: Book) -> list[Path]:
     """Write the status pages from the last test run; returns the files that changed."""
+    from bookbuild import names
     from bookbuild.pages import status
     from bookbuild.pages.chapters import chapters
 
     found = chapters(book)
+    listed = names.by_name(book, _stored(found))
     paths = {lang: book.root / "book" / lang / "status.md" for lang in LANGUAGES}
-    return [p for lang, p in paths.items() if write_text(p, status.render(book, lang, found))]
+    return [
+        p for lang, p in paths.items() if write_text(p, status.render(book, lang, found, listed))
+    ]
 
 
 def status_table(book: Book) -> str:
@@ -73,19 +77,27 @@ def status_table(book: Book) -> str:
 
 def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Path, str]]:
     """The path and the text of every page that the check compares, and of the helpers' messages."""
-    from bookbuild import messages
+    from bookbuild import messages, names
     from bookbuild.pages import by_name, errors, pitfalls, symptoms, then_and_now
 
     if entries := messages.load(book):
         yield book.root / messages.PRODUCT, messages.product(book, entries)
-    wanted = {name for _, names in book.parts for name in names}
+    wanted = {name for _, pages in book.parts for name in pages}
+    stored = _stored(chapters)
+    said = messages.said_by_cells(entries, stored)
+    listed = names.by_name(book, stored) if "by_name" in wanted else {}
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang
-        yield folder / "errors.md", errors.render(book, lang, mine)
+        yield folder / "errors.md", errors.render(book, lang, mine, entries, said)
         if "symptoms" in wanted:
             yield folder / "symptoms.md", symptoms.render(book, lang)
         if "pitfalls" in wanted:
             yield folder / "pitfalls.md", pitfalls.render(book, lang, mine)
         if "by_name" in wanted:
-            yield folder / "by_name.md", by_name.render(book, lang)
+            yield folder / "by_name.md", by_name.render(listed, lang)
         yield folder / "then_and_now.md", then_and_now.render(book, lang, mine)
+
+
+def _stored(chapters: dict[str, list[Chapter]]) -> dict[str, NotebookNode]:
+    """The English notebooks, by chapter: the outputs are those of both languages."""
+    return {chapter.name: chapter.notebook for chapter in chapters["en"]}

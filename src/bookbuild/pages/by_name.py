@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from bookbuild.book import Book
-from bookbuild.names import Place, by_name
+from bookbuild.names import Place
 from bookbuild.pages.listing import filtered, link
 from bookbuild.pages.markdown import page
 
@@ -30,14 +29,9 @@ _WORDS = {
 }
 
 
-def render(book: Book, lang: str) -> str:
-    """The page as Markdown.
-
-    Raises:
-        BookError: a text has another form.
-    """
+def render(names: dict[str, list[Place]], lang: str) -> str:
+    """The page as Markdown."""
     w = _WORDS[lang]
-    names = by_name(book)
     parts = [
         f'## {letter}\n\n<ul class="names">\n'
         + "\n".join(_item(name, names[name], lang, w) for name in group)

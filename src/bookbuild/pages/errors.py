@@ -40,18 +40,18 @@ class Error:
     seen: list[tuple[str, str]] = field(default_factory=list)
 
 
-def errors(book: Book, chapters: list[Chapter]) -> list[Error]:
+def errors(
+    chapters: list[Chapter], entries: list[Entry], said: dict[str, list[tuple[str, str]]]
+) -> list[Error]:
     """The messages by family, each with what the chapters' stored outputs show of it.
 
-    Raises:
-        BookError: a message has another form, or a section that does not exist.
+    `said` are the cells that say a message, as `messages.said_by_cells` finds them.
     """
-    entries = messages.load(book)
     order = {name: n for n, name in enumerate(FAMILIES)}
-    entries.sort(key=lambda e: order.get(Path(e.file).stem, len(order)))
-    found = {e.id: Error(e) for e in entries}
+    by_family = sorted(entries, key=lambda e: order.get(Path(e.file).stem, len(order)))
+    found = {e.id: Error(e) for e in by_family}
     cells = {(c.name, cell.id): (c, cell) for c in chapters for cell in c.cells}
-    for name, where in messages.said_by_cells(book, entries).items():
+    for name, where in said.items():
         for key in where:
             if key in cells:
                 chapter, cell = cells[key]
@@ -65,11 +65,21 @@ def errors(book: Book, chapters: list[Chapter]) -> list[Error]:
     return list(found.values())
 
 
-def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
-    """The page as Markdown; the list is HTML, so that a page of this size is built quickly."""
+def render(
+    book: Book,
+    lang: str,
+    chapters: list[Chapter],
+    entries: list[Entry],
+    said: dict[str, list[tuple[str, str]]],
+) -> str:
+    """The page as Markdown; the list is HTML, so that a page of this size is built quickly.
+
+    Raises:
+        BookError: a message has a section that does not exist.
+    """
     w = words(lang)
     groups: dict[str, list[Error]] = {}
-    for error in errors(book, chapters):
+    for error in errors(chapters, entries, said):
         groups.setdefault(Path(error.entry.file).stem, []).append(error)
     parts = [
         f'## {w["errors_of"][name]}\n\n<ul class="error-list">\n'

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from html import escape
 
 from bookbuild import claims as claims_file
-from bookbuild import names, pitfalls, symptoms, translation, versions
+from bookbuild import pitfalls, symptoms, translation, versions
 from bookbuild import text as texts
 from bookbuild.book import LANGUAGES, Book, BookError, read_text
 from bookbuild.notebooks import code_cells
@@ -98,8 +98,10 @@ def rows(
     return table
 
 
-def render(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> str:
-    """The page as Markdown."""
+def render(
+    book: Book, lang: str, chapters: dict[str, list[Chapter]], by_name: Collection[str] = ()
+) -> str:
+    """The page as Markdown; `by_name` are the names of the index."""
     w = words(lang)
     titles = {chapter.name: chapter.title for chapter in chapters[lang]}
     head, *body = rows(book, lang, chapters, code)
@@ -109,21 +111,23 @@ def render(book: Book, lang: str, chapters: dict[str, list[Chapter]]) -> str:
     if tested := versions.tested(book):
         rows_ = _versions(tested, chapters[lang], w)
         text += f"\n## {w['versions']}\n\n{w['versions_lead']}\n\n{_table(rows_)}\n"
-    if covered := coverage(book, lang):
+    if covered := coverage(book, lang, by_name):
         head = [w["page"], w["entries"], w["missing"]]
         lines = [head, ["---"] * len(head), *covered]
         text += f"\n## {w['coverage']}\n\n{w['coverage_lead']}\n\n{_table(lines)}\n"
     return page("the last test run, with each build", w["status_summary"], text)
 
 
-def coverage(book: Book, lang: str) -> list[list[str]]:
+def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[str]]:
     """How many entries the reference pages have and what is known to be missing, a row each.
+
+    `by_name` are the names of the index.
 
     Raises:
         BookError: a text or `symptoms.yml` has another form.
     """
     w, table = words(lang), []
-    wanted = {name for _, names_ in book.parts for name in names_}
+    wanted = {name for _, names in book.parts for name in names}
     if "symptoms" in wanted:
         found = symptoms.load(book).symptoms
         lacking = [
@@ -139,7 +143,7 @@ def coverage(book: Book, lang: str) -> list[list[str]]:
         told = w["missing_pitfalls"].format(sum(not one.right for one in found_))
         table.append(["[](pitfalls.md)", str(len(found_)), told])
     if "by_name" in wanted:
-        table.append(["[](by_name.md)", str(len(names.by_name(book))), "–"])
+        table.append(["[](by_name.md)", str(len(by_name)), "–"])
     return table
 
 
