@@ -17,6 +17,7 @@
 //           controls: range("n", t.samples, n, 1, 9),
 //           say: t.said(n), // a sentence, HTML: what is to be seen; it is read out when it changes
 //           done: n === 7,  // is the task reached? it stays so until the reset
+//           task: "…",      // only if it depends on the data
 //         };
 //       }
 //     }
@@ -28,7 +29,7 @@
 //   data-set="n=3"   on <button>: a click sets state n, or several: "n=3&m=2"
 //   data-point="n=3" on a <button>, or an SVG <g role="button">: hover, touch, focus set state n;
 //                    Tab reaches one of a drawing's, arrows, Home and End go to the others;
-//                    it needs a name (text or aria-label)
+//                    it needs a name (text or aria-label); on other elements, pointer only
 //   data-part="w"    links words to the drawing: pointing at one lights up all that have this part
 //                    (several: "w v"); words in the sentence can be reached by Tab
 // Numbers in the state are numbers; whatever is text from the data goes through `quote`.
@@ -222,22 +223,29 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
 
   show() {
     const { words: t, shadowRoot: root } = this;
-    const { drawing, controls = "", say, done } = this.view(this.state, this.data, t);
+    const {
+      drawing,
+      controls = "",
+      say,
+      done,
+      task = t.task,
+    } = this.view(this.state, this.data, t);
     this.done ||= Boolean(done);
     const page = document.createElement("template");
     page.innerHTML =
-      `<section role="group" aria-label="${BookExplorer.quote(t.title)}">` +
-      `<header><span>${t.title}</span>` +
+      `<section role="group" aria-labelledby="name">` +
+      `<header><span id="name">${t.title}</span>` +
       `<button data-reset title="${t.reset}" aria-label="${t.reset}">↺</button></header>` +
-      `<p class="task${this.done ? " done" : ""}"><b>${this.done ? t.done : t.open}</b>${t.task}</p>` +
+      `<p class="task${this.done ? " done" : ""}"><b>${this.done ? t.done : t.open}</b>${task}</p>` +
       `<div class="drawing">${drawing}</div>` +
       `<p class="said" aria-live="polite" aria-atomic="true">${say}` +
-      `<span class="unseen">${this.done ? ` ${t.done}${t.task}` : ""}</span></p>` +
+      `<span class="unseen">${this.done ? ` ${t.done}${task}` : ""}</span></p>` +
       `<div class="controls">${controls}</div></section>`;
     const first = {};
     for (const node of page.content.querySelectorAll("[data-point]")) {
       const [[key, value]] = BookExplorer.pairs(node.dataset.point);
       const chosen = this.state[key] === value;
+      if (!node.matches("button, [role=button]")) continue;
       node.setAttribute("tabindex", -1);
       if (chosen) node.setAttribute("aria-current", "true");
       if (chosen || !first[key]) first[key] = node;
@@ -255,12 +263,6 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       const node = near(event, "point");
       if (node) change(node.dataset.point);
     };
-    root.addEventListener("click", (event) => {
-      point(event);
-      const button = near(event, "set");
-      if (button && button.getAttribute("aria-disabled") !== "true") change(button.dataset.set);
-      if (near(event, "reset")) this.reset();
-    });
     root.addEventListener("input", ({ target: { dataset, type, checked, value } }) => {
       if (dataset.key)
         this.set({ [dataset.key]: type === "checkbox" ? checked : BookExplorer.number(value) });
@@ -284,6 +286,13 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
         svg text:is(${all}) { stroke: none; fill: var(--lit); font-weight: 700 }`;
     };
     const focused = () => root.activeElement?.closest("[data-part]");
+    root.addEventListener("click", (event) => {
+      point(event);
+      if (near(event, "part")) light(near(event, "part"));
+      const button = near(event, "set");
+      if (button && button.getAttribute("aria-disabled") !== "true") change(button.dataset.set);
+      if (near(event, "reset")) this.reset();
+    });
     root.addEventListener("pointerover", (event) => {
       point(event);
       light(near(event, "part") ?? focused());
@@ -302,7 +311,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
   // or below.
   neighbour(node, key) {
     const [[name]] = BookExplorer.pairs(node.dataset.point);
-    const all = [...this.shadowRoot.querySelectorAll(`[data-point^="${CSS.escape(name)}="]`)];
+    const all = [...this.shadowRoot.querySelectorAll(`[tabindex][data-point^="${name}="]`)];
     const i = all.indexOf(node);
     const along = { ArrowLeft: i - 1, ArrowRight: i + 1, Home: 0, End: all.length - 1 }[key];
     if (along !== undefined) return all[along] ?? node;

@@ -1,90 +1,86 @@
 (() => {
   const { BookExplorer } = globalThis;
+  const { range } = BookExplorer;
 
   const words = {
     en: {
-      batch: "Batch size",
-      replicas: "Replicas",
-      replica: "Replica",
-      idle: "idle: no shard was left for it",
-      samples: (n) => `${n} sample${n > 1 ? "s" : ""}`,
+      title: "Does a mean of means give the right gradient?",
+      task: "keep the 10 samples and get the right gradient on more than one replica.",
+      batch: "batch size",
+      replicas: "replicas",
       share: "share of the batch",
-      weight: "weight in a mean of means",
-      exact: "Gradient of the full batch, and of a loss on the gathered output",
-      averaged: "Gradient of the mean of the shards’ means",
-      same: "the same",
-      wrong: "not the same",
-      idlers: (n) => (n ? ` ${n} replica${n > 1 ? "s" : ""} idle.` : ""),
-      split: (n, sizes) => `${n} sample${n > 1 ? "s" : ""} split as ${sizes.join(" + ")}.`,
+      weight: "weight in the mean of the shards’ means",
+      exact: "gradient of the batch",
+      averaged: "of the mean of means",
+      replica: (r) => `replica ${r}`,
+      part: (r, n, of, weighs) => `${r} has ${n} of ${of} samples and weighs ${weighs}.`,
+      idle: (n) => ` ${n} replica${n > 1 ? "s" : ""} idle: no shard was left.`,
+      same: " Shares and weights agree, so the gradient is right.",
+      wrong: " Shares and weights differ, so the gradient is wrong.",
     },
     zh: {
+      title: "均值的均值，梯度对吗？",
+      task: "保持 10 个样本，用不止一个副本，让梯度正确。",
       batch: "批量大小",
       replicas: "副本数",
-      replica: "副本",
-      idle: "空闲：没有分到数据",
-      samples: (n) => `${n} 个样本`,
       share: "在整批中的占比",
-      weight: "在均值的均值里的权重",
-      exact: "整批的梯度，也是在汇集后的输出上算损失的梯度",
-      averaged: "各分片均值再取均值的梯度",
-      same: "相同",
-      wrong: "不相同",
-      idlers: (n) => (n ? `${n} 个副本空闲。` : ""),
-      split: (n, sizes) => `${n} 个样本分成 ${sizes.join(" + ")}。`,
+      weight: "在各分片均值的均值里的权重",
+      exact: "整批的梯度",
+      averaged: "均值的均值的梯度",
+      replica: (r) => `副本 ${r}`,
+      part: (r, n, of, weighs) => `${r} 分到 ${of} 个样本中的 ${n} 个，权重是 ${weighs}。`,
+      idle: (n) => `${n} 个副本空闲：没有分到数据。`,
+      same: "占比与权重一致，所以梯度正确。",
+      wrong: "占比与权重不一致，所以梯度错了。",
     },
   };
 
   const style = `
-    label, .replica { display: flex; flex-wrap: wrap; gap: .25rem .75rem; align-items: center }
-    label > :first-child, .replica > :first-child { flex: 0 0 6rem }
-    input, .samples { flex: 1 1 8rem }
-    output { flex: 0 0 2rem; text-align: right; font-weight: 600 }
-    ul { margin: .8rem 0; padding: 0; list-style: none }
-    li { margin: 0 0 .5rem; padding-bottom: .35rem; border-bottom: 1px solid var(--line) }
-    i { display: inline-block; width: .8rem; height: .8rem; margin-right: 2px;
-      background: var(--held); border: 1px solid currentColor }
-    p { margin: .3rem 0 }
-    dl { display: block; margin: 0 }
-    dd { margin: 0 0 .3rem }`;
+    .shares { display: flex; gap: 2px; height: 2.75rem }
+    .shares > * { display: flex; min-width: 0; min-height: 0; padding: 0; align-items: center;
+      justify-content: center; font-size: .8rem; border: 1px solid var(--held); border-radius: .2rem }
+    .shares .odd { background: none }
+    dl { display: grid; grid-template-columns: 1fr auto; margin-top: .5rem }
+    dd { text-align: right; font-weight: 650 }
+    dd.wrong { color: var(--wrong) } dd.right { color: var(--right) }`;
+
+  const minus = (n) => String(n).replace("-", "−");
 
   class BatchExplorer extends BookExplorer {
     static words = words;
     static style = style;
 
-    build(rows) {
-      const t = this.words;
-      const slider = (text, max, value) =>
-        `<label><span>${text}</span>` +
-        `<input type="range" min="1" max="${max}" value="${value}"><output></output></label>`;
-      const find = this.fill(
-        slider(t.batch, rows.length, 10) +
-          slider(t.replicas, rows[0].splits.length, 4) +
-          `<ul></ul><div aria-live="polite"><p></p><dl></dl></div>`,
-      );
-      const [batch, replicas] = this.shadowRoot.querySelectorAll("input");
-      const show = () => {
-        const [n, k] = [+batch.value, +replicas.value];
-        const { exact, splits } = rows[n - 1];
-        const [sizes, averaged] = splits[k - 1];
-        for (const input of [batch, replicas]) input.nextElementSibling.value = input.value;
-        find("ul").innerHTML = Array.from({ length: k }, (_, i) => {
-          const name = `<span>${t.replica} ${i}</span>`;
-          if (i >= sizes.length) return `<li class="replica">${name}<em>${t.idle}</em></li>`;
-          const squares = `<span class="samples" aria-hidden="true">${"<i></i>".repeat(sizes[i])}`;
-          const weighs = `${t.share} ${sizes[i]}/${n} · ${t.weight} 1/${sizes.length}`;
-          return (
-            `<li><div class="replica">${name}${squares}</span></div>` +
-            `<small>${t.samples(sizes[i])} · ${weighs}</small></li>`
-          );
-        }).join("");
-        find("p").textContent = t.split(n, sizes) + t.idlers(k - sizes.length);
-        find("dl").innerHTML = BookExplorer.facts([
-          [t.exact, exact],
-          [t.averaged, `${averaged} — ${averaged === exact ? t.same : t.wrong}`],
-        ]);
+    start() {
+      return { n: 10, replicas: 4, at: 3 };
+    }
+
+    view({ n, replicas, at }, rows, t) {
+      const { exact, splits } = rows[n - 1];
+      const [sizes, averaged] = splits[replicas - 1];
+      const k = sizes.length;
+      const chosen = Math.min(at, k - 1);
+      const right = averaged === exact;
+      const look = (i) => `class="${i % 2 ? "odd" : "hold"}" data-part="r${i}"`;
+      const bar = (one) => `<div class="shares">${sizes.map(one).join("")}</div>`;
+      const share = (size, i) =>
+        `<button ${look(i)} data-point="at=${i}" style="flex: ${size}"
+          aria-label="${t.replica(i)}: ${size}/${n}, 1/${k}">${size}/${n}</button>`;
+      const weight = (_, i) => `<span ${look(i)} style="flex: 1" aria-hidden="true">1/${k}</span>`;
+      const name = `<span data-part="r${chosen}">${t.replica(chosen)}</span>`;
+      return {
+        drawing: `<div class="title">${t.share}</div>${bar(share)}
+          <div class="title">${t.weight}</div>${bar(weight)}
+          <dl><dt>${t.exact}</dt><dd>${minus(exact)}</dd><dt>${t.averaged}</dt>
+          <dd class="${right ? "right" : "wrong"}">${minus(averaged)}</dd></dl>`,
+        controls:
+          range("n", t.batch, n, 1, rows.length) +
+          range("replicas", t.replicas, replicas, 1, rows[0].splits.length),
+        say:
+          t.part(name, sizes[chosen], n, `1/${k}`) +
+          (right ? t.same : t.wrong) +
+          (replicas > k ? t.idle(replicas - k) : ""),
+        done: n === 10 && replicas > 1 && right,
       };
-      this.addEventListener("input", show);
-      show();
     }
   }
 

@@ -49,7 +49,7 @@ def batch_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "batch",
         rows,
-        "How a batch is split over replicas, what each shard counts in an average of the shards' "
-        "means, and how far that moves the gradient.",
+        "A batch of 10 samples on 4 replicas is split as 3 + 3 + 3 + 1; in a mean of the shards' "
+        "means each counts 1/4, and the gradient is -4.25 instead of -3.5.",
         lang,
     )

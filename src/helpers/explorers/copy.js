@@ -1,58 +1,79 @@
 (() => {
   const { BookExplorer } = globalThis;
+  const { quote } = BookExplorer;
 
   const words = {
     en: {
-      choose: "How y is made",
-      shares: "y shares its storage with s",
-      grad: "y requires grad",
-      s: "s after y.zero_()",
-      out: "gradient of x (right: 0.25)",
-      yes: "yes",
-      no: "no",
-      right: "right",
-      wrong: "wrong, and no error",
-      error: "error: autograd noticed the edit",
+      title: "Zero y: who notices?",
+      task: "one of the five gives a wrong gradient and no error. Which?",
+      heads: ["y =", "s after<br><code>y.zero_()</code>", "gradient of x<br>(right: 0.25)"],
+      run: "run",
+      raises: "error",
+      shares: (own) => (own ? "shares its storage with s" : "has a storage of its own"),
+      grad: (tracked) => (tracked ? "and is part of the graph" : "and is cut off from the graph"),
+      row: (y, shares, grad) => `${y} ${shares} ${grad}.`,
+      ask: " What will zeroing y do to s and to the gradient? Press to run it.",
+      right: " So s keeps its 0.5, and the gradient is right.",
+      error:
+        " Zeroing y zeroes s, which the backward pass of sigmoid needs: autograd notices, " +
+        "RuntimeError.",
+      wrong: " Zeroing y zeroes s, autograd is not told, and the gradient is 0 instead of 0.25.",
     },
     zh: {
-      choose: "y 的来历",
-      shares: "y 与 s 共享存储",
-      grad: "y 需要梯度",
-      s: "y.zero_() 之后的 s",
-      out: "x 的梯度（正确值 0.25）",
-      yes: "是",
-      no: "否",
-      right: "正确",
-      wrong: "错了，而且不报错",
-      error: "报错：autograd 发现了改动",
+      title: "把 y 清零，谁会发现？",
+      task: "五种写法里有一种梯度错了却不报错，是哪一种？",
+      heads: ["y =", "<code>y.zero_()</code><br>之后的 s", "x 的梯度<br>（正确值 0.25）"],
+      run: "运行",
+      raises: "报错",
+      shares: (own) => (own ? "与 s 共享存储" : "有自己的存储"),
+      grad: (tracked) => (tracked ? "并且在计算图里" : "并且与计算图断开"),
+      row: (y, shares, grad) => `${y} ${shares}，${grad}。`,
+      ask: "把 y 清零，s 和梯度会怎样？按一下运行。",
+      right: "所以 s 仍是 0.5，梯度正确。",
+      error: "y 清零，s 也成了零，而 sigmoid 的反向传播要用 s：autograd 发现了，报 RuntimeError。",
+      wrong: "y 清零，s 也成了零，autograd 却不知情，梯度是 0，而不是 0.25。",
     },
   };
 
+  const style = `
+    .ways { display: grid; gap: .2rem }
+    .ways > * { display: grid; grid-template-columns: 1fr 4.2rem 5.4rem; gap: .3rem; width: 100%;
+      padding: .2rem .5rem; align-items: center; text-align: center }
+    .ways > * > :first-child { text-align: left }
+    .heads { font-size: .8rem; color: var(--muted) }
+    .ways b { padding: .1rem; border-radius: .2rem }`;
+
   class CopyExplorer extends BookExplorer {
     static words = words;
-    static style = "select { font-family: monospace }";
+    static style = style;
 
-    build(rows) {
-      const t = this.words;
-      const options = BookExplorer.options(rows.map((row) => row.code));
-      const find = this.fill(
-        `<label>${t.choose} <select>${options}</select></label><dl aria-live="polite"></dl>`,
-      );
-      const select = find("select");
-      const show = () => {
-        const row = rows[select.value];
-        const raised = typeof row.outcome === "string";
-        const verdict = raised ? t.error : row.outcome === 0.25 ? t.right : t.wrong;
-        find("dl").innerHTML = BookExplorer.facts([
-          [t.shares, row.shares ? t.yes : t.no],
-          [t.grad, row.requires_grad ? t.yes : t.no],
-          [t.s, row.s],
-          [t.out, `${row.outcome} — ${verdict}`],
-        ]);
+    start() {
+      return { at: 0, ran: 1 };
+    }
+
+    view({ at, ran }, rows, t) {
+      const verdict = ({ outcome }) =>
+        typeof outcome === "string" ? "error" : outcome === 0.25 ? "right" : "wrong";
+      const look = { error: "hold", right: "good", wrong: "bad" };
+      const line = (row, i) => {
+        const known = (ran >> i) & 1;
+        const shown = verdict(row);
+        const result = shown === "error" ? t.raises : row.outcome;
+        return `<button data-point="at=${i}" data-set="ran=${ran | (1 << i)}" data-part="way${i}">
+          <code>${quote(row.code.slice(4)).replaceAll(".", "<wbr>.")}</code><span>${known ? row.s : "?"}</span>
+          ${known ? `<b class="${look[shown]}">${result}</b>` : `<span>${t.run} ▸</span>`}</button>`;
       };
-      select.value = 1;
-      select.addEventListener("input", show);
-      show();
+      const row = rows[at];
+      const name = `<code data-part="way${at}">${quote(row.code)}</code>`;
+      const heads = t.heads.map((head) => `<span>${head}</span>`).join("");
+      return {
+        drawing: `<div class="ways"><div class="heads">${heads}</div>
+          ${rows.map(line).join("")}</div>`,
+        say:
+          t.row(name, t.shares(row.shares), t.grad(row.requires_grad)) +
+          ((ran >> at) & 1 ? t[verdict(row)] : t.ask),
+        done: rows.some((one, i) => verdict(one) === "wrong" && (ran >> i) & 1),
+      };
     }
   }
 

@@ -43,10 +43,11 @@ def try_way(way: Callable[[Tensor], Tensor]) -> dict[str, object]:
 
 
 def copy_explorer(lang: str | None = None) -> Explorer:
-    """Choose a way to make `y` from `s` and see what zeroing `y` did; every row was run."""
+    """Five ways to make `y` from `s`: run each and compare what zeroing `y` did; all were run."""
     return Explorer(
         "copy",
         [{"code": code, **try_way(way)} for code, way in WAYS.items()],
-        "Five ways to make y from s, and what zeroing y in place does to s and to the gradient.",
+        "Five ways to make y from s. Zeroing y in place is an error for y = s and s.detach(), does "
+        "no harm to a clone, and makes the gradient wrong without an error for s.data.",
         lang,
     )

@@ -1,94 +1,98 @@
 (() => {
   const { BookExplorer } = globalThis;
+  const { check } = BookExplorer;
 
   const words = {
     en: {
+      title: 'What does "mean" divide by?',
+      task: "make both means agree, with a sample left out.",
       weights: (w) => `class weights ${w.join(", ")}`,
-      legend: "Samples that count, and their losses",
+      batch: (b) => `batch ${b}`,
       sample: (i, c) => `sample ${i}, class ${c}`,
       times: (w) => `, weight ${w}`,
-      sum: "sum",
-      by: "divided by",
-      mean: 'reduction="mean"',
+      ignored: "ignored",
+      together: "mean of all",
+      means: "mean of the batches’ means",
       plain: "loss.mean() of the vector",
-      samples: (n) => `samples that count: ${n}`,
-      added: (w) => `sum of their weights: ${w}`,
-      because: (n, how) => `${n} (${how})`,
-      said: (mean, remark) => `reduction="mean": ${mean}. ${remark}`,
-      none: "Nothing is left to divide by: 0 / 0 is nan.",
-      same: "Both numbers agree.",
-      other: "Two different numbers: loss.mean() divides by all 4 samples.",
+      said: (n, a, b) =>
+        `"mean" divides by ${n}, the samples that count; the mean of means divides by ${a} and ` +
+        `by ${b}, then by 2.`,
+      heavy: (n, a, b) =>
+        `"mean" divides by ${n}, the weights of the samples that count; the mean of means by ${a} ` +
+        `and by ${b}, then by 2.`,
+      none: " Where nothing counts, 0 / 0 is nan.",
     },
     zh: {
+      title: '"mean" 除以的是什么？',
+      task: "忽略至少一个样本，并让两种平均一致。",
       weights: (w) => `类别权重 ${w.join("、")}`,
-      legend: "计入的样本，以及它们的损失",
+      batch: (b) => `小批量 ${b}`,
       sample: (i, c) => `样本 ${i}，类别 ${c}`,
       times: (w) => `，权重 ${w}`,
-      sum: "总和",
-      by: "除以",
-      mean: 'reduction="mean"',
+      ignored: "已忽略",
+      together: "全体的平均",
+      means: "各批平均的平均",
       plain: "对向量取 loss.mean()",
-      samples: (n) => `计入的样本数：${n}`,
-      added: (w) => `它们的权重之和：${w}`,
-      because: (n, how) => `${n}（${how}）`,
-      said: (mean, remark) => `reduction="mean"：${mean}。${remark}`,
-      none: "分母里什么都不剩：0 / 0 得 nan。",
-      same: "两个数一致。",
-      other: "两个数不一样：loss.mean() 除以全部 4 个样本。",
+      said: (n, a, b) =>
+        `"mean" 除以 ${n}，即计入的样本数；各批平均的平均则先分别除以 ${a} 和 ${b}，再除以 2。`,
+      heavy: (n, a, b) =>
+        `"mean" 除以 ${n}，即计入样本的权重之和；各批平均的平均则先分别除以 ${a} 和 ${b}，再除以 2。`,
+      none: "没有样本计入时，0 / 0 得 nan。",
     },
   };
 
   const style = `
-    fieldset { min-width: 0; margin: .8rem 0; padding: 0; border: 0 }
-    legend { margin-bottom: .4rem; padding: 0; font-size: 1rem }
-    .sample { margin: .35rem 0 }
-    .sample > :first-child { display: flex; flex-wrap: wrap; justify-content: space-between;
+    .batches { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr));
       gap: 0 1rem }
-    .sample > :last-child { height: .5rem; background: var(--held); border-radius: .25rem }
-    b { font-weight: 600; font-variant-numeric: tabular-nums }
-    p { margin: .6rem 0 0 }`;
+    .batches button { display: flex; flex-wrap: wrap; gap: 0 .5rem; width: 100%;
+      margin-bottom: .2rem; padding: .2rem .5rem; justify-content: space-between }
+    .batches [aria-pressed=false] { border-style: dashed; color: var(--muted) }
+    .bar { flex: 0 0 100%; height: .5rem }
+    .bar i { display: block; height: 100%; background: var(--held); border-radius: .25rem }
+    table { width: 100%; margin-top: .2rem; border-collapse: collapse }
+    th { padding: 0; font-weight: normal; text-align: left }
+    td { padding: 0 0 0 .5rem; text-align: right }
+    .differ td:last-child { font-weight: 700; color: var(--wrong) }
+    .said { min-height: 2.8em }`;
 
   class MeanExplorer extends BookExplorer {
     static words = words;
     static style = style;
 
-    build({ labels, weights, rows }) {
-      const t = this.words;
+    start() {
+      return { kept: 0b1101, heavy: false };
+    }
+
+    view({ kept, heavy }, { labels, weights, rows }, t) {
+      const { each, sum, divisor, mean, plain, halves, means } = rows[+heavy][kept];
       const longest = Math.max(...rows.flat().flatMap((row) => row.each.map(Number)));
-      const sample = (label, i) =>
-        `<div class="sample"><div><label><input type="checkbox" checked data-sample="${i}">` +
-        ` ${t.sample(i + 1, label)}<span></span></label><b></b></div>` +
-        `<div aria-hidden="true"></div></div>`;
-      const find = this.fill(
-        `<label><input type="checkbox" data-weights> ${t.weights(weights)}</label>` +
-          `<fieldset><legend>${t.legend}</legend>${labels.map(sample).join("")}</fieldset>` +
-          `<dl></dl><p aria-live="polite"></p>`,
-      );
-      const samples = [...this.shadowRoot.querySelectorAll(".sample")];
-      const checked = (i) => samples[i].querySelector("input").checked;
-      const show = () => {
-        const heavy = find("[data-weights]").checked;
-        const kept = samples.reduce((bits, _, i) => bits + (checked(i) << i), 0);
-        const row = rows[+heavy][kept];
-        const counted = labels.filter((_, i) => checked(i));
-        samples.forEach((line, i) => {
-          line.querySelector("span").textContent = heavy ? t.times(weights[labels[i]]) : "";
-          line.querySelector("b").textContent = row.each[i];
-          line.lastElementChild.style.width = `${(100 * row.each[i]) / longest}%`;
-        });
-        const added = counted.map((label) => weights[label]).join(" + ") || 0;
-        const how = heavy ? t.added(added) : t.samples(counted.length);
-        find("dl").innerHTML = BookExplorer.facts([
-          [t.sum, row.sum],
-          [t.by, t.because(row.divisor, how)],
-          [t.mean, row.mean],
-          [t.plain, row.plain],
-        ]);
-        const remark = row.mean === "nan" ? t.none : row.mean === row.plain ? t.same : t.other;
-        find("p").textContent = t.said(row.mean, remark);
+      const sample = (i) => {
+        const on = (kept >> i) & 1;
+        const name = t.sample(i + 1, labels[i]) + (heavy ? t.times(weights[labels[i]]) : "");
+        return `<button data-set="kept=${kept ^ (1 << i)}" aria-pressed="${Boolean(on)}"
+          data-part="${on ? `all b${i >> 1}` : ""}"><span>${name}</span>
+          <b>${on ? each[i] : t.ignored}</b><span class="bar" aria-hidden="true"><i
+          style="width: ${(100 * each[i]) / longest}%"></i></span></button>`;
       };
-      this.addEventListener("input", show);
-      show();
+      const batch = (b) =>
+        `<div><div class="title">${t.batch("AB"[b])}</div>${sample(2 * b)}${sample(2 * b + 1)}</div>`;
+      const part = (name, text) => `<span data-part="${name}">${text}</span>`;
+      const share = (b) => `${halves[b].sum} / ${part(`b${b}`, halves[b].divisor)}`;
+      const row = (name, how, value) =>
+        `<tr${value === mean ? "" : ' class="differ"'}><th scope="row">${name}</th>
+        <td>${how}</td><td>${value}</td></tr>`;
+      const told = [divisor, halves[0].divisor, halves[1].divisor].map((n, i) =>
+        part(["all", "b0", "b1"][i], n),
+      );
+      return {
+        drawing: `<div class="batches">${batch(0)}${batch(1)}</div><table>
+          ${row(t.together, `${sum} / ${part("all", divisor)}`, mean)}
+          ${row(t.means, `(${share(0)} + ${share(1)}) / 2`, means)}
+          ${row(t.plain, `${sum} / 4`, plain)}</table>`,
+        controls: check("heavy", t.weights(weights), heavy),
+        say: (heavy ? t.heavy : t.said)(...told) + (means === "nan" ? t.none : ""),
+        done: kept !== 15 && mean === means && mean !== "nan",
+      };
     }
   }
 

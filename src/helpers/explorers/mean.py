@@ -13,7 +13,7 @@ WEIGHTS = torch.tensor([1.0, 2.0, 5.0])
 
 
 def read_mean(weighted: bool, kept: list[bool]) -> dict[str, object]:
-    """What `F.cross_entropy` makes of the explorer's batch of four samples.
+    """What `F.cross_entropy` makes of the explorer's four samples, at once and in two batches.
 
     Args:
         weighted: whether to pass the class weights 1, 2 and 5.
@@ -21,26 +21,39 @@ def read_mean(weighted: bool, kept: list[bool]) -> dict[str, object]:
 
     Returns:
         Numbers as text with three decimals (or `"nan"`): `each` (a list, reduction "none"),
-        `sum` and `mean` (those reductions), `plain` (the mean of the vector `each`), and
-        `divisor`, the sum of the class weights of the samples kept.
+        `sum` and `mean` (those reductions), `plain` (the mean of the vector `each`), `divisor`
+        (the sum of the class weights of the samples kept), `halves` (`sum`, `divisor` and `mean`
+        of the first two samples and of the last two) and `means` (the mean of those two means).
     """
     weight = WEIGHTS if weighted else torch.ones(3)
     keep = torch.tensor(kept)
     labels = LABELS.where(keep, -100)
-    each, total, mean = (
-        F.cross_entropy(BATCH, labels, weight=weight, reduction=r) for r in ("none", "sum", "mean")
-    )
+
+    def reduced(part: slice) -> list[torch.Tensor]:
+        return [
+            F.cross_entropy(BATCH[part], labels[part], weight=weight, reduction=r)
+            for r in ("none", "sum", "mean")
+        ]
+
+    def told(part: slice) -> dict[str, object]:
+        _, total, mean = reduced(part)
+        divisor = weight[LABELS[part][keep[part]]].sum()
+        return {"sum": f"{total.abs():.3f}", "divisor": f"{divisor:g}", "mean": f"{mean:.3f}"}
+
+    each, *_ = reduced(slice(4))
+    batches = [slice(2), slice(2, 4)]
+    means = torch.stack([reduced(part)[2] for part in batches]).mean()
     return {
         "each": [f"{loss:.3f}" for loss in each.abs().tolist()],
-        "sum": f"{total:.3f}",
-        "divisor": f"{weight[LABELS[keep]].sum():g}",
-        "mean": f"{mean:.3f}",
-        "plain": f"{each.mean():.3f}",
+        **told(slice(4)),
+        "plain": f"{each.abs().mean():.3f}",
+        "halves": [told(part) for part in batches],
+        "means": f"{means:.3f}",
     }
 
 
 def mean_explorer(lang: str | None = None) -> Explorer:
-    """Switch class weights on, ignore samples, and see what 'mean' divides by."""
+    """Leave samples out, switch class weights on, and see what 'mean' divides by."""
     subsets = [[bool(n >> i & 1) for i in range(4)] for n in range(16)]
     data = {
         "labels": LABELS.tolist(),
@@ -50,6 +63,7 @@ def mean_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "mean",
         data,
-        "Four samples whose losses cross-entropy adds up, and the number that 'mean' divides by.",
+        "Four samples in two batches, one of them ignored: the mean of all divides by 3, the mean "
+        "of the two batches' means by 1 and 2 and then by 2, so they differ.",
         lang,
     )

@@ -1,124 +1,131 @@
 (() => {
   const { BookExplorer } = globalThis;
+  const { quote } = BookExplorer;
 
   const words = {
     en: {
-      object: "What you have",
-      move: "What you call on it",
-      run: "Run",
-      seen: "Looked at",
-      before: "before",
-      after: "after",
-      returned: "The call returns",
-      fix: "Write instead",
+      title: "What moves, what stays behind?",
+      task: "press the cell where a module gets new parameters and an optimizer is left with the old.",
+      what: "you have",
       kinds: {
-        tensor: "a tensor",
-        parameter: "a bare parameter",
-        module: "a module",
-        buffer: "a module with a buffer",
-        attribute: "a module with a plain tensor attribute",
-        list: "a module with a Python list of layers",
-        optimizer: "an optimizer after its first step",
+        tensor: "tensor",
+        parameter: "bare parameter",
+        module: "module",
+        buffer: "its buffer",
+        attribute: "its plain tensor",
+        list: "its list of layers",
+        optimizer: "its optimizer",
       },
-      moves: { ".float()": ".float() (nothing to do)" },
-      back: { same: "the same object", new: "a new object" },
+      marks: {
+        nothing: "there",
+        assign: "a copy",
+        leaf: "a copy",
+        "in place": "moved",
+        rebound: "new tensor",
+        replaced: "new param.",
+        missed: "left",
+      },
+      instead: "Write instead:",
+      seen: (watch, before, after) => `${watch}: ${before} → ${after}. `,
       says: {
-        nothing: "Nothing to do: it is float32 on the CPU already. No copy is made.",
-        assign:
-          "Not moved. The result is a new tensor; the name still means the old one. " +
-          "Assign the result.",
-        leaf:
-          "Not moved, and the result is no parameter: an optimizer refuses it. " +
-          "Convert first, then wrap.",
-        "in place":
-          "Moved in place: the parameter is the same object as before, only its data changed.",
-        rebound:
-          "Moved. The module holds a new tensor under the same name; " +
-          "a reference taken earlier still means the old one.",
-        replaced:
-          "Moved, but meta gives the module new parameters; a move to a GPU keeps them. " +
-          "Build the optimizer afterwards.",
+        nothing: "Nothing to do, so no copy is made.",
+        assign: "The result is a new tensor; the name still means the old one.",
+        leaf: "The result is a new tensor and no parameter: an optimizer refuses it.",
+        "in place": "Moved: the parameter is the same object, only its data changed.",
+        rebound: "Moved: the module holds a new tensor; a reference taken earlier means the old.",
+        replaced: "Moved, but meta gives the module new parameters; a move to a GPU keeps them.",
         missed: "Left behind: the module does not know about it.",
-        "missed optimizer":
-          "Left behind: the module does not know its optimizer. " +
-          "Move first, then build the optimizer.",
+        "missed optimizer": "Left behind: the module does not know its optimizer.",
       },
     },
     zh: {
-      object: "手里的对象",
-      move: "调用什么",
-      run: "运行",
-      seen: "观察",
-      before: "之前",
-      after: "之后",
-      returned: "调用返回",
-      fix: "应该这样写",
+      title: "什么会移动，什么留在原处？",
+      task: "点出让模块换上新参数的那一格，优化器会因此落空。",
+      what: "手里的对象",
       kinds: {
         tensor: "张量",
         parameter: "单独的参数",
         module: "模块",
-        buffer: "带缓冲区的模块",
-        attribute: "以普通张量为属性的模块",
-        list: "用 Python 列表存层的模块",
-        optimizer: "走过一步的优化器",
+        buffer: "模块的缓冲区",
+        attribute: "模块的普通张量",
+        list: "模块的层列表",
+        optimizer: "模块的优化器",
       },
-      moves: { ".float()": ".float()（无事可做）" },
-      back: { same: "同一个对象", new: "新的对象" },
+      marks: {
+        nothing: "已在",
+        assign: "副本",
+        leaf: "副本",
+        "in place": "移动",
+        rebound: "新张量",
+        replaced: "新参数",
+        missed: "留下",
+      },
+      instead: "应该这样写：",
+      seen: (watch, before, after) => `${watch}：${before} → ${after}。`,
       says: {
-        nothing: "无事可做：它本来就是 CPU 上的 float32。没有复制。",
-        assign: "没有移动。结果是新的张量，原来的名字仍指旧张量。要把结果赋值回去。",
-        leaf: "没有移动，而且结果不再是参数，优化器不接受它。先转换，再包成参数。",
-        "in place": "原地移动：参数还是原来那个对象，只是换了数据。",
-        rebound: "移动了。模块在同一个名字下换了新的张量；之前取走的引用仍指旧张量。",
-        replaced: "移动了，但 meta 会给模块换上新的参数；移到 GPU 则不会。优化器要在移动之后构造。",
+        nothing: "无事可做，所以也没有复制。",
+        assign: "结果是新的张量，原来的名字仍指旧张量。",
+        leaf: "结果是新的张量，而且不是参数：优化器不接受它。",
+        "in place": "移动了：参数还是原来的对象，只是换了数据。",
+        rebound: "移动了：模块换上新的张量，之前取走的引用仍指旧张量。",
+        replaced: "移动了，但 meta 会给模块换上新的参数；移到 GPU 则不会。",
         missed: "留在原处：模块不知道有它。",
-        "missed optimizer": "留在原处：模块不认识自己的优化器。先移动，再构造优化器。",
+        "missed optimizer": "留在原处：模块不认识自己的优化器。",
       },
     },
   };
 
   const style = `
-    .bar { display: flex; flex-wrap: wrap; gap: .6rem 1rem }
-    label { flex: 1 1 13rem; min-width: 0 }
-    select { width: 100% }
-    .title { margin: .8rem 0 .2rem }
-    pre { margin: 0; padding-left: .7rem; font: .875rem monospace; white-space: pre-wrap;
-      overflow-wrap: anywhere; border-left: 3px solid var(--held) }
-    dl { margin: .8rem 0 }`;
+    .kinds { display: grid; grid-template-columns: minmax(0, 1fr) repeat(3, minmax(3.4rem, 4.6rem));
+      gap: 3px; align-items: center; font-size: .85rem; line-height: 1.2 }
+    .kinds > code { font-size: .75rem; text-align: center }
+    .kinds button { min-height: 2.1rem; padding: 0 }
+    .kinds [aria-current] { outline: 2px solid var(--held); font-weight: 700 }
+    .fix { min-height: 6.4rem }
+    pre { font-size: .8rem; line-height: 1.35; border-left: 3px solid var(--held);
+      padding-left: .5rem }
+    .said { min-height: 5.6em }`;
+
+  const look = { nothing: "free", "in place": "good", rebound: "good" };
 
   class MoveExplorer extends BookExplorer {
     static words = words;
     static style = style;
 
-    build(rows) {
-      const t = this.words;
-      const { quote } = BookExplorer;
-      const select = (key, label, named) => {
-        const values = [...new Set(rows.map((row) => row[key]))];
-        const options = values.map(
-          (value) => `<option value="${quote(value)}">${quote(named[value] ?? value)}</option>`,
-        );
-        return `<label>${label}<select>${options.join("")}</select></label>`;
+    start(rows) {
+      return { at: rows.findIndex((row) => row.kind === "list"), pressed: -1 };
+    }
+
+    view({ at, pressed }, rows, t) {
+      const moves = [...new Set(rows.map((row) => row.move))];
+      const heads = moves
+        .map((move) => `<code>${quote(move).replace("(", "(<wbr>")}</code>`)
+        .join("");
+      const cell = (row) => {
+        const i = rows.indexOf(row);
+        const label = `${t.kinds[row.kind]}, ${quote(row.move)}: ${t.marks[row.outcome]}`;
+        return `<button class="${look[row.outcome] ?? "bad"}" data-point="at=${i}"
+          data-set="pressed=${i}" aria-label="${label}">${t.marks[row.outcome]}</button>`;
       };
-      const pickers = select("kind", t.object, t.kinds) + select("move", t.move, t.moves);
-      const find = this.fill(`<div class="bar">${pickers}</div><div aria-live="polite"></div>`);
-      const [kind, move] = this.shadowRoot.querySelectorAll("select");
-      const code = (label, text) => `<div class="title">${label}</div><pre>${quote(text)}</pre>`;
-      const show = () => {
-        const row = rows.find((r) => r.kind === kind.value && r.move === move.value);
-        const verdict = t.says[`${row.outcome} ${row.kind}`] ?? t.says[row.outcome];
-        const facts = BookExplorer.facts([
-          [t.seen, row.watch],
-          [t.before, row.before],
-          [t.after, row.after],
-          [t.returned, t.back[row.returned]],
-        ]);
-        find("[aria-live]").innerHTML =
-          `${code(t.run, row.code)}<dl>${facts}</dl><strong>${quote(verdict)}</strong>` +
-          (row.fix ? code(t.fix, row.fix) : "");
+      const line = (kind) =>
+        `<span data-part="${kind}">${t.kinds[kind]}</span>` +
+        rows
+          .filter((row) => row.kind === kind)
+          .map(cell)
+          .join("");
+      const row = rows[at];
+      const code = (text) => `<pre>${quote(text)}</pre>`;
+      const watch = `<code data-part="${row.kind}">${quote(row.watch)}</code>`;
+      return {
+        drawing:
+          `<div class="kinds"><span class="title">${t.what}</span>${heads}` +
+          `${Object.keys(t.kinds).map(line).join("")}</div><div class="fix">` +
+          `<div class="title">${row.fix ? t.instead : "\u00a0"}</div>${code(row.fix || row.code)}</div>`,
+        say:
+          t.seen(watch, quote(row.before), quote(row.after)) +
+          (t.says[`${row.outcome} ${row.kind}`] ?? t.says[row.outcome]),
+        done: rows[pressed]?.outcome === "replaced",
       };
-      this.addEventListener("input", show);
-      show();
     }
   }
 

@@ -1,68 +1,63 @@
 (() => {
   const { BookExplorer } = globalThis;
+  const { check, quote, range, select, times } = BookExplorer;
 
   const words = {
     en: {
-      schedule: "Schedule",
-      warm: "warm-up: LinearLR over the first 10 epochs, joined by SequentialLR",
-      own: "This schedule brings its own warm-up.",
-      refused: "SequentialLR refuses a plateau scheduler, so no warm-up here.",
-      epoch: "Epoch",
-      rates: "learning rate",
-      losses: "validation loss it is told",
-      curve: (n, a, b, c) =>
-        `Learning rate over ${n} epochs: it begins at ${a}, its highest value is ${b}, ` +
-        `it ends at ${c}.`,
-      said: (t, r) => `Epoch ${t} trains with a learning rate of ${r}.`,
-      told: (v) => ` After it the validation loss is ${v}.`,
-      zero: " It learns nothing.",
-      first: "epoch 0",
-      highest: "highest",
-      last: (n) => `epoch ${n}`,
-      at: (r, t) => `${r} (epoch ${t})`,
+      title: "Does it fit the training?",
+      task: "keep the warm-up, and let the cosine come down to its end.",
+      schedule: "schedule",
+      warm: "10 epochs of warm-up",
+      own: "brings its own warm-up",
+      refused: "SequentialLR refuses it: no warm-up",
+      epoch: "epoch",
+      rate: "learning rate",
+      losses: "dashed: the validation loss it is told, from 0 to 1",
+      said: (e, r) => `Epoch ${e} trains with a rate of ${r}.`,
+      told: (v) => ` After epoch ${v[0]} the validation loss is ${v[1]}.`,
+      zero: " A rate of 0 learns nothing.",
+      cut: " Epochs 10 to 49 are 40 steps: a T_max of 50 is cut off.",
+      up: " The cosine ended before, and rises again.",
+      fits: " The cosine has come down.",
     },
     zh: {
+      title: "调度器与训练的长度合得上吗？",
+      task: "保留预热，让余弦降到底。",
       schedule: "调度器",
-      warm: "预热：前 10 轮用 LinearLR，由 SequentialLR 接起来",
-      own: "这个调度器自带预热。",
-      refused: "SequentialLR 不接受 plateau 调度器，所以这里没有预热。",
+      warm: "先预热 10 轮",
+      own: "这个调度器自带预热",
+      refused: "SequentialLR 不接受它，没有预热",
       epoch: "轮",
-      rates: "学习率",
-      losses: "告诉它的验证损失",
-      curve: (n, a, b, c) => `${n} 轮的学习率：从 ${a} 开始，最高 ${b}，最后是 ${c}。`,
-      said: (t, r) => `第 ${t} 轮用的学习率是 ${r}。`,
-      told: (v) => `这一轮之后的验证损失是 ${v}。`,
-      zero: "这一轮什么也学不到。",
-      first: "第 0 轮",
-      highest: "最高",
-      last: (n) => `第 ${n} 轮`,
-      at: (r, t) => `${r}（第 ${t} 轮）`,
+      rate: "学习率",
+      losses: "虚线：告诉它的验证损失，从 0 到 1",
+      said: (e, r) => `第 ${e} 轮用的学习率是 ${r}。`,
+      told: (v) => `第 ${v[0]} 轮之后的验证损失是 ${v[1]}。`,
+      zero: "学习率为 0 的一轮什么也学不到。",
+      cut: "第 10 到 49 轮只有 40 步，T_max=50 走不完。",
+      up: "余弦早已走完，又升了上去。",
+      fits: "余弦降到底了。",
     },
   };
 
   const style = `
-    .bar { display: flex; flex-wrap: wrap; gap: .5rem 1.2rem; margin-bottom: .5rem }
-    .bar label { display: flex; flex-wrap: wrap; gap: 0 .4rem; align-items: center;
-      max-width: 100% }
-    .bar .box { flex-wrap: nowrap }
-    [type=range] { flex: 1 1 8rem }
-    code { display: block; min-height: 4.5em; margin: .6rem 0; font-size: .85rem;
-      overflow-wrap: anywhere }
-    .row { display: flex; gap: .6rem; align-items: center }
-    p { margin: .4rem 0; min-height: 3em }
-    svg { display: block; width: 100%; height: 10rem; border: solid var(--line);
-      border-width: 0 0 1px 1px }
+    .code { min-height: 5.2rem; font-size: .82rem }
+    .plot { display: grid; grid-template-columns: auto 1fr; gap: 0 .4rem; font-size: .75rem;
+      color: var(--muted) }
+    .y { display: flex; flex-direction: column; justify-content: space-between;
+      text-align: right; line-height: 1 }
+    .x { grid-column: 2; display: flex; justify-content: space-between; line-height: 1.3 }
+    .plot svg { height: 7.5rem; border: solid var(--muted); border-width: 0 0 1px 1px }
     svg * { fill: none; stroke: none; vector-effect: non-scaling-stroke }
-    .rate { stroke: var(--held); stroke-width: 3 }
-    .loss { stroke: currentColor; stroke-width: 1.5; stroke-dasharray: 5 4 }
-    .now { fill: currentColor; opacity: .18 }
-    .keys { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .85rem }
-    .keys i { display: inline-block; width: 1.6em; margin-right: .4em; vertical-align: .25em;
-      border-top: 3px solid var(--held) }
-    .keys .dash { border-top: 2px dashed }
-    dl { grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 0 1rem; margin: 0 }
-    dt { grid-row: 1; font-size: .85rem }
-    dd { grid-row: 2 }`;
+    .curve { stroke: var(--held); stroke-width: 3 }
+    .loss { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 5 4 }
+    svg .now { fill: var(--lit); opacity: .35 }
+    .grid { stroke: var(--line) }
+    svg .spot { fill: transparent }
+    .two { display: flex; flex: 1 1 18rem; flex-wrap: wrap; gap: .4rem .8rem; align-items: end;
+      min-width: 0 }
+    select { padding: .2rem .4rem }
+    .range { display: flex; gap: .6rem; align-items: center }
+    .said { min-height: 2.8em }`;
 
   // The path of a curve of steps; `top` is drawn at the upper edge.
   const path = (values, top) =>
@@ -72,75 +67,60 @@
     static words = words;
     static style = style;
 
-    build({ epochs, schedules, warmed }) {
-      const t = this.words;
-      const last = epochs - 1;
-      const names = BookExplorer.options(schedules.map((schedule) => schedule.name));
-      const find = this.fill(`
-        <div class="bar"><label>${t.schedule} <select data-schedule>${names}</select></label></div>
-        <div class="bar" data-parameters></div>
-        <div class="bar"><label class="box"><input type="checkbox"><span>${t.warm}</span></label>
-          <small hidden></small></div>
-        <code></code>
-        <svg role="img" viewBox="0 -3 ${epochs} 106" preserveAspectRatio="none">
-          <rect class="now" y="-3" width="1" height="106"/>
-          <path class="loss"/><path class="rate"/></svg>
-        <div class="keys"><span><i></i>${t.rates}</span>
-          <span><i class="dash"></i>${t.losses}</span></div>
-        <label class="row">${t.epoch} <input type="range" min="0" max="${last}" value="0"></label>
-        <p aria-live="polite"></p><dl></dl>`);
-      const kind = find("[data-schedule]");
-      const box = find("[type=checkbox]");
-      const slider = find("[type=range]");
-      const note = find("small");
-      const pickers = () => [...find("[data-parameters]").querySelectorAll("select")];
-      let one;
-      let rates;
+    start({ start }) {
+      return { ...start };
+    }
 
-      const show = () => {
-        const at = +slider.value;
-        find(".now").setAttribute("x", at);
-        slider.setAttribute("aria-valuetext", `${t.epoch} ${at}: ${rates[at]}`);
-        const nothing = rates[at] ? "" : t.zero;
-        const told = one.losses ? t.told(one.losses[at]) : "";
-        find("p").textContent = t.said(at, rates[at]) + nothing + told;
+    view({ one, p, q, warm, at }, { epochs, schedules, warmed }, t) {
+      const { name, parameters, rows, losses } = schedules[one];
+      const lists = Object.values(parameters);
+      const picks = [p, q].slice(0, lists.length).map((i, d) => Math.min(i, lists[d].length - 1));
+      const row = rows[picks.reduce((n, i, d) => n * lists[d].length + i, 0)];
+      const able = Boolean(row.warm);
+      const rates = (warm && row.warm) || row.rates;
+      const top = Math.max(...rates) || 1;
+      const last = epochs - 1;
+      const code = rates === row.rates ? row.code : warmed.replace("{}", row.code);
+      const spots = times(
+        epochs,
+        (i) => `<rect class="spot" data-point="at=${i}" x="${i}" y="-3" width="1" height="106"/>`,
+      );
+      const choices = Object.entries(parameters).map(([key, values], d) =>
+        select("pq"[d], key, picks[d], values.map(quote)),
+      );
+      const cosine = warm && name === "CosineAnnealingLR";
+      const length = Number(parameters.T_max?.[picks[0]]);
+      const judged = length > 40 ? t.cut : length < 40 ? t.up : t.fits;
+      return {
+        drawing: `<div class="code"><code>${quote(code)}</code></div>
+          <div class="title">${t.rate}${losses ? ` · ${t.losses}` : ""}</div>
+          <div class="plot"><div class="y"><span>${top}</span><span>${+(top / 2).toPrecision(4)}</span
+          ><span>0</span></div><svg aria-hidden="true" viewBox="0 -3 ${epochs} 106"
+          preserveAspectRatio="none"><path class="grid" d="M0 0H${epochs}M0 50H${epochs}"/>
+          <rect class="now" x="${at}" y="-3" width="1" height="106"/>
+          <path class="loss" d="${losses ? path(losses, 1) : ""}"/>
+          <path class="curve" d="${path(rates, top)}"/>${spots}</svg>
+          <div class="x">${times(6, (i) => `<span>${(i * epochs) / 5}</span>`)}</div></div>`,
+        controls:
+          select(
+            "one",
+            t.schedule,
+            one,
+            schedules.map((s) => s.name),
+          ) +
+          `<div class="two">${choices.join("")}${
+            able
+              ? check("warm", t.warm, warm)
+              : `<span class="check">${losses ? t.refused : t.own}</span>`
+          }</div>` +
+          range("at", t.epoch, at, 0, last),
+        say:
+          t.said(at, rates[at]) +
+          (losses ? t.told([at, losses[at]]) : "") +
+          (rates[at] ? "" : t.zero) +
+          (cosine ? judged : ""),
+        done: cosine && length === 40,
       };
-      const draw = () => {
-        const row = one.rows[pickers().reduce((n, s) => n * s.length + +s.value, 0)];
-        rates = (box.checked && row.warm) || row.rates;
-        const top = Math.max(...rates);
-        find("code").textContent = rates === row.rates ? row.code : warmed.replace("{}", row.code);
-        find(".rate").setAttribute("d", path(rates, top || 1));
-        find(".loss").setAttribute("d", one.losses ? path(one.losses, 1) : "");
-        find("svg").setAttribute("aria-label", t.curve(epochs, rates[0], top, rates[last]));
-        find("dl").innerHTML = BookExplorer.facts([
-          [t.first, rates[0]],
-          [t.highest, t.at(top, rates.indexOf(top))],
-          [t.last(last), rates[last]],
-        ]);
-        show();
-      };
-      const choose = () => {
-        one = schedules[kind.value];
-        const able = Boolean(one.rows[0].warm);
-        find("[data-parameters]").innerHTML = Object.entries(one.parameters)
-          .map(
-            ([k, values]) => `<label>${k} <select>${BookExplorer.options(values)}</select></label>`,
-          )
-          .join("");
-        box.disabled = !able;
-        if (!able) box.checked = false;
-        note.hidden = able;
-        note.textContent = able ? "" : one.losses ? t.refused : t.own;
-        find(".dash").parentNode.hidden = !one.losses;
-        draw();
-      };
-      this.shadowRoot.addEventListener("input", ({ target }) => {
-        if (target === kind) choose();
-        else if (target === slider) show();
-        else draw();
-      });
-      choose();
     }
   }
 

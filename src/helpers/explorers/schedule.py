@@ -97,9 +97,12 @@ def schedule_explorer(lang: str | None = None) -> Explorer:
         if name == "ReduceLROnPlateau":
             told["losses"] = [round(loss, 2) for loss in LOSSES[:EPOCHS]]
         schedules.append({"name": name, "parameters": parameters, "rows": rows, **told})
+    names = list(GRID)
+    start = {"one": names.index("CosineAnnealingLR"), "p": 0, "q": 0, "warm": True, "at": EPOCHS - 1}
     return Explorer(
         "schedule",
-        {"epochs": EPOCHS, "warmed": warmed("{}"), "schedules": schedules},
-        "Nine learning-rate schedules over 50 epochs, with and without ten epochs of warm-up.",
+        {"epochs": EPOCHS, "warmed": warmed("{}"), "schedules": schedules, "start": start},
+        "Nine learning-rate schedules over 50 epochs, with and without ten epochs of warm-up. "
+        "Behind a warm-up, a cosine with T_max=50 is cut off before its end; T_max=40 fits.",
         lang,
     )

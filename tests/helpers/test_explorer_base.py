@@ -1,0 +1,272 @@
+"""The element that all explorers extend: state, controls, pointing, words, task, themes."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.explorers import Explorer
+
+TOY = """
+(() => {
+  const { BookExplorer } = globalThis;
+  const { check, choice, quote, range, select, steps, times } = BookExplorer;
+  class ToyExplorer extends BookExplorer {
+    static words = { en: { title: "A <b>toy</b>", task: "choose 4" },
+                     zh: { title: "玩具", task: "选 4" } };
+    static views = 0;
+    start({ n }) { return { n, at: 0, on: false, kind: "a", one: 1, step: 2 }; }
+    view({ n, at, on, kind, one, step }, data, t) {
+      ToyExplorer.views++;
+      const cell = (i) => `<button data-point="at=${i}" data-part="p${i}" aria-label="cell ${i}">
+        ${i}</button>`;
+      return {
+        drawing: `<div style="display:grid;grid-template-columns:repeat(3,3rem)">${times(7, cell)}
+          </div><svg viewBox="0 0 9 9" style="height:2rem">${on ? "" : '<rect data-part="p1"/>'}
+          <text data-part="p2" y="9">t</text></svg><i data-part="p1 p2">both</i>`,
+        controls: range("n", "number", n, 0, 9) + check("on", "switch", on) +
+          choice("kind", "kind", kind, { a: "A", b: "B" }) + select("one", "one", one, ["x", "y"]) +
+          steps("step", step, 3, `step ${step}`, t) +
+          `<button data-set="n=7&kind=b">both</button><b>${quote(data.text)}</b>`,
+        say: `n ${n}, at <span data-part="p${at}">${at}</span>, ${on} ${kind} ${one} ${step}`,
+        done: n === 4,
+      };
+    }
+  }
+  BookExplorer.define("toy-explorer", ToyExplorer);
+  globalThis.Toy = ToyExplorer;
+})();
+"""
+
+
+class Toy(Explorer):
+    def __init__(self, lang: str | None = None) -> None:
+        super().__init__("copy", {"n": 3, "text": '<i>"&'}, "A toy.", lang)
+        self.name = "toy-explorer"
+        self.script = self.script[: self.script.rindex("(() => {")] + TOY
+
+
+def said(element) -> str:
+    return element.locator("[aria-live]").inner_text().split("✓")[0].strip()
+
+
+def focus(page) -> str:
+    return page.evaluate(
+        """() => { const e = document.querySelector("toy-explorer").shadowRoot.activeElement;
+          return e && (e.ariaLabel || e.textContent.trim() || e.dataset.key); }"""
+    )
+
+
+def lit(page) -> list[str]:
+    """The elements that stand out: class or text of each, in order."""
+    return page.evaluate(
+        """() => { const root = document.querySelector("toy-explorer").shadowRoot;
+          const { cssRules } = root.querySelectorAll("style")[1].sheet;
+          return cssRules.length ? [...root.querySelectorAll(cssRules[0].selectorText)]
+            .map((e) => e.localName + e.textContent.trim()) : []; }"""
+    )
+
+
+def test_the_guide_is_not_sent_to_readers():
+    html = Explorer("stride", {}, "")._repr_html_()
+    assert "how to write one" not in html and "\n  " not in html and "\n//" not in html
+
+
+def test_controls_set_the_state_and_show_it(show):
+    element = show(Toy()).locator("toy-explorer")
+    assert said(element) == "n 3, at 0, false a 1 2"
+    element.get_by_role("slider").first.fill("9")
+    element.get_by_role("checkbox").check()
+    element.get_by_role("radio", name="B").check(force=True)
+    element.get_by_role("combobox").select_option("0")
+    assert said(element) == "n 9, at 0, true b 0 2"
+    assert element.get_by_text("number").locator("b").inner_text() == "9"
+    element.get_by_role("button", name="both").click()
+    assert said(element) == "n 7, at 0, true b 0 2"
+    assert element.locator("b").last.inner_text() == '<i>"&'
+    element.get_by_role("button", name="Reset").click()
+    assert said(element) == "n 3, at 0, false a 1 2"
+    values = element.evaluate(
+        """(e) => [...e.shadowRoot.querySelectorAll("[data-key]")].map((c) =>
+          /radio|checkbox/.test(c.type) ? c.checked : c.value)"""
+    )
+    assert values == ["3", False, True, False, "1", "2"]
+
+
+def test_steps_stop_at_both_ends_and_keep_the_focus(show):
+    page = show(Toy())
+    element = page.locator("toy-explorer")
+    steps = element.get_by_role("button", name="Next")
+    for want in (3, 3):
+        steps.click(force=True)
+        assert said(element).endswith(f" {want}") and focus(page) == "Next"
+    assert steps.get_attribute("aria-disabled") == "true"
+    back = element.get_by_role("button", name="Back")
+    for want in (2, 1, 0, 0):
+        back.press("Enter")
+        assert said(element).endswith(f" {want}") and focus(page) == "Back"
+    slider = element.get_by_role("slider").last
+    assert slider.get_attribute("aria-valuetext") == "step 0"
+
+
+def test_one_cell_is_reached_by_tab_and_arrows_go_on_from_it(show):
+    page = show(Toy(), width=700)
+    element = page.locator("toy-explorer")
+    page.keyboard.press("Tab")
+    assert focus(page) == "Reset"
+    page.keyboard.press("Tab")
+    assert focus(page) == "cell 0"
+    moves = {"ArrowRight": 1, "ArrowDown": 4, "ArrowLeft": 3, "End": 6, "ArrowUp": 3, "Home": 0}
+    for key, want in [*moves.items(), ("ArrowUp", 0), ("ArrowLeft", 0), ("End", 6)]:
+        page.keyboard.press(key)
+        assert focus(page) == f"cell {want}", key
+        assert f"at {want}," in said(element)
+        current = element.locator("[aria-current=true]")
+        assert current.count() == 1 and current.get_attribute("tabindex") == "0"
+        assert element.locator("[data-point][tabindex='0']").count() == 1
+    for key in ("ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+        assert focus(page) == "cell 6"
+    page.keyboard.press("a")
+    page.keyboard.press("Shift+Tab")
+    assert focus(page) == "Reset"
+
+
+def test_at_the_edge_arrows_do_not_scroll_the_page(show):
+    page = show(Toy(), width=700)
+    page.set_viewport_size({"width": 700, "height": 200})
+    page.get_by_role("button", name="cell 6").focus()
+    top = page.evaluate("scrollY")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_timeout(200)
+    assert page.evaluate("scrollY") == top
+
+
+def test_words_and_drawing_light_each_other_up(show):
+    page = show(Toy(), width=700)
+    element = page.locator("toy-explorer")
+    element.get_by_role("button", name="cell 1").hover()
+    assert lit(page) == ["button1", "rect", "iboth", "span1"] and "at 1," in said(element)
+    element.locator(".said span[data-part]").hover()
+    assert lit(page) == ["button1", "rect", "iboth", "span1"]
+    element.locator("i[data-part]").hover()
+    assert lit(page) == ["button1", "button2", "rect", "textt", "iboth", "span1"]
+    page.mouse.move(650, 5)
+    page.mouse.move(690, 750)
+    assert lit(page) == []
+    element.get_by_role("button", name="cell 2").focus()
+    assert lit(page) == ["button2", "textt", "iboth", "span2"]
+    for _ in range(2):
+        page.keyboard.press("Tab")
+        if focus(page) == "2":
+            break
+    assert focus(page) == "2" and lit(page) == ["button2", "textt", "iboth", "span2"]
+    page.keyboard.press("Tab")
+    assert lit(page) == []
+
+
+def test_light_and_focus_survive_a_change_of_the_drawing(show):
+    page = show(Toy(), width=700)
+    element = page.locator("toy-explorer")
+    element.get_by_role("checkbox").focus()
+    element.get_by_role("button", name="cell 1").hover()
+    page.keyboard.press("Space")
+    assert lit(page) == ["button1", "iboth", "span1"]  # its rectangle is gone
+    assert element.evaluate("(e) => e.shadowRoot.activeElement.type") == "checkbox"
+
+
+def test_touch_points_as_a_mouse_does(browser):
+    page = browser.new_page(viewport={"width": 375, "height": 667}, has_touch=True)
+    page.set_content(f"<!doctype html><html lang=en><main>{Toy()._repr_html_()}</main>")
+    page.get_by_role("button", name="cell 5").tap()
+    assert "at 5," in said(page.locator("toy-explorer"))
+    page.get_by_text("both").first.tap()
+    assert "iboth" in lit(page) and "textt" in lit(page)  # and stays lit
+    page.close()
+
+
+def test_a_pointer_that_changes_nothing_draws_nothing(show):
+    page = show(Toy(), width=700)
+    cell = page.get_by_role("button", name="cell 3")
+    cell.hover()
+    before = page.evaluate("Toy.views")
+    cell.click()
+    cell.click()
+    assert page.evaluate("Toy.views") == before
+
+
+def test_the_task_is_marked_in_words_and_stays_so_until_the_reset(show):
+    page = show(Toy())
+    element = page.locator("toy-explorer")
+    task, live = element.locator(".task"), element.locator("[aria-live]")
+    assert task.inner_text() == "Task: choose 4" and "Done" not in live.inner_text()
+    element.get_by_role("slider").first.fill("4")
+    assert task.inner_text() == "✓ Done: choose 4" and "✓ Done: choose 4" in live.inner_text()
+    element.get_by_role("slider").first.fill("5")
+    assert task.inner_text() == "✓ Done: choose 4"
+    element.get_by_role("button", name="Reset").click()
+    assert task.inner_text() == "Task: choose 4" and "Done" not in live.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("page_lang", "lang", "want"),
+    [("zh-CN", None, "任务：选 4"), ("en", "zh", "任务：选 4"), ("zh", "en", "Task: choose 4")],
+)
+def test_the_language_of_the_page_or_the_one_asked_for(show, page_lang, lang, want):
+    element = show(Toy(lang), lang=page_lang).locator("toy-explorer")
+    assert element.locator(".task").inner_text() == want
+    assert element.get_by_role("button", name="重置" if "选" in want else "Reset").count() == 1
+
+
+LUMINANCE = """(e) => { const of = (colour) => {
+    const c = colour.match(/[\\d.]+/g).slice(0, 3).map((v) => { const x = v / 255;
+      return x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4; });
+    return 0.2126 * c[0] + 0.7152 * c[1] + 0.0722 * c[2]; };
+  const root = e.shadowRoot, style = (s) => getComputedStyle(root.querySelector(s));
+  return { paper: of(style("section").backgroundColor),
+    texts: ["section", ".task b", "legend"].map((s) => of(style(s).color)) }; }"""
+
+
+@pytest.mark.parametrize("text", ["#ddd", "#222", "rgba(255, 255, 255, .87)"])
+def test_alone_it_is_dark_where_the_text_around_it_is_light(browser, text):
+    page = browser.new_page()
+    page.set_content(f"<!doctype html><main style='color:{text}'>{Toy('en')._repr_html_()}</main>")
+    seen = page.locator("toy-explorer").evaluate(LUMINANCE)
+    assert (seen["paper"] < 0.1) == (text != "#222")
+    for one in seen["texts"]:
+        high, low = sorted([one, seen["paper"]])[::-1]
+        assert (high + 0.05) / (low + 0.05) >= 4.5
+    page.close()
+
+
+def test_the_colours_of_the_site_win(browser):
+    page = browser.new_page()
+    page.set_content(
+        "<!doctype html><style>html { color-scheme: dark; --pst-color-primary: rgb(1, 2, 3);"
+        f" --pst-color-background: rgb(9, 9, 9) }}</style><main>{Toy('en')._repr_html_()}</main>"
+    )
+    colours = page.locator("toy-explorer").evaluate(
+        """(e) => [getComputedStyle(e.shadowRoot.querySelector("section")).backgroundColor,
+          getComputedStyle(e.shadowRoot.querySelector(".task b")).color, e.style.colorScheme]"""
+    )
+    assert colours == ["rgb(9, 9, 9)", "rgb(1, 2, 3)", ""]
+    page.close()
+
+
+@pytest.mark.parametrize("width", [320, 375])
+def test_the_frame_fits_a_phone_and_controls_a_finger(show, width):
+    page = show(Toy(), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    for control in page.locator("toy-explorer .controls :is(button, select, .check, label)").all():
+        assert control.bounding_box()["height"] >= 44
+
+
+def test_a_moved_element_is_built_once(show):
+    page = show(Toy())
+    page.get_by_role("slider").first.fill("6")
+    page.evaluate("document.querySelector('main').append(document.querySelector('toy-explorer'))")
+    assert said(page.locator("toy-explorer")).startswith("n 6")
+
+
+def test_numbers_and_text_of_attributes(show):
+    found = show(Toy()).evaluate("BookExplorer.pairs('n=3&m=a%20b&k=-1.5&e=&z=0')")
+    assert found == [["n", 3], ["m", "a b"], ["k", -1.5], ["e", ""], ["z", 0]]
