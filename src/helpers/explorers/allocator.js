@@ -1,13 +1,16 @@
 (() => {
   const { BookExplorer } = globalThis;
+  const { quote, steps } = BookExplorer;
 
   const words = {
     en: {
-      figure: "Caching allocator, step by step",
-      previous: "Previous",
-      next: "Next",
-      step: "Step",
+      title: "What does the cache hold?",
+      failed: (size) => `here ${size} do not fit. Go to the step where they do.`,
+      returned: "find the step at which reserved memory falls.",
       of: (i, n) => `Step ${i} of ${n}`,
+      wanted: (name, size) => `${name} asks for ${size}`,
+      largest: ([free, size]) =>
+        ` ${free} are <span data-part="free">free</span>, but the largest piece has ${size}.`,
       now: "now",
       peak: "peak",
       allocated: "Allocated",
@@ -17,7 +20,6 @@
       free: "free",
       none: "No segment: nothing is reserved.",
       keys: ["held by a tensor", "free, still reserved"],
-      lines: "Allocated and reserved memory over the steps",
       malloc: (name, size) => `Allocate ${name}, ${size}`,
       release: (name) => `Free ${name}`,
       empty_cache: "Empty the cache",
@@ -34,14 +36,16 @@
         oom: ([, size]) => `out of memory: there is no room for a segment of ${size}`,
         nothing: "nothing changes",
       },
-      sentence: (place, head, parts) => `${place}. ${head}: ${parts.join("; ")}.`,
+      sentence: (head, parts) => `${head}: ${parts.join("; ")}.`,
     },
     zh: {
-      figure: "缓存分配器逐步演示",
-      previous: "上一步",
-      next: "下一步",
-      step: "步骤",
+      title: "缓存里有什么？",
+      failed: (size) => `这里放不下 ${size}。走到放得下的那一步。`,
+      returned: "找出已保留显存下降的那一步。",
       of: (i, n) => `第 ${i} 步，共 ${n} 步`,
+      wanted: (name, size) => `${name} 要 ${size}`,
+      largest: ([free, size]) =>
+        `<span data-part="free">空闲</span>的共有 ${free}，但最大的一块只有 ${size}。`,
       now: "当前",
       peak: "峰值",
       allocated: "已分配显存",
@@ -51,7 +55,6 @@
       free: "空闲",
       none: "没有段：没有保留任何显存。",
       keys: ["由张量占有", "空闲，仍被保留"],
-      lines: "各步的已分配显存与已保留显存",
       malloc: (name, size) => `分配 ${name}，${size}`,
       release: (name) => `释放 ${name}`,
       empty_cache: "清空缓存",
@@ -67,193 +70,117 @@
         oom: ([, size]) => `显存不足：放不下 ${size} 的段`,
         nothing: "没有变化",
       },
-      sentence: (place, head, parts) => `${place}。${head}：${parts.join("；")}。`,
+      sentence: (head, parts) => `${head}：${parts.join("；")}。`,
     },
   };
 
   const style = `
-    .bar { display: flex; flex-wrap: wrap; gap: .5rem; align-items: center; }
-    button { font: inherit; color: inherit; background: transparent; border: 1px solid currentColor;
-      border-radius: .3rem; padding: .25rem .75rem; min-height: 2.25rem; cursor: pointer; }
-    button[aria-disabled=true] { opacity: .5; cursor: default; }
-    label { display: flex; flex: 1 1 12rem; gap: .5rem; align-items: center; white-space: nowrap; }
-    input { flex: 1; min-width: 5rem; min-height: 2.25rem; }
-    p { margin: .6rem 0; min-height: 3.2em; }
-    table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-    th, td { padding: .1rem .9rem .1rem 0; text-align: left; font-weight: normal; }
-    tbody th::before { content: ""; display: inline-block; width: 1.2em; margin-right: .4em;
-      vertical-align: .25em; border-top: 3px solid var(--held); }
-    tbody tr + tr th::before { border-top: 3px dashed currentColor; }
-    .facts { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; align-items: center; }
-    svg { flex: 1 1 14rem; height: 5rem; min-width: 0; overflow: visible; }
-    svg * { fill: none; vector-effect: non-scaling-stroke; }
-    .heap { min-height: var(--rows); }
-    .segment { margin-top: .6rem; }
-    .segment > span { font-size: .85em; }
-    .blocks { display: flex; height: 2.4rem; min-width: 4px; }
-    .block { flex: 0 1 auto; min-width: 3px; overflow: hidden; border: 1px solid;
-      font-size: .8em; line-height: 1.15rem; white-space: nowrap; }
+    .facts { display: flex; gap: .3rem 1rem; align-items: center }
+    table { flex: none; border-collapse: collapse; font-size: .8rem }
+    th, td { padding: 0 .6rem 0 0; text-align: left; font-weight: normal }
+    tbody th::before { content: ""; display: inline-block; width: 1em; margin-right: .4em;
+      vertical-align: .25em; border-top: 3px solid var(--held) }
+    tbody tr + tr th::before { border-top: 3px dashed var(--ink) }
+    .drawing .facts svg { flex: 1 1 6rem; min-width: 0; height: 4rem }
+    svg * { fill: none; vector-effect: non-scaling-stroke }
+    svg .now { fill: var(--lit); opacity: .35 }
+    svg .spot { fill: transparent }
+    .segment, .wanted { margin-top: .3rem }
+    .blocks { display: flex; height: 2.4rem; min-width: 4px }
+    .block { flex: 0 1 auto; min-width: 3px; overflow: hidden; border: 1px solid var(--held);
+      font-size: .75rem; line-height: 1.15rem; white-space: nowrap }
+    .block.free { border: 1px dashed var(--muted) }
+    .block.bad { border: 2px solid var(--wrong) }
+    .block.new { border-width: 3px }
     /* a line that does not fit whole wraps below the edge: no number is shown cut off */
-    .block div { display: flex; flex-wrap: wrap; height: 1.15rem; overflow: hidden; }
-    .block div::before { content: ""; height: 1.15rem; }
-    .block span { padding: 0 .2rem; }
-    .held { border-color: var(--held); border-width: 2px 1px;
-      background: color-mix(in srgb, var(--held) 25%, transparent); }
-    .free { border: 1px dashed color-mix(in srgb, currentColor 60%, transparent);
-      background: repeating-linear-gradient(135deg, transparent 0 7px,
-        color-mix(in srgb, currentColor 14%, transparent) 7px 8px); }
-    .keys { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin-top: .6rem;
-      font-size: .85em; }
+    .block div { display: flex; flex-wrap: wrap; height: 1.15rem; overflow: hidden }
+    .block div::before { content: ""; height: 1.15rem }
+    .block span { padding: 0 .15rem }
+    .keys { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin-top: .3rem; font-size: .8rem }
     .keys i { display: inline-block; width: 1.6em; height: 1em; margin-right: .4em;
-      vertical-align: -.1em; }
-  `;
+      vertical-align: -.1em }
+    .title { margin: 0 }`;
 
-  const make = (tag, attributes = {}, ...children) => {
-    const node = document.createElement(tag);
-    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-    node.append(...children);
-    return node;
-  };
+  // The path of a curve of steps; `top` is drawn at the upper edge.
+  const path = (levels, top) =>
+    levels.map((n, i) => `${i ? "V" : "M0 "}${100 - (100 * n) / top}H${i + 1}`).join("");
 
   class AllocatorExplorer extends BookExplorer {
     static words = words;
     static style = style;
 
-    build(data) {
-      this.data = data;
-      const { words: w } = this;
-      const count = data.steps.length;
-      this.previous = make("button", { type: "button" }, w.previous);
-      this.next = make("button", { type: "button" }, w.next);
-      this.slider = make("input", { type: "range", min: 1, max: count, value: 1 });
-      this.status = make("p", { "aria-live": "polite" });
-      this.counters = make("tbody");
-      this.heap = make("div", { class: "heap" });
-      this.previous.onclick = () => this.show(this.index - 1);
-      this.next.onclick = () => this.show(this.index + 1);
-      this.slider.oninput = () => this.show(this.slider.value - 1);
-      const head = make(
-        "tr",
-        {},
-        make("td"),
-        make("th", { scope: "col" }, w.now),
-        make("th", { scope: "col" }, w.peak),
-      );
-      const keys = make("div", { class: "keys" });
-      ["held", "free"].forEach((kind, i) => {
-        const swatch = make("i", { class: `block ${kind}` });
-        keys.append(make("span", {}, swatch, w.keys[i]));
-      });
-      if (data.capacity) keys.append(make("span", {}, w.capacity(data.capacity)));
-      const rows = Math.max(1, ...data.steps.map((step) => step.segments.length));
-      this.heap.style.setProperty("--rows", `${rows * 4.5}rem`);
-      this.scale = Math.max(1, ...data.steps.flatMap((step) => step.segments.map((s) => s.size)));
-      const facts = make(
-        "div",
-        { class: "facts" },
-        make("table", {}, make("thead", {}, head), this.counters),
-      );
-      facts.append(this.lines(count));
-      this.fill("");
-      this.shadowRoot.append(
-        make(
-          "div",
-          { role: "group", "aria-label": w.figure },
-          make(
-            "div",
-            { class: "bar" },
-            this.previous,
-            this.next,
-            make("label", {}, w.step, this.slider),
-          ),
-          this.status,
-          facts,
-          this.heap,
-          keys,
-        ),
-      );
-      this.show(0);
+    start({ start }) {
+      return { at: start };
     }
 
-    lines(count) {
-      const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-      const top = Math.max(1, ...this.data.steps.map((step) => step.now[3][0]));
-      // A curve of steps: one level for each step, the highest value at the upper edge.
-      const path = (which) => {
-        const levels = this.data.steps.map((step) => 100 - (100 * step.now[which][0]) / top);
-        return levels.map((level, i) => `${i ? "V" : "M0 "}${level}H${i + 1}`).join("");
+    view({ at }, { capacity, steps: all, start }, t) {
+      const step = all[at];
+      const count = all.length;
+      const goal = all[start].did.oom ? all[start].asked : null;
+      const heap = all.flatMap((one) => one.segments.map((segment) => segment.size));
+      const scale = Math.max(1, ...heap, ...all.map((one) => one.wanted ?? 0));
+      const top = Math.max(1, ...all.map((one) => one.now[3][0]));
+      const curve = (which) =>
+        path(
+          all.map((one) => one.now[which][0]),
+          top,
+        );
+      const spots = all.map(
+        (_, i) =>
+          `<rect class="spot" data-point="at=${i}" x="${i}" y="-4" width="1" height="108"/>`,
+      );
+      const counter = (i) =>
+        `<tr><th scope="row">${i ? t.reserved : t.allocated}</th><td>${step.now[i][1]}</td>
+        <td>${step.now[i + 2][1]}</td></tr>`;
+      const lines = (texts) =>
+        texts.map((text) => `<div><span>${quote(text)}</span></div>`).join("");
+      const block = ([size, text, held, name], whole) =>
+        `<div class="block ${held ? "hold" : "free"}${held && name === step.name ? " new" : ""}"
+        data-part="${held ? "held" : "free"}" style="width: ${(100 * size) / whole}%">
+        ${lines([held ? name : t.free, text])}</div>`;
+      const segment = ({ size, text, small, blocks }, i) => {
+        const names = blocks.map(([, had, held, name]) => `${held ? name : t.free} ${had}`);
+        return `<div class="segment"><div class="title">${t.segment(i + 1, small, text)}</div>
+          <div class="blocks" role="img" aria-label="${quote(names.join(", "))}"
+          style="width: ${(100 * size) / scale}%">${blocks.map((b) => block(b, size)).join("")}</div
+          ></div>`;
       };
-      svg.setAttribute("viewBox", `0 -4 ${count} 108`);
-      svg.setAttribute("preserveAspectRatio", "none");
-      svg.setAttribute("role", "img");
-      svg.setAttribute("aria-label", this.words.lines);
-      svg.innerHTML = `<rect y="-4" width="1" height="108" style="fill:currentColor;opacity:.15"/>
-        <path d="M0 100H${count}" stroke="var(--line)"/>
-        <path d="${path(1)}" stroke="currentColor" stroke-width="2" stroke-dasharray="5 3"/>
-        <path d="${path(0)}" stroke="var(--held)" stroke-width="3"/>`;
-      this.cursor = svg.querySelector("rect");
-      return svg;
+      const wanted = step.wanted
+        ? `<div class="wanted"><div class="title">${t.wanted(quote(step.name), step.asked)}</div>
+          <div class="blocks"><div class="block bad" style="width: ${(100 * step.wanted) / scale}%"
+          ></div></div></div>`
+        : "";
+      const most = Math.max(1, ...all.map((one) => one.segments.length + (one.wanted ? 1 : 0)));
+      const key = (kind, i) =>
+        `<span data-part="${i ? "free" : "held"}"><i class="block ${kind}"></i>${t.keys[i]}</span>`;
+      const place = t.of(at + 1, count);
+      const before = all[Math.max(0, at - 1)].now[1][0];
+      return {
+        task: goal ? t.failed(goal) : t.returned,
+        drawing: `<div class="facts"><table><thead><tr><td></td><th scope="col">${t.now}</th>
+          <th scope="col">${t.peak}</th></tr></thead><tbody>${counter(0)}${counter(1)}</tbody></table>
+          <svg aria-hidden="true" viewBox="0 -4 ${count} 108" preserveAspectRatio="none">
+          <rect class="now" x="${at}" y="-4" width="1" height="108"/>
+          <path d="M0 100H${count}" stroke="var(--line)"/>
+          <path d="${curve(1)}" stroke="currentColor" stroke-width="2" stroke-dasharray="5 3"/>
+          <path d="${curve(0)}" stroke="var(--held)" stroke-width="3"/>${spots.join("")}</svg></div>
+          <div class="heap" style="min-height: ${most * 4}rem">
+          ${wanted}${step.segments.map(segment).join("") || t.none}</div>
+          <div class="keys">${["hold", "free"].map(key).join("")}
+          <span>${capacity ? t.capacity(capacity) : ""}</span></div>`,
+        controls: steps("at", at, count - 1, place, t),
+        say: this.sentence(step, t) + (step.pieces ? t.largest(step.pieces) : ""),
+        done: goal ? at > start && step.asked === goal && !step.did.oom : step.now[1][0] < before,
+      };
     }
 
-    show(index) {
-      const { words: w, data } = this;
-      const last = data.steps.length - 1;
-      this.index = Math.min(last, Math.max(0, index));
-      const step = data.steps[this.index];
-      const place = w.of(this.index + 1, last + 1);
-      this.previous.setAttribute("aria-disabled", this.index === 0);
-      this.next.setAttribute("aria-disabled", this.index === last);
-      this.slider.value = this.index + 1;
-      this.slider.setAttribute("aria-valuetext", place);
-      this.cursor.setAttribute("x", this.index);
-      this.status.textContent = this.sentence(step, place);
-      this.counters.replaceChildren(
-        ...[0, 1].map((i) =>
-          make(
-            "tr",
-            {},
-            make("th", { scope: "row" }, i ? w.reserved : w.allocated),
-            make("td", {}, step.now[i][1]),
-            make("td", {}, step.now[i + 2][1]),
-          ),
-        ),
-      );
-      this.heap.replaceChildren(...step.segments.map((segment, i) => this.segment(segment, i + 1)));
-      if (!step.segments.length) this.heap.append(w.none);
-    }
-
-    sentence(step, place) {
-      const { words: w } = this;
-      const { did } = step;
-      const head =
-        step.op === "malloc"
-          ? w.malloc(step.name, step.asked)
-          : step.op === "free"
-            ? w.release(step.name)
-            : w[step.op];
+    sentence({ op, name, asked, did }, t) {
+      const head = { malloc: t.malloc, free: t.release }[op]?.(quote(name), asked) ?? t[op];
       const parts = ["segment_free", "segment_alloc", "alloc", "split", "free", "merge", "oom"]
         .filter((key) => did[key])
-        .map((key) => w.did[key](did[key]));
-      if (did.alloc && !did.segment_alloc) parts.unshift(w.did.reuse);
-      return w.sentence(place, head, parts.length ? parts : [w.did.nothing]);
-    }
-
-    segment(segment, number) {
-      const { words: w } = this;
-      const title = w.segment(number, segment.small, segment.text);
-      const names = segment.blocks.map(([, text, held, name]) => `${held ? name : w.free} ${text}`);
-      const row = make("div", { class: "blocks", role: "img", "aria-label": names.join(", ") });
-      row.style.width = `${(100 * segment.size) / this.scale}%`;
-      segment.blocks.forEach(([size, text, held, name], i) => {
-        const block = make(
-          "div",
-          { class: `block ${held ? "held" : "free"}`, title: names[i] },
-          ...[held ? name : w.free, text].map((line) => make("div", {}, make("span", {}, line))),
-        );
-        block.style.width = `${(100 * size) / segment.size}%`;
-        row.append(block);
-      });
-      return make("div", { class: "segment" }, make("span", {}, title), row);
+        .map((key) => t.did[key](did[key]));
+      if (did.alloc && !did.segment_alloc) parts.unshift(t.did.reuse);
+      return t.sentence(head, parts.length ? parts : [t.did.nothing]);
     }
   }
 

@@ -18,6 +18,8 @@ def allocator_explorer(
 ) -> Explorer:
     """Step through a replayed trace: segments, their blocks, and the counters.
 
+    It opens at the first request that fails, or else where most is reserved beyond need.
+
     Args:
         trace: as for `replay`.
         capacity: see `CachingAllocator`.
@@ -33,6 +35,7 @@ def allocator_explorer(
     data = {
         "capacity": format_size(capacity) if capacity is not None else None,
         "steps": [_step_data(step) for step in steps],
+        "start": _surprise(steps),
     }
     last = steps[-1].counters
     fallback = (
@@ -44,13 +47,29 @@ def allocator_explorer(
     return Explorer("allocator", data, fallback, lang)
 
 
+def _surprise(steps: list[Step]) -> int:
+    """The step to open at: the first that fails, else the last with the most unused memory."""
+    failed = [i for i, step in enumerate(steps) if step.error]
+    unused = [step.counters.reserved - step.counters.allocated for step in steps]
+    return failed[0] if failed else max(range(len(steps)), key=lambda i: (unused[i], i))
+
+
 def _step_data(step: Step) -> dict[str, Any]:
     """A step as the explorer shows it: sizes as numbers for lengths, and as text for reading."""
     totals: dict[str, list[int]] = {}
     for action, nbytes in step.events:
         totals.setdefault(action, []).append(nbytes)
     operation, counters = step.operation, step.counters
+    blocks = [block for segment in step.snapshot for block in segment["blocks"]]
+    free = [b["size"] for b in blocks if b["state"] != "active_allocated"]
+    failed = {}
+    if step.error:
+        failed = {
+            "wanted": operation[2],
+            "pieces": [format_size(sum(free)), format_size(max(free, default=0))],
+        }
     return {
+        **failed,
         "op": operation[0],
         "name": operation[1] if len(operation) > 1 else None,
         "asked": format_size(operation[2]) if len(operation) > 2 else None,

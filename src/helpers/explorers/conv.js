@@ -1,9 +1,12 @@
 (() => {
   const { BookExplorer } = globalThis;
+  const { check, range, select } = BookExplorer;
 
   const words = {
     en: {
-      kind: "Layer",
+      title: "Which input cells are read?",
+      task: "keep the stride of 2 and the 8 cells of a convolution, and leave none unread.",
+      kind: "layer",
       kinds: {
         conv: "convolution",
         transposed: "transposed convolution",
@@ -11,19 +14,17 @@
         adaptive: "adaptive pooling",
       },
       n: "input size",
-      j: "output cell",
+      cell: (j) => `output cell ${j}`,
       input: "input",
-      output: "output",
-      size: "Output size",
-      window: "Window",
-      counts: "Input cells read, by output cell",
-      unread: "Input cells never read",
-      none: "none",
-      and: ", ",
+      output: "output: point at a cell",
+      size: "output size: ",
+      window: "window: ",
       cut: "; less 1, as the last window would start beyond the input: ",
-      said: (m, j, cells, pad) =>
-        `Output size ${m}. Output cell ${j} reads ${cells ? `input ${cells}` : "no input"}` +
+      and: ", ",
+      said: (j, cells, pad) =>
+        `Output cell ${j} reads ${cells ? `input ${cells}` : "no input"}` +
         `${pad ? `; padding: ${pad}` : ""}.`,
+      unread: (cells) => ` Never read: <span data-part="lost">input ${cells}</span>.`,
       kernel: (_m, span, n) =>
         `Impossible: the kernel spans ${span} cells, the padded input has ${n}.`,
       half: () => "Impossible: padding may be at most half of kernel_size.",
@@ -31,22 +32,22 @@
       small: (m) => `Impossible: the output size would be ${m}.`,
     },
     zh: {
+      title: "哪些输入被读到？",
+      task: "保持卷积的步幅 2 和 8 个输入单元，让每个单元都被读到。",
       kind: "层",
       kinds: { conv: "卷积", transposed: "转置卷积", max: "最大池化", adaptive: "自适应池化" },
       n: "输入尺寸",
-      j: "输出单元",
+      cell: (j) => `输出单元 ${j}`,
       input: "输入",
-      output: "输出",
-      size: "输出尺寸",
-      window: "窗口",
-      counts: "各输出单元读到的输入个数",
-      unread: "从未被读到的输入",
-      none: "无",
-      and: "、",
+      output: "输出：指向一个单元",
+      size: "输出尺寸：",
+      window: "窗口：",
       cut: "；最后一个窗口的起点会越过输入，再减 1：",
-      said: (m, j, cells, pad) =>
-        `输出尺寸 ${m}。输出单元 ${j} ${cells ? `读取输入 ${cells}` : "没有读到输入"}` +
+      and: "、",
+      said: (j, cells, pad) =>
+        `输出单元 ${j} ${cells ? `读取输入 ${cells}` : "没有读到输入"}` +
         `${pad ? `；填充：${pad}` : ""}。`,
+      unread: (cells) => `从未被读到：<span data-part="lost">输入 ${cells}</span>。`,
       kernel: (_m, span, n) => `不可能：卷积核跨 ${span} 个单元，填充后的输入只有 ${n} 个。`,
       half: () => "不可能：padding 最多是 kernel_size 的一半。",
       extra: () => "不可能：output_padding 必须小于 stride 或 dilation。",
@@ -66,22 +67,23 @@
   };
 
   const style = `
-    .bar { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr));
-      gap: .5rem 1rem; margin-bottom: .8rem }
-    .bar > :first-child { grid-column: 1 / -1 }
-    label { display: flex; flex-direction: column }
-    [type=checkbox] { align-self: start }
-    p { min-height: 2.8em }
-    dl { display: block }
-    dd { margin: 0 0 .4rem }
-    svg { display: block }
-    .tight text { display: none }
-    text { font: .42px sans-serif; fill: currentColor; text-anchor: middle }
-    rect, line { fill: none; stroke: currentColor; vector-effect: non-scaling-stroke }
-    line, .on { stroke: var(--held); stroke-width: 2px }
-    .on { fill: color-mix(in srgb, var(--held) 25%, transparent) }
+    .picture { min-height: 9.5rem }
+    .picture svg { max-height: 9.5rem; margin: 0 auto }
+    .drawing text { font: .42px sans-serif; text-anchor: middle; pointer-events: none }
+    svg :is(rect, line) { fill: transparent; stroke: var(--ink); vector-effect: non-scaling-stroke }
+    svg line { stroke: var(--held); stroke-width: 2px }
+    svg .hold { fill: var(--held); stroke: var(--held); stroke-width: 2px }
     .pad { stroke-dasharray: 3 }
-    .lost { fill: color-mix(in srgb, currentColor 30%, transparent) }`;
+    svg .lost { fill: var(--wrong); fill-opacity: .35 }
+    [role=button] { cursor: pointer; outline: none }
+    [role=button]:focus-visible rect { stroke-width: 4px; stroke: var(--held) }
+    .formula { min-height: 2.8em }
+    .controls { display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr));
+      gap: 0 .8rem }
+    .controls select { width: 100%; min-height: 2rem }
+    .range input { height: 2rem; min-height: 2rem }
+    .title { margin: 0 }
+    .said { min-height: 2.8em }`;
 
   const { floor, max, min } = Math;
   const list = (m, f = (i) => i) => Array.from({ length: max(m, 0) }, (_, i) => f(i));
@@ -123,7 +125,7 @@
 
   // One row lies on a grid of cells, each cell of the other at the middle of its window. For a
   // transposed convolution the output is on the grid: the same picture, upside down.
-  const draw = ({ kind, n, s, p, o }, { size, span, taps, unread }, j) => {
+  const draw = ({ kind, n, s, p, o }, { size, span, taps, unread }, j, t) => {
     const up = kind === "transposed";
     const flat = kind === "adaptive";
     const [wide, count] = up ? [size, n] : [n, size];
@@ -135,21 +137,29 @@
     const left = min(first, at(0)) - 0.6;
     const width = max(last, at(count - 1)) + 0.6 - left;
 
-    const cell = (x, y, w, mark, name) =>
-      `<rect class="${mark}" x="${x - w / 2}" y="${y}" width="${w}" height=".9"/>` +
-      `<text x="${x}" y="${y + 0.6}">${name}</text>`;
-    const mark = (i, output) => {
-      if (output ? i === j : taps[j].includes(i)) return "on";
-      return !output && unread.includes(i) ? "lost" : "";
+    const cell = (x, y, w, mark, name, part) =>
+      `<rect class="${mark}" x="${x - w / 2}" y="${y}" width="${w}" height=".9"${part}/>` +
+      (width > 17 && w < 1 ? "" : `<text x="${x}" y="${y + 0.6}">${name}</text>`);
+    const input = (i, x, y, padding) => {
+      const lost = !padding && unread.includes(i);
+      const mark = taps[j].includes(i) ? "hold" : lost ? "lost" : "";
+      const part = padding ? "" : ` data-part="i${i}${lost ? " lost" : ""}"`;
+      return cell(x, y, 0.9, mark + (padding ? " pad" : ""), padding ? "" : i, part);
     };
+    const output = (i, x, y, w, padding) =>
+      padding
+        ? cell(x, y, w, "pad", "", "")
+        : `<g role="button" data-point="j=${i}" aria-label="${t.cell(i)}" data-part="j${i}">
+          ${cell(x, y, w, i === j ? "hold" : "", i, "")}</g>`;
     const line = (i) => `<line x1="${up ? at(i) : i}" y1=".9" x2="${up ? j : at(j)}" y2="3"/>`;
     const onGrid = (i) => {
       const padding = i < 0 || i >= wide;
-      return cell(i, grid, 0.9, mark(i, up) + (padding ? " pad" : ""), padding ? "" : i);
+      return up ? output(i, i, grid, 0.9, padding) : input(i, i, grid, padding);
     };
-    const between = (i) => cell(at(i), row, flat ? 0.9 * min(1, n / o) : 0.9, mark(i, !up), i);
+    const thin = flat ? 0.9 * min(1, n / o) : 0.9;
+    const between = (i) => (up ? input(i, at(i), row, false) : output(i, at(i), row, thin, false));
     return (
-      `<svg viewBox="${left} -.1 ${width} 4.1" style="max-width:${width * 2}rem">` +
+      `<svg role="group" aria-label="${t.output}" viewBox="${left} -.1 ${width} 4.1">` +
       taps[j].map(line).join("") +
       list(last - first + 1, (i) => onGrid(i + first)).join("") +
       `${list(count, between).join("")}</svg>`
@@ -161,72 +171,46 @@
     static style = style;
     static plan = plan;
 
-    build({ ranges, start }) {
-      const t = { ...api, ...this.words };
-      const slider = (key) =>
-        `<label data-key="${key}"><span>${t[key]} <b></b></span>` +
-        `<input type="range" min="0" value="${start[key] ?? 0}"></label>`;
-      const kinds = Object.keys(ranges).map((k) => `<option value="${k}">${t.kinds[k]}</option>`);
-      const find = this.fill(`
-        <div class="bar"><label>${t.kind} <select>${kinds.join("")}</select></label>
-          ${["n", "k", "s", "p", "d", "op", "o"].map(slider).join("")}
-          <label data-key="ceil"><span>${t.ceil}</span><input type="checkbox"></label></div>
-        <div>${slider("j")}${t.input}<div aria-hidden="true"></div>${t.output}</div>
-        <p aria-live="polite"></p><dl></dl>`);
-      const picture = find("[aria-hidden]");
-      const fields = {};
-      for (const label of this.shadowRoot.querySelectorAll("[data-key]")) {
-        fields[label.dataset.key] = label.lastChild;
-      }
+    start({ start }) {
+      return { ...start };
+    }
 
-      // Numbers in cells that have become too small to read are left out.
-      const tight = () => {
-        const svg = find("svg");
-        svg?.classList.toggle("tight", svg.clientWidth < 17 * svg.viewBox.baseVal.width);
+    view(state, { ranges }, words) {
+      const t = { ...api, ...words };
+      const now = { ...state };
+      const limits = ranges[state.kind];
+      for (const [key, [low, high]] of Object.entries(limits)) {
+        now[key] = min(high, max(low, now[key]));
+      }
+      const found = plan(now);
+      const { size, why, reads, taps, text, cut, unread } = found;
+      const control = (key) =>
+        key === "ceil"
+          ? check("ceil", t.ceil, now.ceil)
+          : range(key, t[key], now[key], ...limits[key]);
+      const controls =
+        select("kind", t.kind, now.kind, t.kinds) + Object.keys(limits).map(control).join("");
+      const computed = `${text} = ${cut ? size + 1 + t.cut + size : size}`;
+      if (why) {
+        const said = t[why](size, found.span, now.n + 2 * now.p);
+        const shown = why === "extra" ? "" : `${t.size}<code>${computed}</code>`;
+        const drawing = `<div class="picture"></div><div class="formula">${shown}</div>`;
+        return { drawing, controls, say: said };
+      }
+      const j = min(now.j, size - 1);
+      const window = `floor(${j}·${now.n} / ${size}) … ceil(${j + 1}·${now.n} / ${size}) − 1`;
+      const cells = reads[j].map((i) => `<span data-part="i${i}">${i}</span>`).join(t.and);
+      const output = `<span data-part="j${j}">${j}</span>`;
+      return {
+        drawing: `<div class="title">${t.input}</div>
+          <div class="picture">${draw(now, found, j, t)}</div><div class="title">${t.output}</div>
+          <div class="formula">${text ? t.size : t.window}<code>${text ? computed : window}</code></div>`,
+        controls,
+        say:
+          t.said(output, cells, taps[j].length - reads[j].length) +
+          (unread.length ? t.unread(unread.join(t.and)) : ""),
+        done: now.kind === "conv" && now.n === 8 && now.s === 2 && !unread.length,
       };
-      const settings = () => {
-        const kind = find("select").value;
-        const now = { kind, ceil: +fields.ceil.checked };
-        for (const [key, field] of Object.entries(fields)) {
-          const limits = ranges[kind][key];
-          if (key !== "j") field.parentNode.style.display = limits ? "" : "none";
-          if (!limits || key === "ceil") continue;
-          [field.min, field.max] = limits;
-          now[key] = +field.value;
-        }
-        return now;
-      };
-      const show = () => {
-        const now = settings();
-        const found = plan(now);
-        const { size, why, reads, taps, text, cut } = found;
-        fields.j.max = max(size, 1) - 1;
-        for (const b of this.shadowRoot.querySelectorAll("b")) {
-          b.textContent = b.closest("label").lastChild.value;
-        }
-        const j = +fields.j.value;
-        const { n, p } = now;
-        picture.parentNode.hidden = Boolean(why);
-        if (why) {
-          find("p").textContent = t[why](size, found.span, n + 2 * p);
-        } else {
-          const padding = taps[j].length - reads[j].length;
-          find("p").textContent = t.said(size, j, reads[j].join(t.and), padding);
-          picture.innerHTML = draw(now, found, j);
-          tight();
-        }
-        const window = `floor(${j}·${n} / ${size}) … ceil(${j + 1}·${n} / ${size}) − 1`;
-        const computed = `${text} = ${cut ? size + 1 + t.cut + size : size}`;
-        const facts = [text ? [t.size, computed] : [t.window, window]];
-        if (!why) {
-          facts.push([t.counts, reads.map((w) => w.length).join(" ")]);
-          facts.push([t.unread, found.unread.join(t.and) || t.none]);
-        }
-        find("dl").innerHTML = BookExplorer.facts(facts);
-      };
-      this.addEventListener("input", show);
-      new ResizeObserver(tight).observe(this);
-      show();
     }
   }
 

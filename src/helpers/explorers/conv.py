@@ -18,11 +18,12 @@ def conv_explorer(lang: str | None = None) -> Explorer:
 
     The element computes by itself; its tests compare every setting it can reach with torch.
     """
-    start = {"n": 8, "k": 3, "s": 2, "p": 0, "d": 1, "op": 0, "ceil": 0, "o": 3}
+    start = {"n": 8, "k": 3, "s": 2, "p": 0, "d": 1, "op": 0, "ceil": 0, "o": 3, "j": 2}
     return Explorer(
         "conv",
-        {"ranges": RANGES, "start": start},
-        "A row of input cells, a row of output cells, and lines from the chosen output cell to "
-        "the input cells that it reads, for convolution, transposed convolution and pooling.",
+        {"ranges": RANGES, "start": {"kind": "conv", **start}},
+        "A row of 8 input cells and the 3 output cells that a convolution with kernel size 3 and "
+        "stride 2 makes of them, with lines to the cells that each reads: the last is never read. "
+        "Other settings, transposed convolution and pooling can be chosen.",
         lang,
     )
