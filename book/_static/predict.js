@@ -91,7 +91,7 @@
 
   function list() {
     for (const old of document.querySelectorAll(".score")) old.remove();
-    for (const link of document.querySelectorAll("nav.bd-links a.internal, .chapter-list a.internal")) {
+    for (const link of document.querySelectorAll("nav.bd-links a.internal, ul.chapters a.internal")) {
       const page = link.getAttribute("href") === "#" ? here : pageOf(link.href);
       const { picks, all } = load(page);
       const values = Object.values(picks ?? {});
