@@ -158,7 +158,8 @@
       return {
         task: goal ? t.failed(goal) : t.returned,
         drawing: `<div class="facts"><table><thead><tr><td></td><th scope="col">${t.now}</th>
-          <th scope="col">${t.peak}</th></tr></thead><tbody>${counter(0)}${counter(1)}</tbody></table>
+          <th scope="col">${t.peak}</th></tr></thead>
+          <tbody>${counter(0)}${counter(1)}</tbody></table>
           <svg aria-hidden="true" viewBox="0 -4 ${count} 108" preserveAspectRatio="none">
           <rect class="now" x="${at}" y="-4" width="1" height="108"/>
           <path d="M0 100H${count}" stroke="var(--line)"/>

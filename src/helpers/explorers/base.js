@@ -163,8 +163,8 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       `<button data-set="${key}=${Math.min(last, Math.max(0, to))}" aria-label="${name}"` +
       ` aria-disabled="${to < 0 || to > last}">${sign}</button>`;
     const slider = BookExplorer.range(key, "", value, 0, last, text);
-    return `<div class="steps">${go(value - 1, t.back, "◀")}${slider}${go(value + 1, t.next, "▶")}
-      </div>`;
+    const [back, next] = [go(value - 1, t.back, "◀"), go(value + 1, t.next, "▶")];
+    return `<div class="steps">${back}${slider}${next}</div>`;
   }
 
   // Make `now` like `want`, node by node: focus and what is under the pointer stay.
@@ -236,7 +236,8 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       `<section role="group" aria-labelledby="name">` +
       `<header><span id="name">${t.title}</span>` +
       `<button data-reset title="${t.reset}" aria-label="${t.reset}">↺</button></header>` +
-      `<p class="task${this.done ? " done" : ""}"><b>${this.done ? t.done : t.open}</b>${task}</p>` +
+      `<p class="task${this.done ? " done" : ""}">` +
+      `<b>${this.done ? t.done : t.open}</b>${task}</p>` +
       `<div class="drawing">${drawing}</div>` +
       `<p class="said" aria-live="polite" aria-atomic="true">${say}` +
       `<span class="unseen">${this.done ? ` ${t.done}${task}` : ""}</span></p>` +

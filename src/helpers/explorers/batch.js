@@ -38,7 +38,8 @@
   const style = `
     .shares { display: flex; gap: 2px; height: 2.75rem }
     .shares > * { display: flex; min-width: 0; min-height: 0; padding: 0; align-items: center;
-      justify-content: center; font-size: .8rem; border: 1px solid var(--held); border-radius: .2rem }
+      justify-content: center; font-size: .8rem; border: 1px solid var(--held);
+      border-radius: .2rem }
     .shares .odd { background: none }
     dl { display: grid; grid-template-columns: 1fr auto; margin-top: .5rem }
     dd { text-align: right; font-weight: 650 }

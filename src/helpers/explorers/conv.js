@@ -67,7 +67,7 @@
   };
 
   const style = `
-    .picture { min-height: 9.5rem }
+    .picture { min-height: 12rem }
     .picture svg { max-height: 9.5rem; margin: 0 auto }
     .drawing text { font: .42px sans-serif; text-anchor: middle; pointer-events: none }
     svg :is(rect, line) { fill: transparent; stroke: var(--ink); vector-effect: non-scaling-stroke }
@@ -202,9 +202,10 @@
       const cells = reads[j].map((i) => `<span data-part="i${i}">${i}</span>`).join(t.and);
       const output = `<span data-part="j${j}">${j}</span>`;
       return {
-        drawing: `<div class="title">${t.input}</div>
-          <div class="picture">${draw(now, found, j, t)}</div><div class="title">${t.output}</div>
-          <div class="formula">${text ? t.size : t.window}<code>${text ? computed : window}</code></div>`,
+        drawing: `<div class="picture"><div class="title">${t.input}</div>${draw(now, found, j, t)}
+          <div class="title">${t.output}</div></div>
+          <div class="formula">${text ? t.size : t.window}
+          <code>${text ? computed : window}</code></div>`,
         controls,
         say:
           t.said(output, cells, taps[j].length - reads[j].length) +

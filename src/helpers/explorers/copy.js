@@ -60,8 +60,10 @@
         const shown = verdict(row);
         const result = shown === "error" ? t.raises : row.outcome;
         return `<button data-point="at=${i}" data-set="ran=${ran | (1 << i)}" data-part="way${i}">
-          <code>${quote(row.code.slice(4)).replaceAll(".", "<wbr>.")}</code><span>${known ? row.s : "?"}</span>
-          ${known ? `<b class="${look[shown]}">${result}</b>` : `<span>${t.run} ▸</span>`}</button>`;
+          <code>${quote(row.code.slice(4)).replaceAll(".", "<wbr>.")}</code>
+          <span>${known ? row.s : "?"}</span>
+          ${known ? `<b class="${look[shown]}">${result}</b>` : `<span>${t.run} ▸</span>`}
+          </button>`;
       };
       const row = rows[at];
       const name = `<code data-part="way${at}">${quote(row.code)}</code>`;

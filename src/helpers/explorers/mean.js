@@ -18,8 +18,8 @@
         `"mean" divides by ${n}, the samples that count; the mean of means divides by ${a} and ` +
         `by ${b}, then by 2.`,
       heavy: (n, a, b) =>
-        `"mean" divides by ${n}, the weights of the samples that count; the mean of means by ${a} ` +
-        `and by ${b}, then by 2.`,
+        `"mean" divides by ${n}, the weights of the samples that count; the mean of means by ` +
+        `${a} and by ${b}, then by 2.`,
       none: " Where nothing counts, 0 / 0 is nan.",
     },
     zh: {
@@ -75,7 +75,8 @@
           style="width: ${(100 * each[i]) / longest}%"></i></span></button>`;
       };
       const batch = (b) =>
-        `<div><div class="title">${t.batch("AB"[b])}</div>${sample(2 * b)}${sample(2 * b + 1)}</div>`;
+        `<div><div class="title">${t.batch("AB"[b])}</div>` +
+        `${sample(2 * b)}${sample(2 * b + 1)}</div>`;
       const part = (name, text) => `<span data-part="${name}">${text}</span>`;
       const share = (b) => `${halves[b].sum} / ${part(`b${b}`, halves[b].divisor)}`;
       const row = (name, how, value) =>

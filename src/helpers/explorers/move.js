@@ -5,7 +5,7 @@
   const words = {
     en: {
       title: "What moves, what stays behind?",
-      task: "press the cell where a module gets new parameters and an optimizer is left with the old.",
+      task: "press the cell where a module gets new parameters, unknown to its optimizer.",
       what: "you have",
       kinds: {
         tensor: "tensor",
@@ -120,7 +120,8 @@
         drawing:
           `<div class="kinds"><span class="title">${t.what}</span>${heads}` +
           `${Object.keys(t.kinds).map(line).join("")}</div><div class="fix">` +
-          `<div class="title">${row.fix ? t.instead : "\u00a0"}</div>${code(row.fix || row.code)}</div>`,
+          `<div class="title">${row.fix ? t.instead : "\u00a0"}</div>` +
+          `${code(row.fix || row.code)}</div>`,
         say:
           t.seen(watch, quote(row.before), quote(row.after)) +
           (t.says[`${row.outcome} ${row.kind}`] ?? t.says[row.outcome]),

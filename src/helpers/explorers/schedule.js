@@ -94,7 +94,8 @@
       return {
         drawing: `<div class="code"><code>${quote(code)}</code></div>
           <div class="title">${t.rate}${losses ? ` · ${t.losses}` : ""}</div>
-          <div class="plot"><div class="y"><span>${top}</span><span>${+(top / 2).toPrecision(4)}</span
+          <div class="plot"><div class="y"><span>${top}</span>
+          <span>${+(top / 2).toPrecision(4)}</span
           ><span>0</span></div><svg aria-hidden="true" viewBox="0 -3 ${epochs} 106"
           preserveAspectRatio="none"><path class="grid" d="M0 0H${epochs}M0 50H${epochs}"/>
           <rect class="now" x="${at}" y="-3" width="1" height="106"/>

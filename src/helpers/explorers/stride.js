@@ -125,7 +125,8 @@
           <div class="facts">${t.stride(tuple(axis(stride)), start)}</div>
           ${strip(t.mine, storage, !own)}${own ? strip(t.fresh, own, true) : ""}
           <div class="title">${t.y}</div>
-          <div class="y" style="grid-template-columns: ${columns}">${times(at.length, element)}</div>`,
+          <div class="y" style="grid-template-columns: ${columns}">
+          ${times(at.length, element)}</div>`,
         controls,
         say:
           t.reads(
