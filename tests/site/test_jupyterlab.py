@@ -1,0 +1,106 @@
+"""The notebooks in JupyterLab: questions unfold, solutions are folded, explorers answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from book_pages import ROOT
+
+from bookbuild.book import Book
+from bookbuild.text import load
+
+SETTINGS = ("--ServerApp.token=", "--ServerApp.password=", "--ServerApp.port=0", "--no-browser")
+CHAPTER = "views_and_copies"  # it has each kind of element
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """JupyterLab on a copy of one chapter that its reader trusts; its address."""
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copy(ROOT / f"book/en/{CHAPTER}.ipynb", folder)
+    home = {
+        name: str(folder / "home")
+        for name in ("HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    }
+    env = os.environ | home
+    jupyter = [sys.executable, "-m", "jupyter"]
+    subprocess.run([*jupyter, "trust", f"{CHAPTER}.ipynb"], cwd=folder, env=env, check=True)
+    told = folder / "told"
+    root = ["--allow-root"] * (os.name == "posix" and os.geteuid() == 0)
+    with told.open("w") as out:
+        server = subprocess.Popen(
+            [*jupyter, "lab", *SETTINGS, *root], cwd=folder, env=env, stdout=out, stderr=out
+        )
+    try:
+        address = None
+        for _ in range(240):
+            if found := re.search(r"http://(?:localhost|127\.0\.0\.1):(\d+)/lab", told.read_text()):
+                address = f"http://127.0.0.1:{found[1]}"
+                break
+            assert server.poll() is None, told.read_text()
+            time.sleep(0.25)
+        assert address, told.read_text()
+        urllib.request.urlopen(f"{address}/api/status", timeout=30).close()
+        yield address
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+@pytest.fixture(scope="module")
+def notebook(lab, browser):
+    """The chapter, open in JupyterLab, every cell of it in the document."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{lab}/lab/tree/{CHAPTER}.ipynb?reset")
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=60_000)
+    yield page
+    page.close()
+
+
+def scrolled_to(page, locator):
+    """JupyterLab draws the cells that are near: scroll until `locator` is there."""
+    scroller = page.locator(".jp-NotebookPanel .jp-WindowedPanel-outer").first
+    for _ in range(200):
+        if locator.count():
+            locator.first.scroll_into_view_if_needed()
+            return locator.first
+        scroller.evaluate("e => e.scrollBy(0, e.clientHeight / 2)")
+        page.wait_for_timeout(50)
+    raise AssertionError("not found")
+
+
+def test_a_question_unfolds_and_its_output_waits(notebook):
+    asked = next(c for c in load(Book(ROOT), CHAPTER).cells if c.predict)
+    card = scrolled_to(notebook, notebook.locator(".jp-MarkdownCell .predict"))
+    assert "Predict." in card.inner_text()
+    choice = card.locator("details").first
+    assert not choice.locator("p").is_visible()
+    choice.locator("summary").click()
+    assert choice.locator("p").is_visible()
+    code = asked.source.split("\n")[0][:30]
+    cell = notebook.locator(".jp-CodeCell", has_text=code).first
+    assert cell.locator(".jp-OutputPlaceholder").count()
+
+
+def test_an_explorer_answers(notebook):
+    explorer = scrolled_to(notebook, notebook.locator("stride-explorer"))
+    before = explorer.evaluate("e => e.shadowRoot.textContent")
+    explorer.locator("select").first.select_option(index=2)
+    assert explorer.evaluate("e => e.shadowRoot.textContent") != before
+
+
+def test_a_solution_is_folded_and_labelled(notebook):
+    label = scrolled_to(notebook, notebook.locator(".jp-RenderedMarkdown", has_text="is folded below"))
+    assert "A solution" in label.text_content()
+    folded = notebook.locator(".jp-CodeCell:has(.jp-InputPlaceholder)")
+    number = folded.count()
+    assert number and folded.first.locator(".jp-OutputPlaceholder").count()
+    folded.first.locator(".jp-InputPlaceholder").click()
+    assert folded.count() == number - 1
