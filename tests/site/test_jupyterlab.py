@@ -97,8 +97,8 @@ def test_an_explorer_answers(notebook):
 
 
 def test_a_solution_is_folded_and_labelled(notebook):
-    label = scrolled_to(notebook, notebook.locator(".jp-RenderedMarkdown", has_text="is folded below"))
-    assert "A solution" in label.text_content()
+    labels = notebook.locator(".jp-RenderedMarkdown", has_text="A solution is folded below")
+    scrolled_to(notebook, labels)
     folded = notebook.locator(".jp-CodeCell:has(.jp-InputPlaceholder)")
     number = folded.count()
     assert number and folded.first.locator(".jp-OutputPlaceholder").count()
