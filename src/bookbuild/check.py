@@ -15,6 +15,7 @@ from bookbuild import claims as claims_file
 from bookbuild import messages, pitfalls, predict, symptoms, translation
 from bookbuild import text as texts
 from bookbuild.book import LANGUAGES, OLD_NOTES, Book, BookError, read_text
+from bookbuild.drawings import is_drawing, spoken
 from bookbuild.headings import headings
 from bookbuild.notebooks import alt, code_cells, problems_of_schema, read, tags, tokens, written
 from bookbuild.products import helpers_used, notebook
@@ -240,7 +241,7 @@ def _same_outputs(name: str, en: NotebookNode, zh: NotebookNode) -> Iterator[str
     stored = {c.id: c for c in code_cells(en)}
     for cell in code_cells(zh):
         own = stored.get(cell.id, cell)
-        if own.outputs != cell.outputs or own.execution_count != cell.execution_count:
+        if spoken(own.outputs, "zh") != cell.outputs or own.execution_count != cell.execution_count:
             yield f"zh/{name}::{cell.id}: output differs from English; run `book update {name}`"
 
 
@@ -264,11 +265,15 @@ def _code(cell: NotebookNode, number: int, change: str) -> Iterator[str]:
         yield "raises, but has no tag raises-exception"
     if raised and not cell.metadata.get("cause"):
         yield "raises, but does not say why: give it a cause"
-    if any("image/png" in o.get("data", {}) for o in cell.outputs) and not alt(cell):
+    if any(map(_is_picture, cell.outputs)) and not alt(cell):
         yield "a figure without a text for those who cannot see it: give it an alt"
     for tag, mark in (("exercise", "✗"), ("solution", "✓")):
         if tag in tags(cell) and mark not in stored:
             yield f"tagged {tag}, but its output has no {mark}"
+
+
+def _is_picture(output: NotebookNode) -> bool:
+    return "image/png" in output.get("data", {}) or is_drawing(output)
 
 
 def _proved(nb: NotebookNode) -> set[str]:

@@ -13,6 +13,7 @@ from nbformat import NotebookNode, from_dict
 
 from bookbuild import links, predict, setup_cell, versions
 from bookbuild.book import Book, BookError, read_text
+from bookbuild.drawings import spoken
 from bookbuild.headings import headings
 from bookbuild.notebooks import tokens
 from bookbuild.text import OLDEST, SETUP, Cell, Text, Words, with_comments
@@ -60,7 +61,7 @@ def notebook(
             made["source"] = _filled(text.book, text.name, cell, made["source"], lang)
         before = old.get(cell.id)
         if made["cell_type"] == "code" and before and same_code(before.source, made["source"]):
-            made["outputs"] = copy.deepcopy(before.outputs)
+            made["outputs"] = spoken(before.outputs, lang)
             made["execution_count"] = before.execution_count
         cells.append(made)
     summary = _say(text.summary, lang)

@@ -9,14 +9,11 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from helpers.figures import COLORS, figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from helpers.figures import COLORS, Figure, figure, title
 
 
 def storage_id(tensor: torch.Tensor) -> int:
@@ -113,21 +110,24 @@ def leaves(output: torch.Tensor) -> list[torch.Tensor]:
 
 
 def draw_graphs(outputs: Mapping[str, torch.Tensor], names: Mapping[str, torch.Tensor]) -> Figure:
-    """Draw the graph behind each of `outputs`, one above the other, titled by its key.
+    """Draw the graph behind each of `outputs`, titled by its key.
 
-    Leaves stand on the left under the name that `names` gives them, operations follow to the
-    right. A name that no gradient reaches is drawn as an empty dashed box.
+    The output stands above, operations follow in the order in which a backward pass reaches them,
+    leaves have the name that `names` gives them. A name that no gradient reaches is drawn as an
+    empty dashed box.
 
     Raises:
         ValueError: `outputs` is empty.
     """
     if not outputs:
         raise ValueError("draw_graphs needs at least one output, got none")
-    drawing, axes = figure(len(outputs), size=(8, 2.1 * len(outputs)), squeeze=False)
-    for axis, (title, output) in zip(axes[:, 0], outputs.items(), strict=True):
-        axis.set_title(title, loc="left", family="monospace", fontsize=10)
+    graphs = [_shorten(graph(output)) for output in outputs.values()]
+    rows = max(max(_levels(nodes).values(), default=0) for nodes in graphs) + 2
+    drawing, axes = figure(len(outputs), size=(3.5, 0.42 * rows + 0.3))
+    for axis, name, nodes in zip(axes, outputs, graphs, strict=True):
+        title(axis, name, code=True)
         axis.axis("off")
-        _draw(axis, _shorten(graph(output)), names)
+        _draw(axis, nodes, names, rows)
     return drawing
 
 
@@ -167,37 +167,39 @@ def _levels(nodes: dict[Any, list[Any]]) -> dict[Any, int]:
     return order
 
 
-def _draw(axis: Any, nodes: dict[Any, list[Any]], names: Mapping[str, torch.Tensor]) -> None:
+def _draw(
+    axis: Any, nodes: dict[Any, list[Any]], names: Mapping[str, torch.Tensor], rows: int
+) -> None:
     depth = _levels(nodes)
-    rows: dict[int, int] = {}
-    place = {}
+    lines: dict[int, list[Any]] = {}
     for node, level in depth.items():
-        place[node] = (-1.9 * level, -rows.get(level, 0))
-        rows[level] = rows.get(level, 0) + 1
+        lines.setdefault(level, []).append(node)
     label = {id(tensor): name for name, tensor in names.items()}
-    reached = set()
-    for node, (x, y) in place.items():
-        leaf = getattr(node, "variable", None)
-        reached.add(id(leaf))
-        text = node.name().removesuffix("0").removesuffix("Backward")
-        _box(axis, x, y, text if leaf is None else label.get(id(leaf), "?"), leaf is not None)
-        for after in nodes[node]:
-            arrow = {"arrowstyle": "<-", "color": COLORS["grey"], "shrinkA": 24, "shrinkB": 24}
-            axis.annotate("", xy=(x, y), xytext=place[after], arrowprops=arrow)
-    left = min((x for x, _ in place.values()), default=0) - 1.9
+    reached = {id(getattr(node, "variable", None)) for node in nodes}
     cut = [name for name, tensor in names.items() if id(tensor) not in reached]
-    for row, name in enumerate(cut):
-        _box(axis, left, -row, name, True, cut=True)
-    bottom = -max([*rows.values(), len(cut), 2]) + 0.5
-    axis.set(xlim=(left - 0.8, 0.8), ylim=(bottom, 0.5))
+    widest = max(3, len(cut), *map(len, lines.values()))
+    place = {
+        node: (column + (widest - len(line)) / 2, -level)
+        for level, line in lines.items()
+        for column, node in enumerate(line)
+    }
+    for node, start in place.items():
+        leaf = getattr(node, "variable", None)
+        text = node.name().removesuffix("0").removesuffix("Backward")
+        _box(axis, *start, text if leaf is None else label.get(id(leaf), "?"), leaf is not None)
+        for after in nodes[node]:
+            arrow = {"arrowstyle": "->", "color": COLORS["grey"], "shrinkA": 10, "shrinkB": 10}
+            axis.annotate("", xy=place[after], xytext=start, arrowprops=arrow)
+    for column, name in enumerate(cut):
+        _box(axis, column + (widest - len(cut)) / 2, 1 - rows, name, True, cut=True)
+    axis.set(xlim=(-0.5, widest - 0.5), ylim=(0.5 - rows, 0.5))
 
 
 def _box(axis: Any, x: float, y: float, text: str, leaf: bool, cut: bool = False) -> None:
-    face = "white" if cut else COLORS["pale blue"] if leaf else COLORS["pale grey"]
     style = {
-        "boxstyle": "round,pad=0.4",
-        "facecolor": face,
+        "boxstyle": "round,pad=0.35",
+        "facecolor": COLORS["white" if cut else "pale blue" if leaf else "pale grey"],
         "edgecolor": COLORS["grey"],
         "linestyle": "--" if cut else "-",
     }
-    axis.text(x, y, text, ha="center", va="center", fontsize=9, color=COLORS["black"], bbox=style)
+    axis.text(x, y, text, ha="center", va="center", fontsize=8.5, color=COLORS["black"], bbox=style)

@@ -567,9 +567,6 @@ def test_equal_things_do_not_differ():
 
 
 def test_the_picture_shows_each_run_and_needs_one():
-    import matplotlib
-
-    matplotlib.use("agg")
     figure = demos.draw_distances({"a": [0.0, 0.1], "b": [0.01, 1e-9]}, start=4)
     lines = figure.axes[0].lines
     assert [line.get_label() for line in lines] == ["a", "b"]

@@ -111,9 +111,6 @@ def test_launch_refuses_work_that_takes_no_time(work):
 
 
 def test_timeline_shows_each_launch_and_each_reading():
-    import matplotlib
-
-    matplotlib.use("Agg")
     gpu = demos.ToyGPU()
     for work in (3, 5):
         gpu.launch(work)

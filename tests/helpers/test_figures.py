@@ -1,6 +1,10 @@
-"""The style that all figures share."""
+"""The style that all figures share, and the drawing that comes out: colours, languages, bytes."""
 
 from __future__ import annotations
+
+import gzip
+import re
+from xml.etree import ElementTree
 
 import matplotlib.pyplot as plt
 import pytest
@@ -15,40 +19,136 @@ def luminance(color: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("name", figures.COLORS)
-def test_text_is_legible(name):
-    color = luminance(figures.COLORS[name])
-    if name.startswith("pale"):
-        assert (color + 0.05) / (luminance(figures.COLORS["black"]) + 0.05) >= 4.5
-    else:
-        assert 1.05 / (color + 0.05) >= 4.5
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
-def test_a_figure_has_no_frame_and_a_tight_layout():
-    figure, axes = figures.figure(1, 2, size=(6, 2), sharey=True)
-    assert figure.get_size_inches().tolist() == [6, 2] and len(axes) == 2
+@pytest.mark.parametrize("colors", [figures.COLORS, figures.DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("name", sorted({*figures.COLORS} - {"white"}))
+def test_text_is_legible(colors, name):
+    assert set(colors) == set(figures.COLORS)
+    ground = colors["black"] if name.startswith("pale") else colors["white"]
+    assert contrast(colors[name], ground) >= 4.5
+
+
+def test_a_figure_has_no_frame_and_leaves_the_readers_style_alone():
+    before = dict(plt.rcParams)
+    figure, axes = figures.figure(2, size=(3, 2), chinese={})
+    assert [panel.get_size_inches().tolist() for panel in figure.panels] == [[3, 2]] * 2
+    assert figure.axes == axes
     for axis in axes:
         shown = {side for side, spine in axis.spines.items() if spine.get_visible()}
         assert shown == {"left", "bottom"}
-    assert type(figure.get_layout_engine()).__name__ == "TightLayoutEngine"
-    _, plain = plt.subplots()
-    assert plain.spines["top"].get_visible()  # the style of the reader's own figures stays
+    assert dict(plt.rcParams) == before and not plt.get_fignums()
 
 
-def test_a_backend_that_starts_with_the_first_figure_keeps_its_settings(monkeypatch):
-    subplots = plt.subplots
-
-    def start(*args, **options):
-        plt.rcParams["interactive"] = True  # as Jupyter's backend does
-        return subplots(*args, **options)
-
-    monkeypatch.setattr(plt, "subplots", start)
-    monkeypatch.setitem(plt.rcParams, "interactive", False)
-    figures.figure()
-    assert plt.isinteractive()
+def test_panels_sizes_and_options():
+    figure, axes = figures.figure(size=(3, 2), nrows=2, squeeze=False)
+    assert axes.shape == (2, 1) and len(figure.panels) == 1
+    figure, _ = figures.figure(2, size=[(1, 2), (3, 1)])
+    assert [panel.get_size_inches().tolist() for panel in figure.panels] == [[1, 2], [3, 1]]
+    with pytest.raises(ValueError, match="got 0 and"):
+        figures.figure(0)
+    with pytest.raises(ValueError, match=r"got 3 and \[\(1, 2\), \(3, 1\)\]"):
+        figures.figure(3, size=[(1, 2), (3, 1)])
 
 
-def test_options_reach_matplotlib():
-    figure, axes = figures.figure(squeeze=False, layout="constrained")
-    assert axes.shape == (1, 1)
-    assert type(figure.get_layout_engine()).__name__ == "ConstrainedLayoutEngine"
+@pytest.mark.parametrize("count", [0, 5])
+def test_draw_curves_draws_one_to_four(count):
+    with pytest.raises(ValueError, match=f"1 to 4 curves, got {count}"):
+        figures.draw_curves({str(n): [1.0] for n in range(count)}, "x", "y")
+
+
+CURVES = {"train": [3.0, 2.0, 1.5], "one & <two>": [1.0, 1.0, 1.0]}
+
+
+def drawn(**options):
+    options = {"chinese": {"train": "训练"}} | options
+    return figures.draw_curves(CURVES, "epoch", "loss after 20 steps", **options)
+
+
+def texts(html: str) -> dict[str | None, list[str]]:
+    """The labels of a figure by their language."""
+    found: dict[str | None, list[str]] = {}
+    for node in ElementTree.fromstring(re.sub("<style>.*?</style>", "", html)).iter("text"):
+        found.setdefault(node.get("lang"), []).append(node.text)
+    return found
+
+
+def test_labels_stand_in_both_languages():
+    figure = drawn(chinese={"train": "训练", "loss after {} steps": "{} 步之后的损失"})
+    said = texts(figure._repr_html_())
+    assert said["en"] == ["epoch", "loss after 20 steps", "train"]
+    assert said["zh"] == ["轮", "20 步之后的损失", "训练"]
+    assert "one & <two>" in said[None]
+    assert repr(figure) == "<figure: epoch · loss after 20 steps · train · one & <two>>"
+
+
+def test_code_is_not_translated():
+    figure, axis = figures.figure(chinese={"lr": "学习率"})
+    figures.title(axis, "lr", code=True)
+    axis.set_xlabel("lr")
+    said = texts(figure._repr_html_())
+    assert said["zh"] == ["学习率"] and "lr" in said[None]
+
+
+def test_every_colour_follows_the_theme():
+    figure, axis = figures.figure()
+    for number, color in enumerate(figures.COLORS.values()):
+        axis.plot([0, number], color=color)
+    svg = figure._repr_html_().partition("</style>")[2]
+    assert not re.search("#[0-9a-f]{6}[^\\w]", svg.replace('href="#', ""))
+    for name in figures.COLORS:
+        assert f"--fig-{name.replace(' ', '-')}:" in figures.STYLE
+        if name != "black":
+            assert f"stroke:var(--fig-{name.replace(' ', '-')})" in svg
+
+
+def test_the_same_bytes_each_time_and_few():
+    one, two = drawn()._repr_html_(), drawn()._repr_html_()
+    assert one == two == drawn()._repr_html_()
+    assert len(gzip.compress(one.encode())) < 3000
+    assert "Matplotlib" not in one and "<!--" not in one and "xlink" not in one
+
+
+def test_names_inside_a_drawing_are_its_own():
+    figure, axes = figures.figure(2)
+    for axis, end in zip(axes, (1, 2), strict=True):
+        axis.plot([0, end], "o-")
+    html = figure._repr_html_()
+    names = re.findall(r' id="([^"]+)"', html)
+    assert len(names) == len(set(names)) >= 4
+    assert {*re.findall(r'href="#([^"]+)"', html), *re.findall(r"url\(#([^)]+)", html)} <= {*names}
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(1, "1"), (0.01, "0.01"), (1000, "1000"), (1e-5, "1e-5"), (1e10, "1e10"), (2, ""), (0, "")],
+)
+def test_ticks_of_a_logarithmic_axis(value, says):
+    assert figures.power_of_ten(value) == says
+
+
+def test_a_logarithmic_axis_has_them():
+    html = figures.draw_curves({"a": [1.0, 1e-4]}, "step", "loss", log=True)._repr_html_()
+    assert {"0.01", "1e-4"} <= set(texts(html)[None]) and "tspan" not in html
+
+
+@pytest.mark.parametrize(
+    ("environment", "speaks"),
+    [
+        ({"JPY_SESSION_NAME": "/home/a/book/zh/detach.ipynb", "LANG": "en_US.UTF-8"}, "zh"),
+        ({"JPY_SESSION_NAME": "book/en/detach.ipynb", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"JPY_SESSION_NAME": "/zh/other/detach.ipynb", "LANG": "en_US"}, "en"),
+        ({"LC_ALL": "zh_TW", "LANG": "en_US"}, "zh"),
+        ({}, "en"),
+    ],
+)
+def test_the_language_of_a_notebook(monkeypatch, environment, speaks):
+    for name in ("JPY_SESSION_NAME", "LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert figures.language() == speaks
+    assert f'lang="{speaks}"><style>' in drawn()._repr_html_()

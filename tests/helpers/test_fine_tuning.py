@@ -271,14 +271,11 @@ def test_body_rate_refuses(rate, seeds):
 
 
 def test_figure_shows_the_numbers_in_order():
-    import matplotlib.pyplot as plt
-
     found = {0.1: {"new": 0.2, "old": 0.3}, 0.01: {"new": 0.8, "old": 0.9}}
     figure = demos.draw_body_rates(found)
     new, old = figure.axes[0].lines[:2]
     assert list(new.get_xdata()) == [0.01, 0.1]
     assert list(new.get_ydata()) == [0.8, 0.2] and list(old.get_ydata()) == [0.9, 0.3]
-    plt.close(figure)
     for bad in ({}, {0.1: found[0.1]}, {0.0: found[0.1], 0.1: found[0.1]}):
         with pytest.raises(ValueError, match="two rates above 0"):
             demos.draw_body_rates(bad)

@@ -176,8 +176,6 @@ def test_tower_and_memory_by_mode_refuse_what_is_not_positive():
 
 
 def test_memory_figure_draws_the_counts():
-    import matplotlib.pyplot as plt
-
     figure = demos.memory_figure(depths=(1, 3), batches=(2, 4))
     left, right = figure.axes
     for axis, cases in ((left, [(1, 64), (3, 64)]), (right, [(8, 2), (8, 4)])):
@@ -188,7 +186,6 @@ def test_memory_figure_draws_the_counts():
             assert list(line.get_ydata()) == expected
     assert list(left.lines[0].get_xdata()) == [1, 3]
     assert list(right.lines[0].get_xdata()) == [2, 4]
-    plt.close(figure)
 
 
 # ---------------------------------------------------------------- exercises

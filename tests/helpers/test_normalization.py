@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib import pyplot as plt
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
@@ -157,7 +156,6 @@ def test_the_figures_show_what_the_functions_return():
     own = demos.signal(None)
     for axis, sizes in zip(signal.axes, own.values(), strict=True):
         assert list(axis.lines[0].get_ydata()) == sizes and axis.get_yscale() == "log"
-    plt.close("all")
     with pytest.raises(ValueError, match="at least one init"):
         demos.draw_signal({})
 

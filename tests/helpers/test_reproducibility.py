@@ -191,15 +191,12 @@ def test_toy_cudnn_obeys_its_switches():
 
 
 def test_figures_show_their_numbers():
-    import matplotlib.pyplot as plt
-
     figure = demos.draw_sums([1.0, 1.0, 1.0 + 2**-23], 1.0)
     bars = figure.axes[0].patches
     assert [bar.get_height() for bar in bars] == [2, 1]
     assert bars[1].get_x() + bars[1].get_width() / 2 == pytest.approx(1)
     figure = demos.draw_switches({"a": 3, "b": 1})
     assert [bar.get_width() for bar in figure.axes[0].patches] == [3, 1]
-    plt.close("all")
     with pytest.raises(ValueError, match="at least one sum"):
         demos.draw_sums([], 1.0)
     with pytest.raises(ValueError, match="at least one setting"):

@@ -166,10 +166,7 @@ def test_cdist_errors_grow_only_in_the_default_mode():
 
 
 def texts(figure) -> list[list[str]]:
-    import matplotlib.pyplot as plt
-
     found = [[t.get_text() for t in axis.texts] for axis in figure.axes]
-    plt.close(figure)
     return found
 
 
@@ -193,8 +190,6 @@ def test_the_picture_of_join_is_what_torch_gives():
 
 
 def test_the_picture_of_broadcasting_is_what_torch_gives():
-    import matplotlib.pyplot as plt
-
     row = torch.tensor([3.0, 5.0, 9.0])
     figure = demos.draw_broadcast(row[:, None], row)
     column, line, difference = ([t.get_text() for t in axis.texts] for axis in figure.axes)
@@ -204,7 +199,6 @@ def test_the_picture_of_broadcasting_is_what_torch_gives():
     assert [t.get_weight() == "bold" for t in figure.axes[2].texts] == [True, *[False] * 3] * 2 + [
         True
     ]
-    plt.close(figure)
 
 
 def test_the_picture_of_gather_is_what_torch_gives():
@@ -219,8 +213,6 @@ def test_the_picture_of_gather_is_what_torch_gives():
 
 
 def test_the_picture_of_gather_stresses_what_moves_and_shows_every_mark():
-    import matplotlib.pyplot as plt
-
     x, index = torch.arange(10, 18).reshape(2, 4), torch.tensor([[3, 0], [1, 2]])
     figure = demos.draw_gather(x, index)
     hit = [True, False, False, True, False, True, True, False]
@@ -232,15 +224,11 @@ def test_the_picture_of_gather_stresses_what_moves_and_shows_every_mark():
         for text in axis.texts:
             column, row = text.get_position()
             assert left < column < right and top < row < bottom
-    plt.close(figure)
 
 
 def test_the_picture_of_cdist_has_three_lines():
-    import matplotlib.pyplot as plt
-
     figure = demos.draw_cdist_errors()
     labels = [line.get_label() for line in figure.axes[0].lines]
-    plt.close(figure)
     assert labels[:3] == ["default", "default, mean subtracted", "exact mode"]
 
 

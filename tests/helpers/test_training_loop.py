@@ -213,13 +213,10 @@ def test_untrained_names_what_is_in_no_group():
 
 
 def test_draw_lines_draws_each_line():
-    import matplotlib.pyplot as plt
-
     x, y = torch.arange(3.0).unsqueeze(1), torch.arange(3.0)
     figure = demos.draw_lines(x, y, {"up": y, "down": -y})
     drawn = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].lines}
     assert drawn == {"data": [0, 1, 2], "up": [0, 1, 2], "down": [0, -1, -2]}
-    plt.close(figure)
     for lines in ({}, dict.fromkeys("abcd", y)):
         with pytest.raises(ValueError, match=f"1 to 3 lines, got {len(lines)}"):
             demos.draw_lines(x, y, lines)

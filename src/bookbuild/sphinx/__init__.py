@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from sphinx.application import Sphinx
 
-from bookbuild.sphinx import again, api, callouts, cells, chapters, languages, maths, search, slim
+from bookbuild.sphinx import (
+    again,
+    api,
+    callouts,
+    cells,
+    chapters,
+    drawings,
+    languages,
+    maths,
+    search,
+    slim,
+)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register them all."""
-    for extension in (languages, search, maths, cells, callouts, chapters, api, again, slim):
+    parts = (languages, search, maths, cells, drawings, callouts, chapters, api, again, slim)
+    for extension in parts:
         extension.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import torch
@@ -17,10 +17,13 @@ from torch import Tensor, nn
 
 from helpers import child
 from helpers.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, legend
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "largest difference of a weight": "权重的最大差别",
+    "exactly 0": "恰好为 0",
+    "left out": "漏存的部分",
+}
 
 
 def save_as_from_gpu(value: Any, path: str | os.PathLike[str], device: str = "cuda:0") -> None:
@@ -111,7 +114,7 @@ def draw_distances(distances: Mapping[str, list[float]], start: int) -> Figure:
     """
     if not distances:
         raise ValueError("draw_distances needs at least one run, got none")
-    drawing, axis = figure(size=(7, 3))
+    drawing, axis = figure(size=(3.6, 2.9), chinese=_CHINESE)
     floor = 1e-5
     colors = [COLORS["orange"], COLORS["teal"], COLORS["violet"], COLORS["grey"], COLORS["black"]]
     for number, (label, values) in enumerate(distances.items()):
@@ -122,14 +125,14 @@ def draw_distances(distances: Mapping[str, list[float]], start: int) -> Figure:
             color=colors[number % len(colors)],
             linestyle=["-", "--", "-.", ":", "-"][number % 5],
             marker="osD^v"[number % 5],
-            markersize=4,
+            markersize=3.5,
             label=label,
         )
     axis.set(yscale="log", xlabel="step", ylabel="largest difference of a weight")
     axis.set_yticks([1e-4, 1e-3, 1e-2, 1e-1], ["0.0001", "0.001", "0.01", "0.1"])
     axis.set_ylim(floor * 0.7, 1)
-    axis.text(start + 0.6, floor * 1.6, "exactly 0", fontsize=8, color=COLORS["grey"])
-    axis.legend(title="left out", frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    axis.text(start + 0.6, floor * 1.6, "exactly 0", fontsize=8.5, color=COLORS["grey"])
+    legend(axis, columns=2, title="left out", alignment="left", title_fontsize=8.5)
     return drawing
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, title
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "dilations ({}, {}, {})": "扩张率 ({}, {}, {})",
+    "kernel {}, stride {}": "卷积核 {}，步幅 {}",
+    "input cell": "输入的格子",
+}
 
 
 def paths(module: nn.Module, shape: Sequence[int], at: int | None = None) -> Tensor:
@@ -63,14 +65,18 @@ def draw_paths(stacks: dict[str, nn.Module], size: int = 21) -> Figure:
     if not stacks:
         raise ValueError("draw_paths needs at least one stack, got none")
     drawing, axes = figure(
-        len(stacks), 1, size=(7, 1.3 * len(stacks) + 0.4), sharex=True, squeeze=False
+        size=(3.6, 0.9 * len(stacks) + 0.4),
+        chinese=_CHINESE,
+        nrows=len(stacks),
+        sharex=True,
+        squeeze=False,
     )
-    for axis, (title, stack) in zip(axes[:, 0], stacks.items(), strict=True):
+    for axis, (name, stack) in zip(axes[:, 0], stacks.items(), strict=True):
         ways = paths(stack, (1, size)).tolist()
         bars = axis.bar(range(size), ways, color=COLORS["teal"], width=0.8)
-        axis.bar_label(bars, [f"{way:g}" if way else "" for way in ways], fontsize=9)
-        axis.set_title(title, loc="left", fontsize=10)
-        axis.set(yticks=[], ylim=(0, 1.3 * max(ways)))
+        axis.bar_label(bars, [f"{way:g}" if way else "" for way in ways], fontsize=8.5)
+        title(axis, name)
+        axis.set(yticks=[], ylim=(0, 1.45 * max(ways)))
         axis.spines["left"].set_visible(False)
     axes[-1, 0].set(xlabel="input cell", xticks=range(0, size, 2))
     return drawing
@@ -86,21 +92,24 @@ def draw_overlap(layers: dict[str, nn.Module], size: int = 6) -> Figure:
     Raises:
         ValueError: `layers` is empty.
     """
+    from matplotlib.patches import Rectangle
+
     if not layers:
         raise ValueError("draw_overlap needs at least one layer, got none")
-    drawing, axes = figure(1, len(layers), size=(8, 3), squeeze=False)
-    for axis, (title, layer) in zip(axes[0], layers.items(), strict=True):
+    drawing, axes = figure(len(layers), size=(2.2, 2.4), chinese=_CHINESE)
+    for axis, (name, layer) in zip(axes, layers.items(), strict=True):
         image = overlap(layer, size)
-        axis.imshow(image.numpy(), cmap="cividis", vmin=0, vmax=image.max())
-        for (row, column), value in zip(
-            torch.cartesian_prod(*map(torch.arange, image.shape)).tolist(),
-            image.flatten().tolist(),
-            strict=True,
-        ):
-            dark = value < 0.6 * image.max()
-            color = "white" if dark else "black"
-            axis.text(column, row, f"{value:g}", ha="center", va="center", fontsize=7, color=color)
-        axis.set_title(title, fontsize=10)
+        rows, columns = image.shape
+        for row in range(rows):
+            for column in range(columns):
+                value = image[row, column].item()
+                share = value / image.max().item()
+                style = {"facecolor": COLORS["teal"], "alpha": share / 2, "linewidth": 0}
+                axis.add_patch(Rectangle((column, row), 1, 1, **style))
+                place = (column + 0.5, row + 0.5)
+                axis.text(*place, f"{value:g}", ha="center", va="center", fontsize=7.5)
+        title(axis, name, code="(" in name)
+        axis.set(xlim=(0, columns), ylim=(rows, 0), aspect="equal")
         axis.axis("off")
     return drawing
 

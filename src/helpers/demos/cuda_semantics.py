@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 
 from helpers import child
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, title
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "read without waiting": "不等就读",
+    "read after synchronize": "synchronize 之后读",
+    "time in steps": "时间（步）",
+    "load": "加载",
+    "wait": "等待",
+    "copy": "复制",
+    "kernel": "计算",
+}
 
 
 class ToyGPU:
@@ -74,7 +80,7 @@ def draw_timeline(gpu: ToyGPU, readings: Mapping[str, int]) -> Figure:
     """
     if not gpu.launches:
         raise ValueError("draw_timeline needs a GPU with at least one launch, got none")
-    drawing, axis = figure(size=(8, 2.2))
+    drawing, axis = figure(size=(3.6, 1.9), chinese=_CHINESE)
     for number, (made, begin, end) in enumerate(gpu.launches, 1):
         axis.broken_barh(
             [(made - 1, 1)], (1.1, 0.8), color=COLORS["pale blue"], edgecolor=COLORS["grey"]
@@ -85,14 +91,20 @@ def draw_timeline(gpu: ToyGPU, readings: Mapping[str, int]) -> Figure:
         axis.text(
             (begin + end) / 2, 0.4, str(number), ha="center", va="center", color=COLORS["black"]
         )
-    for label, step in readings.items():
+    for level, (label, step) in enumerate(readings.items()):
         axis.axvline(step, color=COLORS["orange"], linestyle="--")
-        side = "right" if step > gpu.free / 2 else "left"
+        side, shift = ("right", -3) if step > gpu.free / 2 else ("left", 3)
         axis.annotate(
-            label, (step, 2.05), ha=side, va="bottom", color=COLORS["orange"], annotation_clip=False
+            label,
+            (step, 2.1 + 0.5 * level),
+            (shift, 0),
+            textcoords="offset points",
+            ha=side,
+            va="bottom",
+            color=COLORS["orange"],
         )
     axis.set(yticks=[0.4, 1.5], yticklabels=["GPU", "Python"], xlabel="time in steps")
-    axis.set(xlim=(0, gpu.free * 1.02), ylim=(-0.1, 2))
+    axis.set(xlim=(0, gpu.free * 1.02), ylim=(-0.1, 2.2 + 0.5 * len(readings)))
     return drawing
 
 
@@ -117,3 +129,56 @@ def _count_devices(started: bool) -> int:
         torch.cuda.init()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     return torch.cuda.device_count()
+
+
+def copies(
+    load: int, copy: int, kernel: int, batches: int, wait: bool
+) -> dict[str, list[tuple[str, int, int]]]:
+    """When Python loads batches and the GPU copies and uses them, in a model with one queue.
+
+    Args:
+        load: steps that Python needs to load a batch.
+        copy: steps that the copy of a batch to the GPU takes.
+        kernel: steps that the GPU works on it.
+        batches: how many there are.
+        wait: whether Python waits for each copy, as without pinned memory and `non_blocking`.
+
+    Returns:
+        For `"Python"` and `"GPU"`: triples (what, begin, end).
+    """
+    rows: dict[str, list[tuple[str, int, int]]] = {"Python": [], "GPU": []}
+    now = free = 0
+    for _ in range(batches):
+        rows["Python"].append(("load", now, now + load))
+        now += load
+        begin = max(now, free)
+        free = begin + copy + kernel
+        rows["GPU"] += [("copy", begin, begin + copy), ("kernel", begin + copy, free)]
+        if wait:
+            rows["Python"].append(("wait", now, begin + copy))
+            now = begin + copy
+    return rows
+
+
+def draw_copies(load: int = 5, copy: int = 3, kernel: int = 3, batches: int = 3) -> Figure:
+    """Draw `copies`, above where Python waits for each of them, below where it goes on."""
+    plans = {
+        "x.to(device)": copies(load, copy, kernel, batches, wait=True),
+        "pinned, non_blocking=True": copies(load, copy, kernel, batches, wait=False),
+    }
+    end = max(rows["GPU"][-1][2] for rows in plans.values())
+    faces = {"load": "pale blue", "wait": "white", "copy": "pale grey", "kernel": "pale orange"}
+    drawing, axes = figure(size=(3.6, 2.3), chinese=_CHINESE, nrows=2, sharex=True)
+    for axis, (name, rows) in zip(axes, plans.items(), strict=True):
+        for level, spans in enumerate(rows.values()):
+            for what, begin, stop in spans:
+                style = {"color": COLORS[faces[what]], "edgecolor": COLORS["grey"]}
+                style |= {"linestyle": ":"} if what == "wait" else {}
+                axis.barh(level, stop - begin, left=begin, height=0.75, **style)
+                word = {"ha": "center", "va": "center", "fontsize": 7.5}
+                axis.text((begin + stop) / 2, level, what, **word)
+        axis.set(xlim=(0, end), yticks=range(len(rows)), yticklabels=list(rows))
+        title(axis, name, code=True)
+        axis.invert_yaxis()
+    axes[-1].set_xlabel("time in steps")
+    return drawing

@@ -17,17 +17,21 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from helpers.data_loading import SECONDS, _open
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, title
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "load": "加载",
+    "load {}": "加载 {}",
+    "train": "训练",
+    "time (the number in a box: the batch)": "时间（框里的数字是第几批）",
+}
 
 
 class EagerH5(Dataset):
@@ -112,9 +116,9 @@ def draw_timeline(load: float, train: float, batches: int, workers: Sequence[int
     end = max(rows["train"][-1][2] for rows in plans.values())
     heights = [len(rows) for rows in plans.values()]
     drawing, axes = figure(
-        len(plans),
-        1,
-        size=(8, 0.5 * sum(heights) + 0.8 * len(plans)),
+        size=(3.6, 0.3 * sum(heights) + 0.35 * len(plans) + 0.4),
+        chinese=_CHINESE,
+        nrows=len(plans),
         sharex=True,
         squeeze=False,
         height_ratios=heights,
@@ -127,9 +131,9 @@ def draw_timeline(load: float, train: float, batches: int, workers: Sequence[int
                 axis.text((begin + stop) / 2, level, str(batch), ha="center", va="center")
         names = [name if n or name == "train" else "load" for name in rows]
         axis.set(xlim=(0, end), yticks=range(len(rows)), yticklabels=names)
-        axis.set_title(f"num_workers={n}", loc="left", fontsize=9)
+        title(axis, f"num_workers={n}", code=True)
         axis.invert_yaxis()
-    axes[-1, 0].set_xlabel("time (the number in a box: the batch)", fontsize=9)
+    axes[-1, 0].set_xlabel("time (the number in a box: the batch)")
     return drawing
 
 

@@ -11,16 +11,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import torch
 
 from helpers import child
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, title
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "one process, one thread per GPU": "一个进程，每块 GPU 一个线程",
+    "process {}, GPU {}": "进程 {}，GPU {}",
+    "GPU {}: model, optimizer": "GPU {}：模型、优化器",
+    "GPU {}: replica, shard": "GPU {}：副本、一份数据",
+    "model, optimizer": "模型、优化器",
+    "its own shard": "自己的一份数据",
+    "every step: weights and shards out,": "每一步：发出权重和数据，",
+    "outputs and gradients back": "收回输出和梯度",
+    "every step: the gradients are averaged,": "每一步：对梯度取平均，",
+    "the buffers of rank {} are copied": "复制进程 {} 的 buffer",
+}
 
 
 @contextmanager
@@ -32,23 +42,23 @@ def no_gpus() -> Iterator[None]:
 
 def draw_processes() -> Figure:
     """DataParallel and DistributedDataParallel side by side: who holds what, what travels."""
-    drawing, (left, right) = figure(1, 2, size=(8, 3.2))
-    for axis, title in ((left, "DataParallel"), (right, "DistributedDataParallel")):
-        axis.set_title(title, fontsize=11)
+    drawing, (left, right) = figure(2, size=(3.5, 2.9), chinese=_CHINESE)
+    for axis, name in ((left, "DataParallel"), (right, "DistributedDataParallel")):
+        title(axis, name, code=True)
         axis.axis("off")
         axis.set(xlim=(0, 10), ylim=(0, 10))
-    _area(left, 0.2, 9.6, "one process, one thread per GPU")
+    _area(left, 0.1, 9.8, "one process, one thread per GPU")
     _box(left, 5, 7.2, "GPU 0: model, optimizer")
-    for x, gpu in ((2.5, 0), (7.5, 1)):
+    for x, gpu in ((2.6, 0), (7.4, 1)):
         _box(left, x, 3.6, f"GPU {gpu}: replica, shard")
         _arrow(left, (0.5 * x + 2.5, 6.4), (x, 4.4), "<->")
     _note(left, "every step: weights and shards out,\noutputs and gradients back")
     for x, rank in ((2.5, 0), (7.5, 1)):
-        _area(right, x - 2.3, 4.6, f"process {rank}")
+        _area(right, x - 2.35, 4.7, f"process {rank}, GPU {rank}")
         _box(right, x, 7.2, "its own shard")
-        _arrow(right, (x, 6.4), (x, 4.7), "->")
-        _box(right, x, 3.6, f"GPU {rank}: model,\noptimizer")
-    _arrow(right, (3.9, 3.6), (6.1, 3.6), "<->")
+        _arrow(right, (x, 6.4), (x, 4.4), "->")
+        _box(right, x, 3.6, "model, optimizer")
+    _arrow(right, (4.25, 3.6), (5.75, 3.6), "<->")
     _note(right, "every step: the gradients are averaged,\nthe buffers of rank 0 are copied")
     return drawing
 
@@ -70,7 +80,7 @@ def _area(axis: Any, x: float, width: float, title: str) -> None:
 
 def _box(axis: Any, x: float, y: float, text: str) -> None:
     style = {
-        "boxstyle": "round,pad=0.4",
+        "boxstyle": "round,pad=0.35",
         "facecolor": COLORS["pale blue"],
         "edgecolor": COLORS["grey"],
     }
@@ -83,7 +93,8 @@ def _arrow(axis: Any, start: tuple[float, float], end: tuple[float, float], styl
 
 
 def _note(axis: Any, text: str) -> None:
-    axis.text(5, 0.9, text, ha="center", va="center", fontsize=9)
+    for row, line in enumerate(text.split("\n")):
+        axis.text(5, 1.3 - 0.9 * row, line, ha="center", va="center", fontsize=9)
 
 
 def launch(timeout: float = 100) -> list[dict[str, Any]]:

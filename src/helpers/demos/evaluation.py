@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from helpers.evaluation import reliability
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, title
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "predicted class": "预测的类别",
+    "true class": "真实的类别",
+    "confidence": "置信度",
+    "temperature {}": "温度 {}",
+    "recall": "召回率",
+    "precision": "精确率",
+    "chosen": "选定的阈值",
+}
 
 
 def draw_confusion(matrix: Tensor, names: Sequence[str]) -> Figure:
@@ -34,17 +40,16 @@ def draw_confusion(matrix: Tensor, names: Sequence[str]) -> Figure:
             f"expected a matrix of shape {(size, size)} for {size} names, got {tuple(matrix.shape)}"
         )
     shares = matrix / matrix.sum(1, keepdim=True).clamp(min=1)
-    drawing, axis = figure(size=(5, 4.4))
+    drawing, axis = figure(size=(3.6, 3.5), chinese=_CHINESE)
     for i in range(size):
         for j in range(size):
             share, count = shares[i, j].item(), int(matrix[i, j])
             strength = share if i == j else min(1.0, 5 * share)
             color = COLORS["teal"] if i == j else COLORS["orange"]
-            place = (j - 0.5, i - 0.5)
-            axis.add_patch(Rectangle(place, 1, 1, facecolor=color, alpha=strength, linewidth=0))
+            style = {"facecolor": color, "alpha": strength / 2, "linewidth": 0}
+            axis.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **style))
             if count:
-                ink = "white" if strength > 0.6 else "black"
-                axis.text(j, i, str(count), ha="center", va="center", color=ink, fontsize=9)
+                axis.text(j, i, str(count), ha="center", va="center", fontsize=8.5)
     axis.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5))
     axis.set(xlabel="predicted class", ylabel="true class")
     axis.set_xticks(range(size), names)
@@ -72,15 +77,14 @@ def draw_reliability(panels: Mapping[str, tuple[Tensor, Tensor]], bins: int = 10
     """
     if not panels:
         raise ValueError("draw_reliability needs at least one panel, got none")
-    drawing, axes = figure(1, len(panels), size=(8, 3), sharey=True, squeeze=False)
-    for axis, (title, (confidence, correct)) in zip(axes[0], panels.items(), strict=True):
+    drawing, axes = figure(len(panels), size=(3.4, 2.3), chinese=_CHINESE)
+    for axis, (name, (confidence, correct)) in zip(axes, panels.items(), strict=True):
         shares, sure, right = zip(*reliability(confidence, correct, bins), strict=True)
         axis.plot([0, 1], [0, 1], "--", color=COLORS["grey"], linewidth=1)
         axis.plot(sure, right, color=COLORS["teal"], linewidth=1)
-        axis.scatter(sure, right, [15 + 250 * s for s in shares], color=COLORS["teal"], zorder=3)
-        axis.set(xlim=(0, 1.05), ylim=(0, 1.08), xlabel="confidence")
-        axis.set_title(title, loc="left", fontsize=10)
-    axes[0, 0].set_ylabel("accuracy")
+        axis.scatter(sure, right, [10 + 160 * s for s in shares], color=COLORS["teal"], zorder=3)
+        axis.set(xlim=(0, 1.05), ylim=(0, 1.08), xlabel="confidence", ylabel="accuracy")
+        title(axis, name)
     return drawing
 
 
@@ -102,14 +106,14 @@ def draw_precision_recall(score: Tensor, target: Tensor, marks: Mapping[str, flo
     if not target.any():
         raise ValueError("expected at least one positive, got none")
     precision, recall, _ = precision_recall_curve(target, score)
-    drawing, axis = figure(size=(6, 3))
+    drawing, axis = figure(chinese=_CHINESE)
     axis.plot(recall, precision, color=COLORS["teal"])
     for label, limit in marks.items():
         said = score >= limit
         hits = (said & target).sum().item()
         place = (hits / target.sum().item(), hits / max(said.sum().item(), 1))
         axis.plot(*place, "o", color=COLORS["orange"])
-        axis.annotate(label, place, xytext=(-6, -14), textcoords="offset points", ha="right")
+        axis.annotate(label, place, xytext=(-6, -12), textcoords="offset points", ha="right")
     axis.axhline(target.double().mean().item(), color=COLORS["grey"], linestyle=":", linewidth=1)
     axis.set(xlim=(0, 1.03), ylim=(0, 1.05), xlabel="recall", ylabel="precision")
     return drawing

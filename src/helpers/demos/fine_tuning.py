@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -14,14 +13,19 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from helpers import digits
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, legend
 from helpers.training_loop import accuracy, evaluate, fit
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
 KNOWN = 700  # of the 901 pictures of 0 to 4, those that the pretrained network was trained on
+
+
+_CHINESE = {
+    "new digits, {} to {}": "新数字 {} 到 {}",
+    "old digits, {} to {}": "旧数字 {} 到 {}",
+    "guessing": "随机猜",
+    "head": "头部",
+    "learning rate of the body (the head's is {})": "主干的学习率（头部为 {}）",
+}
 
 
 class DigitNet(nn.Module):
@@ -163,19 +167,19 @@ def draw_body_rates(found: dict[float, dict[str, float]]) -> Figure:
     if len(found) < 2 or min(found) <= 0:
         raise ValueError(f"expected at least two rates above 0, got {list(found)}")
     rates = sorted(found)
-    drawing, axis = figure(size=(7, 3))
+    drawing, axis = figure(chinese=_CHINESE)
     for key, style, color, label in (
         ("new", "o-", COLORS["teal"], "new digits, 5 to 9"),
         ("old", "s--", COLORS["orange"], "old digits, 0 to 4"),
     ):
-        axis.plot(rates, [found[rate][key] for rate in rates], style, color=color, label=label)
+        values = [found[rate][key] for rate in rates]
+        axis.plot(rates, values, style, color=color, markersize=4, label=label)
+    small = {"color": COLORS["grey"], "fontsize": 8.5}
     axis.axhline(0.2, color=COLORS["grey"], linewidth=1, linestyle=":")
-    axis.text(rates[0], 0.22, "guessing", color=COLORS["grey"], fontsize=9)
+    axis.text(rates[0], 0.23, "guessing", **small)
     axis.axvline(0.05, color=COLORS["grey"], linewidth=1, linestyle=":")
-    axis.annotate(
-        "head", (0.05, 1.07), ha="center", fontsize=9, color=COLORS["grey"], annotation_clip=False
-    )
-    axis.set(xscale="log", ylim=(0, 1.05), ylabel="accuracy")
+    axis.text(0.056, 1.01, "head", **small)
+    axis.set(xscale="log", ylim=(0, 1.1), ylabel="accuracy")
     axis.set_xlabel("learning rate of the body (the head's is 0.05)")
-    axis.legend(frameon=False, loc="center left", fontsize=9)
+    legend(axis)
     return drawing

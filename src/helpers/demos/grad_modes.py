@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, legend
 from helpers.grad_modes import saved_bytes
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 # The mode of the modules, and the mode of autograd, under each name.
 MODES: dict[str, tuple[bool, Callable[[], AbstractContextManager[Any]]]] = {
@@ -22,6 +18,13 @@ MODES: dict[str, tuple[bool, Callable[[], AbstractContextManager[Any]]]] = {
     "eval()": (False, torch.enable_grad),
     "no_grad()": (False, torch.no_grad),
     "inference_mode()": (False, torch.inference_mode),
+}
+
+
+_CHINESE = {
+    "depth, in blocks ({} samples)": "深度，单位是块（{} 个样本）",
+    "batch size ({} blocks)": "批量大小（{} 块）",
+    "saved for backward (MiB)": "为反向传播保存（MiB）",
 }
 
 
@@ -100,8 +103,8 @@ def memory_figure(
         "no_grad()": {
             "color": COLORS["grey"],
             "marker": "D",
-            "markersize": 9,
-            "markerfacecolor": "white",
+            "markersize": 8,
+            "markerfacecolor": COLORS["white"],
         },
         "inference_mode()": {"color": COLORS["black"], "marker": "x", "linestyle": "--"},
     }
@@ -109,11 +112,11 @@ def memory_figure(
         "depth, in blocks (64 samples)": {d: memory_by_mode(d, 64) for d in depths},
         "batch size (8 blocks)": {b: memory_by_mode(8, b) for b in batches},
     }
-    drawing, axes = figure(1, 2)
+    drawing, axes = figure(2, size=(3.5, 2.6), chinese=_CHINESE)
     for axis, (label, found) in zip(axes, panels.items(), strict=True):
         for name, look in looks.items():
-            axis.plot(list(found), [f[name] / 2**20 for f in found.values()], label=name, **look)
-        axis.set(xlabel=label, xticks=list(found))
-    axes[0].set_ylabel("saved for backward (MiB)")
-    axes[0].legend(frameon=False, fontsize=9)
+            sizes = [f[name] / 2**20 for f in found.values()]
+            axis.plot(list(found), sizes, label=name, **{"markersize": 4} | look)
+        axis.set(xlabel=label, xticks=list(found), ylabel="saved for backward (MiB)")
+        legend(axis, columns=2)
     return drawing

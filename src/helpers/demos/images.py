@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from helpers.figures import figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from helpers.figures import Figure, figure, title
 
 PHOTOS = ("china", "flower")
 
@@ -23,6 +19,15 @@ _BOXES = {
     "leaves": ("flower", 456, 24, 616, 184),
     "sky": ("china", 400, 16, 560, 176),
     "trees": ("china", 384, 320, 592, 424),
+}
+
+
+_KINDS = {"petals": "花瓣", "leaves": "叶子", "sky": "天空", "trees": "树"}
+_CHINESE = {"difference": "差别"} | {
+    f"{order}: {one} → {other}": f"{order}：{_KINDS[one]} → {_KINDS[other]}"
+    for order in ("RGB", "BGR")
+    for one in _KINDS
+    for other in _KINDS
 }
 
 
@@ -71,42 +76,36 @@ def patches(size: int = 16) -> Patches:
     return Patches(torch.cat(images), torch.cat(labels), tuple(_BOXES))
 
 
-def draw_images(
-    shown: Mapping[str, Tensor], columns: int | None = None, width: float = 7.8
-) -> Figure:
+def draw_images(shown: Mapping[str, Tensor], columns: int | None = None) -> Figure:
     """Show images side by side, each under its title.
 
     Args:
         shown: title to image (3, H, W) or (1, H, W), uint8, or floats that are clamped to [0, 1].
-        columns: images per row; all in one row if not given.
-        width: of the figure, in inches.
+        columns: images per row where there is room; all in one row if not given.
 
     Raises:
         ValueError: nothing to show, an image of another shape, or `columns` below 1.
     """
     if not shown:
         raise ValueError("expected at least one image, got none")
-    for title, image in shown.items():
+    for name, image in shown.items():
         if image.ndim != 3 or image.shape[0] not in (1, 3):
-            raise ValueError(f"{title!r} must be (3, H, W) or (1, H, W), got {tuple(image.shape)}")
+            raise ValueError(f"{name!r} must be (3, H, W) or (1, H, W), got {tuple(image.shape)}")
     columns = len(shown) if columns is None else columns
     if columns < 1:
         raise ValueError(f"columns must be at least 1, got {columns}")
-    rows = -(-len(shown) // columns)
-    _, h, w = next(iter(shown.values())).shape
-    size = (width, min(rows * (width / columns * h / w + 0.3), 4.2))
-    drawing, grid = figure(rows, columns, size=size, squeeze=False, layout="constrained")
-    grid = list(grid.flat)
-    for axes in grid:
+    width = min(7.2 / columns, 3.5)
+    sizes = [(width, width * image.shape[1] / image.shape[2] + 0.3) for image in shown.values()]
+    drawing, grid = figure(len(shown), size=sizes, chinese=_CHINESE)
+    for axes, (name, image) in zip(grid, shown.items(), strict=True):
         axes.set_axis_off()
-    for axes, (title, image) in zip(grid, shown.items(), strict=False):
         pixels = image if image.dtype == torch.uint8 else image.float().clamp(0, 1)
         axes.imshow(
             pixels.cpu().permute(1, 2, 0).squeeze(-1).numpy(),
-            interpolation="antialiased",
+            interpolation="none",
             cmap="gray",
             vmin=0,
             vmax=255 if pixels.dtype == torch.uint8 else 1,
         )
-        axes.set_title(title, fontsize=9)
+        title(axes, name)
     return drawing

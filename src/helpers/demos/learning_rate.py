@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -13,12 +12,15 @@ from torch import nn
 from torch.optim import SGD, lr_scheduler
 
 from helpers import digits
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, title
 from helpers.learning_rate import Make, rates
 from helpers.training_loop import accuracy, evaluate
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "good start, lr {}": "起点好，lr {}",
+    "bad start, lr {}": "起点差，lr {}",
+    "warm-up {}": "预热 {} 步",
+}
 
 
 def build(code: str) -> Make:
@@ -55,20 +57,14 @@ def gallery(epochs: int = 60) -> dict[str, list[float]]:
 
 def draw_gallery(curves: Mapping[str, Sequence[float]]) -> Figure:
     """Draw rates over epochs, a panel for each entry, two beside each other."""
-    rows = math.ceil(len(curves) / 2)
-    drawing, axes = figure(rows, 2, size=(7, 1.35 * rows), sharex=True, squeeze=False)
-    for axis in axes.flat[len(curves) :]:
-        axis.set_visible(False)
-    for axis, (code, values) in zip(axes.flat, curves.items(), strict=False):
-        title = code.replace("optimizer, ", "").replace("), Cos", "),\nCos")
-        axis.set_title(title, fontsize=8, loc="left")
+    drawing, axes = figure(len(curves), size=(3.5, 1.25), chinese=_CHINESE)
+    for axis, (code, values) in zip(axes, curves.items(), strict=True):
+        name = code.replace("optimizer, ", "").replace("), Cos", "),\nCos")
+        axis.set_title(name, fontsize=8, loc="left", family="monospace")
         axis.plot(
             range(len(values)), values, drawstyle="steps-post", color=COLORS["teal"], linewidth=2
         )
-        axis.set(ylim=(-0.05, 1.1), yticks=[0, 1])
-    for axis in axes[-1]:
-        axis.set_xlabel("epoch")
-    drawing.get_layout_engine().set(h_pad=0.6)
+        axis.set(ylim=(-0.05, 1.1), yticks=[0, 1], xlabel="epoch")
     return drawing
 
 
@@ -138,15 +134,16 @@ def train_digits(
 
 def draw_runs(panels: Mapping[str, Mapping[str, Sequence[Run]]]) -> Figure:
     """Draw the losses of runs over their steps: a panel for each title, a style for each name."""
-    drawing, axes = figure(1, len(panels), size=(7, 2.6), sharex=True, sharey=True, squeeze=False)
+    drawing, axes = figure(len(panels), chinese=_CHINESE)
     styles = ((COLORS["orange"], "--"), (COLORS["teal"], "-"))
-    for axis, (title, groups) in zip(axes.flat, panels.items(), strict=True):
-        for (name, runs), (color, line) in zip(groups.items(), styles, strict=False):
+    longest = max(len(run.losses) for g in panels.values() for runs in g.values() for run in runs)
+    for axis, (name, groups) in zip(axes, panels.items(), strict=True):
+        for (label, runs), (color, line) in zip(groups.items(), styles, strict=False):
             for number, run in enumerate(runs):
-                label = None if number else name
-                axis.plot(run.losses, line, color=color, linewidth=1.2, label=label)
-        axis.set_title(title, fontsize=9, loc="left")
-        axis.set(yscale="log", xlabel="step", ylim=(1e-2, 1e4))
-    axes[0, 0].set_ylabel("training loss")
-    axes[0, -1].legend(frameon=False)
+                said = None if number else label
+                axis.plot(run.losses, line, color=color, linewidth=1.2, label=said)
+        title(axis, name)
+        axis.set(yscale="log", xlabel="step", ylim=(1e-2, 1e4), ylabel="training loss")
+        axis.set_xlim(-0.05 * longest, 1.05 * longest)
+        axis.legend(frameon=False, fontsize=8.5)
     return drawing

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, legend
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "gradient": "梯度",
+    "logit of a sample with label {}": "标签为 {} 的样本的 logit",
+}
 
 
 def saturation(logits: Tensor) -> dict[str, dict[str, Tensor]]:
@@ -42,7 +42,7 @@ def saturation(logits: Tensor) -> dict[str, dict[str, Tensor]]:
 def draw_saturation(last: float = 30.0) -> Figure:
     """Draw `saturation` for logits from 0 to `last`: the losses left, the gradients right."""
     logits = torch.linspace(0, last, 301)
-    drawing, axes = figure(1, 2, size=(8, 2.8))
+    drawing, axes = figure(2, chinese=_CHINESE)
     styles = {
         "sigmoid, BCELoss": (COLORS["orange"], "-"),
         "BCEWithLogitsLoss": (COLORS["teal"], "--"),
@@ -51,6 +51,7 @@ def draw_saturation(last: float = 30.0) -> Figure:
         color, line = styles[name]
         for axis, what in zip(axes, ("loss", "gradient"), strict=True):
             axis.plot(logits, curve[what], line, color=color, label=name, linewidth=2)
-            axis.set(title=what, xlabel="logit of a sample with label 0")
-    axes[0].legend(frameon=False)
+            axis.set(ylabel=what, xlabel="logit of a sample with label 0")
+    for axis in axes:
+        legend(axis)
     return drawing

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from helpers import child
 from helpers.allocator import MIB
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, legend
 from helpers.memory_caching import TrainingMemory
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "weights": "权重",
+    "gradients": "梯度",
+    "optimizer": "优化器",
+    "activations": "激活值",
+    "batch {}": "批量 {}",
+    "{}, SGD": "{}，SGD",
+    "{}, bfloat16": "{}，bfloat16",
+    "{}, checkpoints": "{}，检查点",
+}
 
 
 def notes_trace(repeats: int = 1) -> list[tuple[Any, ...]]:
@@ -106,16 +114,19 @@ def draw_memory(counted: Mapping[str, TrainingMemory]) -> Figure:
     """
     if not counted:
         raise ValueError("draw_memory needs at least one bar, got none")
-    drawing, axis = figure(size=(7, 0.6 + 0.42 * len(counted)))
+    drawing, axis = figure(size=(3.6, 0.9 + 0.3 * len(counted)), chinese=_CHINESE)
     colors = ("teal", "orange", "violet", "pale grey")
     left = [0.0] * len(counted)
     for part, color in zip(
         ("weights", "gradients", "optimizer", "activations"), colors, strict=True
     ):
         sizes = [getattr(memory, part) / MIB for memory in counted.values()]
-        axis.barh(list(counted), sizes, left=left, color=COLORS[color], label=part, height=0.7)
+        style = {"color": COLORS[color], "label": part, "height": 0.7}
+        if color == "pale grey":
+            style |= {"edgecolor": COLORS["grey"], "linewidth": 0.6}
+        axis.barh(list(counted), sizes, left=left, **style)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     axis.invert_yaxis()
     axis.set(xlabel="MiB")
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize=9)
+    legend(axis, columns=2, handlelength=1)
     return drawing

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from helpers.figures import COLORS, figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from helpers.figures import COLORS, Figure, figure, legend
 
 PAGE_PICTURE = Path(__file__).parents[1] / "pictures" / "visdom-page.png"
 """Visdom's page with the chapter's run, as Chromium showed it; by tests/helpers/visdom_page.py."""
+
+
+_CHINESE = {
+    "read back from the server": "从服务器读回",
+    "in curves only": "只在 curves 里",
+    "server killed": "服务器被杀",
+}
 
 
 def train(epochs: int, seed: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
@@ -62,11 +64,11 @@ def draw_outage(kept: Sequence[tuple[int, float]], shown: Sequence[tuple[int, fl
     if not kept or not {step for step, _ in shown} <= set(steps):
         raise ValueError(f"expected the steps of the server among {steps}, got {list(shown)}")
     lost = [(step, value) for step, value in kept if step not in dict(shown)]
-    drawing, axis = figure(size=(7, 2.8))
+    drawing, axis = figure(chinese=_CHINESE)
     axis.plot(*zip(*kept, strict=True), color=COLORS["grey"], linewidth=1)
     for points, face, label in (
         (shown, COLORS["teal"], "read back from the server"),
-        (lost, "white", "in curves only"),
+        (lost, COLORS["white"], "in curves only"),
     ):
         if points:
             axis.plot(
@@ -83,5 +85,5 @@ def draw_outage(kept: Sequence[tuple[int, float]], shown: Sequence[tuple[int, fl
             death, color=COLORS["orange"], linestyle="--", linewidth=1.5, label="server killed"
         )
     axis.set(xlabel="epoch", ylabel="training loss", ylim=(0, None), xticks=steps)
-    axis.legend(frameon=False)
+    legend(axis)
     return drawing

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from helpers.figures import COLORS, figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from helpers.figures import COLORS, Figure, figure, title
 
 Init = Callable[[Tensor], Any]
+
+
+_CHINESE = {
+    "batch mean": "批的均值",
+    "batch variance": "批的方差",
+    "statistics of the batch": "批的统计量",
+    "output of one fixed sample": "同一个样本的输出",
+    "standard deviation": "标准差",
+    "activations, forward": "激活值，前向",
+    "gradients, backward": "梯度，反向",
+    "root mean square": "均方根",
+    "std {}": "标准差 {}",
+    "nn.Linear's own": "nn.Linear 自带的",
+}
 
 
 def statistics_noise(size: int, trials: int = 2000) -> dict[str, float]:
@@ -61,25 +71,25 @@ def draw_batch_noise() -> Figure:
     """Left, the noise of a batch's statistics; right, what it does to the output of one sample."""
     sizes = [2, 4, 8, 16, 32, 64, 128, 256]
     noise = [statistics_noise(size) for size in sizes]
-    drawing, axes = figure(1, 2, size=(8, 3), sharex=True)
+    drawing, axes = figure(2, size=(3.5, 2.6), chinese=_CHINESE)
     for key, style in {"mean": "o-", "variance": "s--"}.items():
         color = {"mean": COLORS["teal"], "variance": COLORS["orange"]}[key]
-        axes[0].plot(sizes, [n[key] for n in noise], style, color=color, label=f"batch {key}")
+        values = [n[key] for n in noise]
+        axes[0].plot(sizes, values, style, color=color, markersize=4, label=f"batch {key}")
     layers = {"BatchNorm1d": nn.BatchNorm1d(16), "LayerNorm": nn.LayerNorm(16)}
     for (name, layer), style in zip(layers.items(), ("s--", "o-"), strict=True):
         color = {"BatchNorm1d": COLORS["orange"], "LayerNorm": COLORS["teal"]}[name]
-        axes[1].plot(
-            sizes, [neighbour_noise(layer, s) for s in sizes], style, color=color, label=name
-        )
-    axes[0].set_title("statistics of the batch", loc="left", fontsize=10)
-    axes[1].set_title("output of one fixed sample", loc="left", fontsize=10)
-    axes[0].set_ylabel("standard deviation")
+        values = [neighbour_noise(layer, s) for s in sizes]
+        axes[1].plot(sizes, values, style, color=color, markersize=4, label=name)
+    title(axes[0], "statistics of the batch")
+    title(axes[1], "output of one fixed sample")
     for axis in axes:
         axis.set_xscale("log", base=2)
         axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.minorticks_off()
         axis.set_ylim(bottom=-0.03)
-        axis.set_xlabel("batch size")
-        axis.legend(frameon=False, fontsize=9)
+        axis.set(xlabel="batch size", ylabel="standard deviation")
+        axis.legend(frameon=False, fontsize=8.5)
     return drawing
 
 
@@ -139,19 +149,22 @@ def draw_signal(inits: Mapping[str, Init | None]) -> Figure:
 
     if not inits:
         raise ValueError("draw_signal needs at least one init, got none")
-    drawing, axes = figure(1, 2, size=(8, 3), sharey=True)
+    drawing, axes = figure(2, size=(3.5, 2.8), chinese=_CHINESE)
     looks = [("grey", ":"), ("orange", "--"), ("violet", "-."), ("teal", "-")]
+    lowest = 1.0
     for number, (name, init) in enumerate(inits.items()):
         color, line = looks[number % len(looks)]
         for axis, sizes in zip(axes, signal(init).values(), strict=True):
             layers = range(1, len(sizes) + 1)
             axis.plot(layers, sizes, line, color=COLORS[color], linewidth=2, label=name)
-    axes[0].set_title("activations, forward", loc="left", fontsize=10)
-    axes[1].set_title("gradients, backward", loc="left", fontsize=10)
-    axes[0].set_ylabel("root mean square")
+            lowest = min(lowest, *sizes)
+    title(axes[0], "activations, forward")
+    title(axes[1], "gradients, backward")
     for axis in axes:
         axis.set_yscale("log")
+        axis.set_ylim(lowest / 100, 1e3)
         axis.yaxis.set_major_locator(LogLocator(base=1e10))
-        axis.set_xlabel("layer")
-    axes[0].legend(frameon=False, fontsize=8, loc="lower left")
+        axis.set(xlabel="layer", ylabel="root mean square")
+        axis.minorticks_off()
+    axes[0].legend(frameon=False, fontsize=8.5, loc="lower left")
     return drawing

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,14 @@ from torch import Tensor
 
 from helpers import child
 from helpers.cuda_semantics import _parse_visible_devices
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+_CHINESE = {
+    "exact": "准确值",
+    "float{} sum minus exact sum, in float{} steps": "float{} 的和减准确的和，单位：float{} 的一步",
+    "orders": "次序的个数",
+    "different results in {} runs": "{} 次运行里不同结果的个数",
+}
 
 
 def sum_in_parts(values: Tensor, parts: int = 1) -> float:
@@ -63,7 +67,7 @@ def draw_sums(sums: Sequence[float], exact: float) -> Figure:
         raise ValueError("draw_sums needs at least one sum, got none")
     step = float(np.spacing(np.float32(exact)))
     values, counts = np.unique(np.array(sums), return_counts=True)
-    drawing, axis = figure(size=(7.5, 2.6))
+    drawing, axis = figure(chinese=_CHINESE)
     axis.bar((values - exact) / step, counts, width=0.8, color=COLORS["teal"])
     axis.set_ylim(0, 1.2 * counts.max())
     axis.axvline(0, color=COLORS["orange"], linestyle="--")
@@ -116,11 +120,14 @@ def draw_switches(results: Mapping[str, int]) -> Figure:
     """
     if not results:
         raise ValueError("draw_switches needs at least one setting, got none")
-    drawing, axis = figure(size=(7.5, 0.9 + 0.42 * len(results)))
-    colours = [COLORS["teal"] if count == 1 else COLORS["orange"] for count in results.values()]
-    bars = axis.barh(list(results), list(results.values()), color=colours)
-    axis.bar_label(bars, padding=3)
-    axis.invert_yaxis()
+    drawing, axis = figure(size=(3.5, 0.5 + 0.42 * len(results)), chinese=_CHINESE)
+    for row, (name, count) in enumerate(results.items()):
+        color = COLORS["teal" if count == 1 else "orange"]
+        bars = axis.barh(row, count, height=0.4, color=color)
+        axis.bar_label(bars, padding=3)
+        axis.text(0, row - 0.3, name, va="bottom", fontsize=8, family="monospace")
+    axis.set(yticks=[], ylim=(len(results) - 0.6, -0.9))
+    axis.spines["left"].set_visible(False)
     axis.set_xlabel("different results in 100 runs")
     return drawing
 

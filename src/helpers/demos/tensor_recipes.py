@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, legend
 from helpers.tensor_recipes import EXACT
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 _FACES = {
     "A": COLORS["pale blue"],
     "B": COLORS["pale orange"],
     "C": COLORS["pale grey"],
+}
+
+
+_CHINESE = {
+    "default": "默认",
+    "default, mean subtracted": "默认，先减均值",
+    "exact mode": "精确模式",
+    "center of the points, in every coordinate": "点的中心，每个坐标都相同",
+    "largest error": "最大误差",
+    "spread of the points": "点的散布",
+    "prediction ({}, {})": "预测 ({}, {})",
+    "target ({},)": "目标 ({},)",
+    "prediction - target ({}, {})": "预测 - 目标 ({}, {})",
 }
 
 
@@ -51,7 +60,7 @@ def cdist_errors(offsets: Sequence[float], n: int = 200, d: int = 3) -> dict[str
 def draw_cdist_errors() -> Figure:
     """Draw `cdist_errors` for points around 1 to 1000."""
     offsets = [10 ** (k / 4) for k in range(13)]
-    drawing, axis = figure()
+    drawing, axis = figure(size=(3.5, 2.7), chinese=_CHINESE)
     styles = {
         "default": (COLORS["orange"], "o-"),
         "default, mean subtracted": (COLORS["grey"], "s--"),
@@ -66,8 +75,8 @@ def draw_cdist_errors() -> Figure:
         ylim=(1e-8, 30),
     )
     axis.axhline(1, color=COLORS["grey"], linewidth=1, linestyle=":")
-    axis.text(1.1, 1.5, "spread of the points", color=COLORS["grey"], fontsize=9)
-    axis.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
+    axis.text(1.1, 1.5, "spread of the points", color=COLORS["grey"], fontsize=8.5)
+    legend(axis)
     return drawing
 
 
@@ -85,13 +94,16 @@ def draw_join() -> Figure:
         "stack, dim=0": (torch.stack(parts), ["[0]", "[1]", "[2]"]),
         "stack, dim=1": (torch.stack(parts, 1), ["[0]", "[1]"]),
     }
-    widths = [3.4, 2, 6, 3, 3]
-    drawing, axes = figure(1, 5, width_ratios=widths)
-    drawing.get_layout_engine().set(w_pad=0.2)
-    for axis, (title, (blocks, marks)) in zip(axes, results.items(), strict=True):
-        shape = blocks.shape[1:] if title.startswith("cat") else blocks.shape
-        head = title if title == "A, B, C" else f"{title}\n{tuple(shape)}"
-        axis.set_title(head, fontsize=9)
+    shown = []
+    for head, (blocks, marks) in results.items():
+        shape = blocks.shape[1:] if head.startswith("cat") else blocks.shape
+        lines = [head] if head == "A, B, C" else [head, f"{tuple(shape)}"]
+        gap = 0.9 if marks[0] else 0.25
+        rows = len(blocks) * (blocks.shape[1] + gap)
+        shown.append((lines, blocks, marks, (max(blocks.shape[2], 4.0), rows)))
+    drawing, axes = _grids([size for *_, size in shown], lines=2)
+    for axis, (lines, blocks, marks, _) in zip(axes, shown, strict=True):
+        _head(axis, "\n".join(lines))
         top = 0.0
         for block, mark in zip(blocks, marks, strict=True):
             if mark:
@@ -100,9 +112,7 @@ def draw_join() -> Figure:
             text = [[names[k] for k in row] for row in block.tolist()]
             faces = [[_FACES[t[0]] for t in row] for row in text]
             _grid(axis, 0, top, text, faces)
-            top += len(block) + 0.25
-        axis.set(xlim=(-0.1, max(blocks.shape[2] + 0.1, 2.6)), ylim=(9.0, -0.1), aspect="equal")
-        axis.axis("off")
+            top += len(block) + 0.2
     return drawing
 
 
@@ -123,18 +133,14 @@ def draw_broadcast(column: Tensor, row: Tensor) -> Figure:
             torch.eye(len(difference), difference.shape[1]),
         ),
     ]
-    widths = [max(2.5, panel[1].shape[1]) for panel in panels]
-    drawing, axes = figure(1, 3, size=(7, 2.4), width_ratios=widths)
-    drawing.get_layout_engine().set(w_pad=0.2)
-    for axis, (title, values, marked) in zip(axes, panels, strict=True):
+    sizes = [(max(4.6 if k < 2 else 7.2, p[1].shape[1]), len(p[1])) for k, p in enumerate(panels)]
+    drawing, axes = _grids(sizes)
+    for axis, (head, values, marked) in zip(axes, panels, strict=True):
         text = [[f"{v:g}".replace("-", "\N{MINUS SIGN}") for v in line] for line in values.tolist()]
         bold = marked.bool().tolist()
-        faces = [[COLORS["pale orange"] if m else "white" for m in line] for line in bold]
+        faces = [[COLORS["pale orange" if m else "white"] for m in line] for line in bold]
         _grid(axis, 0, 0, text, faces, bold=bold)
-        axis.set_title(title, fontsize=9, family="monospace", loc="left")
-        size = max(len(column), 1) + 0.1
-        axis.set(xlim=(-0.1, max(values.shape[1], 2.5) + 0.1), ylim=(size, -0.1), aspect="equal")
-        axis.axis("off")
+        _head(axis, head, code=False)
     return drawing
 
 
@@ -155,21 +161,21 @@ def draw_gather(x: Tensor, index: Tensor) -> Figure:
         ("x.gather(1, index)", picked, all_cells),
         ("zeros.scatter(1, index, …)", back, hit),
     ]
-    widths = [panel[1].shape[1] + 1.2 for panel in panels]
-    drawing, axes = figure(1, 4, size=(8, 2.4), width_ratios=widths)
-    drawing.get_layout_engine().set(w_pad=0.2)
-    for axis, (title, values, marked) in zip(axes, panels, strict=True):
+    sizes = [
+        (max(values.shape[1] + 0.9, 0.3 * len(head)), len(values) + 0.6)
+        for head, values, _ in panels
+    ]
+    drawing, axes = _grids(sizes)
+    for axis, (head, values, marked) in zip(axes, panels, strict=True):
         text = [[f"{v:g}" for v in row] for row in values.tolist()]
-        faces = [[COLORS["pale orange"] if m else "white" for m in row] for row in marked.tolist()]
-        _grid(axis, 0, 0, text, faces, bold=marked.tolist())
+        faces = [[COLORS["pale orange" if m else "white"] for m in row] for row in marked.tolist()]
+        _grid(axis, 0.8, 0.5, text, faces, bold=marked.tolist())
         for row in range(len(values)):
-            axis.text(-0.15, row + 0.5, f"[{row}]", ha="right", va="center", fontsize=8)
+            place = (0.65, row + 1.0)
+            axis.text(*place, f"[{row}]", ha="right", va="center", fontsize=8)
         for column in range(values.shape[1]):
-            axis.text(column + 0.5, -0.15, f"{column}", ha="center", va="bottom", fontsize=8)
-        axis.set_title(title, fontsize=9, family="monospace", pad=14)
-        axis.set(xlim=(-0.9, values.shape[1] + 0.2), ylim=(len(values) + 0.1, -0.4))
-        axis.set_aspect("equal")
-        axis.axis("off")
+            axis.text(column + 1.3, 0.4, f"{column}", ha="center", va="bottom", fontsize=8)
+        _head(axis, head)
     return drawing
 
 
@@ -198,3 +204,58 @@ def _grid(
             weight = "bold" if strong else "normal"
             place = (left + j + 0.5, top + i + 0.53)
             axis.text(*place, word, ha="center", va="center", fontsize=8, weight=weight)
+
+
+def _grids(sizes: list[tuple[float, float]], lines: int = 1) -> tuple[Figure, list[Any]]:
+    """A panel for each size in cells, with room for a head of some lines; all to one scale."""
+    unit, head = 0.27, 0.15 * lines + 0.08
+    inches = [(unit * (width + 0.2), unit * (height + 0.2) + head) for width, height in sizes]
+    drawing, axes = figure(len(sizes), size=inches, chinese=_CHINESE)
+    for panel, axis, (width, height) in zip(drawing.panels, axes, sizes, strict=True):
+        panel.set_layout_engine("none")
+        axis.set_position((0, 0, 1, 1))
+        axis.set(xlim=(-0.1, width + 0.1), ylim=(height + 0.1, -0.1 - head / unit))
+        axis.axis("off")
+    return drawing, axes
+
+
+def _head(axis: Any, text: str, code: bool = True) -> None:
+    axis.text(0, -0.2, text, fontsize=8, family="monospace" if code else None, va="bottom")
+
+
+def draw_einsum(left: Tensor, right: Tensor, i: int, k: int) -> Figure:
+    """Draw `left`, `right` and `einsum("ij,jk->ik")`, and mark what goes into the cell (i, k).
+
+    Args:
+        left: shape (I, J), small numbers.
+        right: shape (J, K), small numbers.
+        i: a row of `left`.
+        k: a column of `right`.
+    """
+    product = torch.einsum("ij,jk->ik", left, right)
+    row, column = torch.zeros_like(left).bool(), torch.zeros_like(right).bool()
+    row[i], column[:, k] = True, True
+    cell = torch.zeros_like(product).bool()
+    cell[i, k] = True
+    panels = [
+        ("left", "ij", left, row),
+        ("right", "jk", right, column),
+        ('einsum("ij,jk->ik")', "ik", product, cell),
+    ]
+    sizes = [
+        (max(values.shape[1] + 0.9, 0.3 * len(head)), len(values) + 0.6)
+        for head, _, values, _ in panels
+    ]
+    drawing, axes = _grids(sizes)
+    for axis, (head, letters, values, marked) in zip(axes, panels, strict=True):
+        text = [[f"{v:g}" for v in line] for line in values.tolist()]
+        faces = [
+            [COLORS["pale orange" if m else "white"] for m in line] for line in marked.tolist()
+        ]
+        _grid(axis, 0.8, 0.5, text, faces, bold=marked.tolist())
+        down, along = letters
+        style = {"fontsize": 9, "family": "monospace", "color": COLORS["orange"]}
+        axis.text(0.6, 0.5 + len(values) / 2, down, ha="right", va="center", **style)
+        axis.text(0.8 + values.shape[1] / 2, 0.4, along, ha="center", va="bottom", **style)
+        _head(axis, head)
+    return drawing

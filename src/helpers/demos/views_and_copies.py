@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from helpers.figures import COLORS, figure
+from helpers.figures import COLORS, Figure, figure, title
 from helpers.views_and_copies import Operation, storage_cells, view_or_copy
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 TABLE: dict[str, Operation] = {
     "t[0]": lambda t: t[0],
@@ -39,6 +34,12 @@ TABLE: dict[str, Operation] = {
     "torch.cat([t, t])": lambda t: torch.cat([t, t]),
     "t + 0": lambda t: t + 0,
     "t.clone()": lambda t: t.clone(),
+}
+
+
+_CHINESE = {
+    "default: channel by channel": "默认：一个通道接一个通道",
+    "channels_last: pixel by pixel": "channels_last：一个像素接一个像素",
 }
 
 
@@ -79,29 +80,28 @@ def draw_storage(tensors: Mapping[str, Tensor]) -> Figure:
 
     if not tensors:
         raise ValueError("draw_storage needs at least one tensor, got none")
-    for title, t in tensors.items():
+    for name, t in tensors.items():
         if t.ndim != 4 or len(t) != 1 or t.shape[1] > 4:
             raise ValueError(
-                f"expected shape (1, C, H, W) with C up to 4, got {tuple(t.shape)} for {title!r}"
+                f"expected shape (1, C, H, W) with C up to 4, got {tuple(t.shape)} for {name!r}"
             )
         if sorted(storage_cells(t).flatten().tolist()) != list(
             range(t.untyped_storage().nbytes() // t.element_size())
         ):
-            raise ValueError(f"{title!r} does not read every cell of its storage once")
-    faces = [*(COLORS[f"pale {hue}"] for hue in ("blue", "orange", "grey")), "white"]
-    drawing, axes = figure(len(tensors), size=(8, 1.4 * len(tensors)), squeeze=False)
-    for axis, (title, t) in zip(axes[:, 0], tensors.items(), strict=True):
+            raise ValueError(f"{name!r} does not read every cell of its storage once")
+    faces = [*(COLORS[f"pale {hue}"] for hue in ("blue", "orange", "grey")), COLORS["white"]]
+    drawing, axes = figure(
+        size=(3.6, 0.75 * len(tensors)), chinese=_CHINESE, nrows=len(tensors), squeeze=False
+    )
+    for axis, (name, t) in zip(axes[:, 0], tensors.items(), strict=True):
         for index, cell in zip(_indices(t.shape), storage_cells(t).flatten().tolist(), strict=True):
             _, c, row, column = index
-            axis.add_patch(
-                Rectangle(
-                    (cell, 0), 1, 1, facecolor=faces[c], edgecolor=COLORS["grey"], linewidth=1
-                )
-            )
-            axis.text(cell + 0.5, 0.64, f"c{c}", ha="center", va="center", fontsize=13)
-            axis.text(cell + 0.5, 0.26, f"{row},{column}", ha="center", va="center", fontsize=11)
-        axis.set(xlim=(0, t.numel()))
-        axis.set_title(title, loc="left", fontsize=12)
+            style = {"facecolor": faces[c], "edgecolor": COLORS["grey"], "linewidth": 1}
+            axis.add_patch(Rectangle((cell, 0), 1, 1, **style))
+            axis.text(cell + 0.5, 0.7, f"c{c}", ha="center", va="center", fontsize=9)
+            axis.text(cell + 0.5, 0.28, f"{row},{column}", ha="center", va="center", fontsize=8.5)
+        axis.set(xlim=(-0.05, t.numel() + 0.05), ylim=(-0.05, 1.05))
+        title(axis, name)
         axis.axis("off")
     return drawing
 

@@ -1,0 +1,27 @@
+// A figure can be looked at in large: a button below it, or a click on it, opens a dialog.
+(() => {
+  const zh = document.documentElement.lang.startsWith("zh");
+  const button = (said, act) => {
+    const made = Object.assign(document.createElement("button"), { type: "button", textContent: said });
+    made.addEventListener("click", act);
+    return made;
+  };
+  const enlarge = (figure) => {
+    const dialog = Object.assign(document.createElement("dialog"), { className: "enlarged" });
+    const frame = Object.assign(document.createElement("div"), { tabIndex: 0 });
+    const name = figure.getAttribute("aria-label");
+    if (name) dialog.setAttribute("aria-label", name);
+    frame.append(figure.cloneNode(true));
+    dialog.append(button(zh ? "关闭" : "Close", () => dialog.close()), frame);
+    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+  };
+  for (const figure of document.querySelectorAll(".book-figure")) {
+    const opener = button(zh ? "放大" : "Enlarge", () => enlarge(figure));
+    opener.className = "enlarge";
+    figure.after(opener);
+    figure.addEventListener("click", () => enlarge(figure));
+  }
+})();

@@ -1,0 +1,25 @@
+"""Figures of `helpers.figures` in stored outputs: whose language they speak."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable
+
+from nbformat import NotebookNode
+
+_OPENING = re.compile(r'<figure class="book-figure" lang="\w+">')
+
+
+def is_drawing(output: NotebookNode) -> bool:
+    """Whether an output is a figure of `helpers.figures`."""
+    return bool(_OPENING.match("".join(output.get("data", {}).get("text/html", ""))))
+
+
+def spoken(outputs: Iterable[NotebookNode], lang: str) -> list[NotebookNode]:
+    """Copies of outputs whose figures show their labels in `lang`, `"en"` or `"zh"`."""
+    made = copy.deepcopy(list(outputs))
+    for output in filter(is_drawing, made):
+        html = "".join(output.data["text/html"])
+        output.data["text/html"] = _OPENING.sub(f'<figure class="book-figure" lang="{lang}">', html)
+    return made
