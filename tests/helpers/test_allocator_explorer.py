@@ -34,6 +34,9 @@ def test_the_explorer_carries_the_replay() -> None:
         held = sum(b[0] for s in shown["segments"] for b in s["blocks"] if b[2])
         assert held == counters.allocated
         assert ("oom" in shown["did"]) == (step.error is not None)
+    assert data["steps"][data["start"]]["did"]["oom"] == [1, "12.00 MiB"]
+    failed = data["steps"][data["start"]]
+    assert failed["wanted"] == 12 * MIB and failed["pieces"] == ["20.00 MiB", "5.00 MiB"]
     assert "22.00 MiB are allocated and 40.00 MiB reserved" in explorer.fallback
     with pytest.raises(ValueError, match="at least one operation"):
         allocator_explorer([])
@@ -48,11 +51,15 @@ def test_every_step_shows_the_model_s_numbers(show: Any) -> None:
     steps = replay(trace, 60 * MIB)
     page = show(allocator_explorer(trace, 60 * MIB))
     assert any(step.error for step in steps)
+    page.get_by_role("slider").press("Home")
     for number, step in enumerate(steps, start=1):
         if number > 1:
             page.get_by_role("button", name="Next").click()
         status = page.locator("[aria-live=polite]").inner_text()
-        assert status.startswith(f"Step {number} of 26. ")
+        assert page.get_by_role("slider").get_attribute("aria-valuetext") == (
+            f"Step {number} of 26"
+        )
+        assert page.locator(".wanted").count() == (step.error is not None)
         assert ("out of memory" in status) == (step.error is not None)
         now = step.counters
         assert counters(page) == [
@@ -61,9 +68,9 @@ def test_every_step_shows_the_model_s_numbers(show: Any) -> None:
         ]
         shown = page.evaluate(
             """() => [...document.querySelector("allocator-explorer").shadowRoot
-              .querySelectorAll(".blocks")].map((row) => ({
+              .querySelectorAll(".segment .blocks")].map((row) => ({
                 label: row.ariaLabel,
-                held: [...row.children].map((block) => block.classList.contains("held")),
+                held: [...row.children].map((block) => block.classList.contains("hold")),
                 width: row.getBoundingClientRect().width }))"""
         )
         assert len(shown) == len(step.snapshot)
@@ -73,7 +80,8 @@ def test_every_step_shows_the_model_s_numbers(show: Any) -> None:
             assert row["label"] == ", ".join(
                 f"{b['name'] or 'free'} {format_size(b['size'])}" for b in blocks
             )
-        largest = max((s["total_size"] for t in steps for s in t.snapshot), default=1)
+        sizes = [s["total_size"] for t in steps for s in t.snapshot]
+        largest = max([*sizes, *(t.operation[2] for t in steps if t.error)])
         for row, segment in zip(shown, step.snapshot, strict=True):
             share = row["width"] / page.locator(".heap").bounding_box()["width"]
             assert share == pytest.approx(segment["total_size"] / largest, abs=0.01)
@@ -84,8 +92,8 @@ def test_the_operation_in_words(show: Any) -> None:
     status = page.locator("[aria-live=polite]")
 
     def at(number: int) -> str:
-        page.get_by_role("slider").fill(str(number))
-        return status.inner_text().removeprefix(f"Step {number} of 15. ")
+        page.get_by_role("slider").fill(str(number - 1))
+        return status.inner_text().split("✓")[0].strip()
 
     assert at(3) == (
         "Allocate images 1, 1.18 MiB: no free block fits, so a new segment of 20.00 MiB is "
@@ -102,9 +110,9 @@ def test_the_operation_in_words(show: Any) -> None:
 def test_chinese_labels_by_page_or_attribute(show: Any) -> None:
     trace = fragmentation_trace()
     page = show(allocator_explorer(trace, FRAGMENTATION_CAPACITY), lang="zh-CN")
-    page.get_by_role("slider", name="步骤").fill("14")
     assert page.locator("[aria-live=polite]").inner_text() == (
-        "第 14 步，共 17 步。分配 big，12.00 MiB：显存不足：放不下 12.00 MiB 的段。"
+        "分配 big，12.00 MiB：显存不足：放不下 12.00 MiB 的段。"
+        "空闲的共有 20.00 MiB，但最大的一块只有 5.00 MiB。"
     )
     text = page.get_by_role("group").inner_text()
     for term in ("已分配显存", "已保留显存", "峰值", "段 1", "空闲", "设备：40.00 MiB"):
@@ -115,42 +123,71 @@ def test_chinese_labels_by_page_or_attribute(show: Any) -> None:
     assert english.get_by_role("button", name="Next").count() == 1
 
 
+def task(page: Any) -> str:
+    return page.locator(".task").inner_text()
+
+
+def test_it_opens_at_the_failure_and_the_task_can_be_done(show: Any) -> None:
+    page = show(allocator_explorer(fragmentation_trace(), FRAGMENTATION_CAPACITY), width=375)
+    said = page.locator("[aria-live=polite]")
+    assert said.inner_text().endswith("20.00 MiB are free, but the largest piece has 5.00 MiB.")
+    assert task(page) == "Task: here 12.00 MiB do not fit. Go to the step where they do."
+    for step in (15, 16, 17):
+        assert task(page).startswith("Task"), step
+        page.get_by_role("button", name="Next").click()
+    assert task(page).startswith("✓ Done") and "big again" in said.inner_text()
+
+
+def test_without_a_failure_it_opens_where_most_is_unused(show: Any) -> None:
+    trace = notes_trace()
+    unused = [s.counters.reserved - s.counters.allocated for s in replay(trace)]
+    page = show(allocator_explorer(trace))
+    slider = page.get_by_role("slider")
+    at = int(slider.input_value())
+    assert unused[at] == max(unused) and max(unused) not in unused[at + 1 :]
+    slider.press("Home")
+    for number in range(1, len(unused) + 1):
+        assert task(page).startswith("Task" if number < 15 else "✓ Done"), number
+        slider.press("ArrowRight") if number < 15 else None
+
+
 def test_keyboard_alone_is_enough(show: Any) -> None:
     page = show(allocator_explorer(notes_trace()))
-    status = page.locator("[aria-live=polite]")
+    slider = page.get_by_role("slider")
 
     def focused() -> str:
         return page.evaluate(
             """() => { const e = document.querySelector("allocator-explorer").shadowRoot
-              .activeElement; return e && (e.textContent || e.type); }"""
+              .activeElement; return e && (e.ariaLabel || e.type); }"""
         )
 
-    page.keyboard.press("Tab")
-    assert focused() == "Previous"
+    def at() -> str:
+        return slider.get_attribute("aria-valuetext")
+
+    slider.press("Home")
+    page.keyboard.press("Shift+Tab")
+    assert focused() == "Back"
     page.keyboard.press("Enter")  # there is no step before the first
-    assert status.inner_text().startswith("Step 1 of 15.")
+    assert at() == "Step 1 of 15"
+    page.keyboard.press("Tab")
+    assert focused() == "range"
     page.keyboard.press("Tab")
     assert focused() == "Next"
     for key in ("Enter", "Space"):
         page.keyboard.press(key)
-    assert status.inner_text().startswith("Step 3 of 15.")
-    page.keyboard.press("Tab")
-    assert focused() == "range"
-    page.keyboard.press("End")
-    assert status.inner_text().startswith("Step 15 of 15.")
+    assert at() == "Step 3 of 15"
+    slider.press("End")
+    assert at() == "Step 15 of 15"
     page.keyboard.press("ArrowLeft")
-    assert status.inner_text().startswith("Step 14 of 15.")
-    slider = page.get_by_role("slider", name="Step")
-    assert slider.get_attribute("aria-valuetext") == "Step 14 of 15"
-    outline = page.evaluate(
-        """() => getComputedStyle(document.querySelector("allocator-explorer").shadowRoot
-          .activeElement).outlineStyle"""
-    )
-    assert outline == "solid"
-    page.keyboard.press("End")
-    page.get_by_role("button", name="Next").click(force=True)
-    assert status.inner_text().startswith("Step 15 of 15.")
-    assert focused() == "Next"  # still there, so that the keyboard does not lose its place
+    assert at() == "Step 14 of 15"
+
+
+def test_pointing_at_the_curves_goes_to_a_step(show: Any) -> None:
+    page = show(allocator_explorer(notes_trace()), width=800)
+    box = page.locator(".facts svg").bounding_box()
+    for step in (3, 15, 1):
+        page.mouse.move(box["x"] + (step - 0.5) / 15 * box["width"], box["y"] + 20)
+        assert page.get_by_role("slider").input_value() == str(step - 1)
 
 
 def test_several_on_one_page_do_not_disturb_each_other(show: Any) -> None:
@@ -158,10 +195,10 @@ def test_several_on_one_page_do_not_disturb_each_other(show: Any) -> None:
         allocator_explorer(notes_trace()),
         allocator_explorer(fragmentation_trace(), FRAGMENTATION_CAPACITY),
     )
+    first, second = page.get_by_role("slider").all()
+    before = first.input_value()
     page.get_by_role("button", name="Next").nth(1).click()
-    first, second = page.locator("[aria-live=polite]").all_inner_texts()
-    assert first.startswith("Step 1 of 15")
-    assert second.startswith("Step 2 of 17")
+    assert (first.input_value(), second.input_value()) == (before, "14")
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -178,11 +215,11 @@ def test_a_narrow_screen_needs_no_sideways_scroll(show: Any, lang: str, dark: bo
             return a.top < b.bottom - 2 && a.right > b.right + 1; }).map((s) => s.textContent)"""
     )
     assert cut == []
-    contrast = page.evaluate(
-        """() => { const e = document.querySelector("allocator-explorer").shadowRoot
-          .querySelector("button"); return getComputedStyle(e).color; }"""
+    colour = page.evaluate(
+        """() => getComputedStyle(document.querySelector("allocator-explorer").shadowRoot
+          .querySelector("section")).backgroundColor"""
     )
-    assert contrast == ("rgb(255, 255, 255)" if dark else "rgb(0, 0, 0)")
+    assert colour == ("rgb(18, 21, 28)" if dark else "rgb(255, 255, 255)")
 
 
 def test_without_scripts_the_sentence_stands() -> None:

@@ -1,4 +1,4 @@
-"""The batch explorer: splits and gradients are torch's."""
+"""The batch explorer: splits and gradients are torch's, and the browser shows them."""
 
 from __future__ import annotations
 
@@ -35,3 +35,54 @@ def test_explorer_shows_what_torch_computes():
             if len(set(shards)) == 1:
                 assert averaged == row["exact"]
     assert rows[9]["splits"][3] == [[3, 3, 3, 1], -4.25] and rows[9]["exact"] == -3.5
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+def test_every_split_on_the_page(show):
+    page = show(batch.batch_explorer(), width=375)
+    element = page.locator("batch-explorer")
+    sliders, bars = element.get_by_role("slider"), element.locator(".shares")
+    rows = json.loads(batch.batch_explorer().data)
+    for n in (1, 2, 5, 10, 13, 16):
+        sliders.nth(0).fill(str(n))
+        for replicas in range(1, batch.MOST_REPLICAS + 1):
+            sliders.nth(1).fill(str(replicas))
+            sizes, averaged = rows[n - 1]["splits"][replicas - 1]
+            shares, weights = (bar.locator("> *").all_inner_texts() for bar in bars.all())
+            assert shares == [f"{size}/{n}" for size in sizes]
+            assert weights == [f"1/{len(sizes)}"] * len(sizes)
+            exact, got = element.locator("dd").all_inner_texts()
+            assert float(exact.replace("−", "-")) == rows[n - 1]["exact"]
+            assert float(got.replace("−", "-")) == averaged
+            said = element.locator(".said").inner_text()
+            assert ("so the gradient is right" in said) == (averaged == rows[n - 1]["exact"])
+            assert (f"{replicas - len(sizes)} replica" in said) == (replicas > len(sizes))
+            widths = [b.bounding_box()["width"] for b in bars.nth(0).locator("button").all()]
+            assert widths == pytest.approx(
+                [s / n * (sum(widths) + 2 * len(sizes) - 2) for s in sizes], abs=4
+            )
+            assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_it_opens_with_a_wrong_gradient_and_the_task_can_be_done(show):
+    page = show(batch.batch_explorer("zh"), width=375)
+    element, task = page.locator("batch-explorer"), page.locator("batch-explorer .task")
+    assert element.locator("dd").all_inner_texts() == ["−3.5", "−4.25"]
+    replicas = element.get_by_role("slider").nth(1)
+    for n, done in ((1, False), (3, False), (4, False), (5, True)):
+        replicas.fill(str(n))
+        assert task.inner_text().startswith("✓ 完成" if done else "任务"), n
+
+
+def test_pointing_at_a_share_names_it(show):
+    page = show(batch.batch_explorer(), width=800)
+    element = page.locator("batch-explorer")
+    element.locator(".shares button").nth(1).hover()
+    said = element.locator(".said").inner_text()
+    assert said.startswith("replica 1 has 3 of 10 samples and weighs 1/4.")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("End")
+    assert element.locator(".said").inner_text().startswith("replica 3 has 1 of 10")

@@ -119,14 +119,14 @@ def eval_formula(text: str) -> int:
 def set_all(page: Any, kind: str, setting: dict[str, int], j: int = 0) -> None:
     page.locator("select").select_option(kind)
     for key, value in setting.items():
-        field = page.locator(f"[data-key={key}] input")
+        field = page.locator(f"[data-key={key}]")
         field.set_checked(bool(value)) if key == "ceil" else field.fill(str(value))
-    if page.locator("[data-key=j]").is_visible():
-        page.locator("[data-key=j] input").fill(str(j))
+    if page.locator("[data-point]").count():
+        page.locator(f"[data-point='j={j}']").focus()
 
 
-def facts(page: Any) -> list[str]:
-    return page.locator("dd").all_inner_texts()
+def said(page: Any) -> str:
+    return page.locator("[aria-live]").inner_text().split("✓")[0].strip()
 
 
 @pytest.mark.parametrize(
@@ -148,16 +148,15 @@ def test_the_page_shows_what_torch_computes(show, kind, setting, j):
     set_all(page, kind, setting, j)
     want = by_torch(kind, **setting)
     reads = want.T[j].nonzero().flatten().tolist()
-    said = page.locator("[aria-live]").inner_text()
     cells = f"input {', '.join(map(str, reads))}" if reads else "no input"
-    assert said.startswith(f"Output size {want.shape[1]}. Output cell {j} reads {cells}")
-    if kind in ("conv", "max"):
-        padded = setting["k"] - len(reads)
-        assert said.endswith(f"; padding: {padded}." if padded else f"{cells}.")
-    formula, counts, unread = facts(page)
-    assert counts == " ".join(str(int(column.count_nonzero())) for column in want.T)
+    text = said(page)
+    assert text.startswith(f"Output cell {j} reads {cells}")
+    padded = setting["k"] - len(reads) if kind in ("conv", "max") else 0
+    assert (f"; padding: {padded}." in text) == bool(padded)
     never = [str(i) for i, row in enumerate(want) if not row.any()]
-    assert unread == (", ".join(never) or "none")
+    assert (f"Never read: input {', '.join(never)}." in text) == bool(never)
+    formula = page.locator(".formula").inner_text()
+    assert formula.startswith("window: " if kind == "adaptive" else "output size: ")
     assert formula.endswith("− 1" if kind == "adaptive" else f" {want.shape[1]}")
     # the picture: lines to the cells read, and every cell of both rows once
     drawn = page.evaluate(
@@ -166,7 +165,7 @@ def test_the_page_shows_what_torch_computes(show, kind, setting, j):
           lines: e.querySelectorAll("line").length,
           input: all.filter((r) => top(r) && !r.classList.contains("pad")).length,
           output: all.filter((r) => !top(r) && !r.classList.contains("pad")).length,
-          on: all.filter((r) => r.classList.contains("on")).length,
+          on: all.filter((r) => r.classList.contains("hold")).length,
           lost: all.filter((r) => r.classList.contains("lost")).length }; }"""
     )
     lines = setting["k"] if kind in ("conv", "max") else len(reads)
@@ -192,9 +191,8 @@ def test_the_page_shows_what_torch_computes(show, kind, setting, j):
 def test_impossible_settings_say_why(show, kind, setting, says):
     page = show(conv_explorer())
     set_all(page, kind, setting)
-    assert says in page.locator("[aria-live]").inner_text()
-    assert not page.locator("svg").is_visible()
-    assert not page.locator("[data-key=j]").is_visible()
+    assert says in said(page)
+    assert page.locator("svg").count() == 0
     page.locator("select").select_option("adaptive")  # and it recovers
     assert page.locator("svg").is_visible()
 
@@ -202,7 +200,7 @@ def test_impossible_settings_say_why(show, kind, setting, says):
 def test_ceil_mode_says_when_it_drops_a_window(show):
     page = show(conv_explorer())
     set_all(page, "max", {"n": 5, "k": 2, "s": 2, "p": 1, "d": 1, "ceil": 1})
-    assert facts(page)[0] == (
+    assert page.locator(".formula code").inner_text() == (
         "ceil((5 + 2·1 − 1·(2 − 1) − 1) / 2) + 1 = 4; less 1, as the last window would start "
         "beyond the input: 3"
     )
@@ -212,50 +210,69 @@ def test_controls_fit_the_layer_and_stay_in_range(show):
     page = show(conv_explorer())
     for kind, ranges in RANGES.items():
         page.locator("select").select_option(kind)
-        visible = [
-            label.get_attribute("data-key")
-            for label in page.locator("[data-key]").all()
-            if label.is_visible()
-        ]
-        assert sorted(visible) == sorted([*ranges, "j"])
+        keys = [one.get_attribute("data-key") for one in page.locator("[data-key]").all()]
+        assert sorted(keys) == sorted(["kind", *ranges])
     set_all(page, "conv", {"n": 10})
     page.locator("select").select_option("transposed")
-    assert page.locator("[data-key=n] b").inner_text() == "6"
+    assert page.get_by_text("input size").locator("b").inner_text() == "6"
+
+
+def test_it_opens_with_an_unread_cell_and_the_task_can_be_done(show):
+    page = show(conv_explorer(), width=375)
+    task = page.locator(".task")
+    assert "Never read: input 7." in said(page)
+    for key, value, done in (("s", 1, False), ("s", 2, False), ("k", 2, True)):
+        page.locator(f"[data-key={key}]").fill(str(value))
+        assert task.inner_text().startswith("✓ Done" if done else "Task"), (key, value)
+    page.get_by_role("button", name="Reset").click()
+    page.locator("[data-key=p]").fill("1")
+    assert task.inner_text().startswith("✓ Done")
 
 
 def test_keyboard_alone_is_enough(show):
     page = show(conv_explorer())
-    said = page.locator("[aria-live]")
     page.keyboard.press("Tab")
-    page.keyboard.press("ArrowDown")
-    assert page.locator("select").input_value() == "transposed"
-    set_all(page, "conv", {"n": 8})  # the transposed convolution went down to 6
-    slider = page.get_by_role("slider", name="output cell")
-    slider.focus()
-    page.keyboard.press("ArrowRight")
-    assert said.inner_text() == "Output size 3. Output cell 1 reads input 2, 3, 4."
-    page.keyboard.press("End")
-    assert said.inner_text() == "Output size 3. Output cell 2 reads input 4, 5, 6."
+    page.keyboard.press("Tab")
+    assert said(page).startswith("Output cell 2 reads input 4, 5, 6.")
+    page.keyboard.press("ArrowLeft")
+    assert said(page).startswith("Output cell 1 reads input 2, 3, 4.")
+    page.keyboard.press("Home")
+    assert said(page).startswith("Output cell 0 reads input 0, 1, 2.")
     names = ("input size", "kernel_size", "stride", "padding", "dilation")
     for name in names:  # each control has its name and answers to the keyboard
         control = page.get_by_role("slider", name=re.compile(f"^{name} "))
         before = control.input_value()
         control.press("ArrowLeft" if name != "padding" and before != "1" else "ArrowRight")
         assert control.input_value() != before
+    page.locator("select").press("ArrowDown")
+    assert page.locator("select").input_value() == "transposed"
     page.locator("select").select_option("max")
     page.get_by_role("checkbox", name="ceil_mode").press("Space")
-    assert facts(page)[0].startswith("ceil(")
+    assert page.locator(".formula code").inner_text().startswith("ceil(")
+
+
+def test_pointing_links_cells_and_words(show):
+    page = show(conv_explorer(), width=800)
+    page.locator("[data-point='j=0']").hover()
+    assert said(page).startswith("Output cell 0 reads input 0, 1, 2.")
+    page.locator(".said [data-part=lost]").hover()
+    lit = page.evaluate(
+        """() => { const root = document.querySelector("conv-explorer").shadowRoot;
+          return [...root.querySelectorAll("rect")].flatMap((r) =>
+            getComputedStyle(r).strokeWidth === "4px" ? [r.dataset.part] : []); }"""
+    )
+    assert lit == ["i7 lost"]
 
 
 def test_two_on_a_page_and_both_languages(show):
     page = show(conv_explorer(), conv_explorer("zh"))
     first, second = page.locator("conv-explorer").all()
-    second.locator("[data-key=j] input").fill("1")
-    assert first.locator("p").inner_text() == "Output size 3. Output cell 0 reads input 0, 1, 2."
-    assert second.locator("p").inner_text() == "输出尺寸 3。输出单元 1 读取输入 2、3、4。"
-    second.locator("[data-key=k] input").fill("5")
-    second.locator("[data-key=n] input").fill("2")
-    assert second.locator("p").inner_text().startswith("不可能：卷积核跨 5 个单元")
+    second.locator("[data-point='j=1']").focus()
+    assert first.locator(".said").inner_text().startswith("Output cell 2 reads input 4, 5, 6.")
+    assert second.locator(".said").inner_text().startswith("输出单元 1 读取输入 2、3、4。")
+    second.locator("[data-key=k]").fill("5")
+    second.locator("[data-key=n]").fill("2")
+    assert second.locator(".said").inner_text().startswith("不可能：卷积核跨 5 个单元")
     chinese = show(conv_explorer(), lang="zh-CN")
     assert chinese.locator("option").all_inner_texts() == [
         *("卷积", "转置卷积", "最大池化", "自适应池化")
@@ -273,10 +290,11 @@ def test_a_narrow_screen_needs_no_sideways_scroll(show, lang, dark):
         assert page.evaluate("document.documentElement.scrollWidth") == 375
         assert page.locator("svg").is_visible()
     set_all(page, "transposed", {"n": 6, "k": 5, "s": 3, "p": 0, "d": 3, "op": 2})
-    assert not page.locator("text").first.is_visible()  # too small to read
+    assert page.locator("text").count() == 0  # too small to read
 
 
 def test_without_scripts_the_sentence_stands():
     html = conv_explorer()._repr_html_()
-    assert ">A row of input cells, a row of output cells, and lines from the chosen" in html
+    assert ">A row of 8 input cells and the 3 output cells that a convolution with" in html
     assert json.loads(conv_explorer().data)["ranges"] == RANGES
+    assert by_torch("conv", n=8, k=3, s=2).shape[1] == 3

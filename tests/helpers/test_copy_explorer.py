@@ -1,10 +1,11 @@
-"""The copy explorer: every row is what torch does."""
+"""The copy explorer: every row is what torch does, and the browser shows it."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from helpers.explorers.copy import WAYS, try_way
+from helpers.explorers.copy import WAYS, copy_explorer, try_way
 
 
 def test_every_way_does_what_torch_says():
@@ -22,3 +23,46 @@ def test_every_way_does_what_torch_says():
         "y = s.detach().clone()": 0.25,
         "y = s.data": 0.0,
     }
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+@pytest.mark.parametrize("how", ["keyboard", "touch"])
+def test_rows_are_run_one_by_one_and_stay(show, how):
+    page = show(copy_explorer(), width=375)
+    element, task = page.locator("copy-explorer"), page.locator("copy-explorer .task")
+    buttons = element.locator(".ways button")
+    told = [try_way(way) for way in WAYS.values()]
+
+    def shown() -> list[list[str]]:
+        return [button.locator("> *").all_inner_texts() for button in buttons.all()]
+
+    assert [row[0] for row in shown()] == [code.removeprefix("y = ") for code in WAYS]
+    assert [row[1] for row in shown()] == ["0", "?", "?", "?", "?"]
+    for i, (code, row) in enumerate(zip(WAYS, told, strict=True)):
+        assert task.inner_text().startswith("Task:")
+        if how == "keyboard":
+            buttons.nth(i).press("Enter")
+        else:
+            buttons.nth(i).click()
+        wrong = row["outcome"] == 0.0
+        result = "error" if isinstance(row["outcome"], str) else f"{row['outcome']:g}"
+        assert shown()[i][1:] == [f"{row['s']:g}", result]
+        said = element.locator(".said").inner_text()
+        assert said.startswith(code)
+        assert ("shares its storage" in said) == row["shares"]
+        assert ("part of the graph" in said) == row["requires_grad"]
+        assert ("RuntimeError" in said) == (row["outcome"] == "RuntimeError")
+        assert task.inner_text().startswith("✓ Done:" if wrong else "Task:")
+    assert not any("?" in row for row in shown())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_pointing_asks_before_it_tells(show):
+    page = show(copy_explorer("zh"), width=800)
+    element = page.locator("copy-explorer")
+    element.locator(".ways button").nth(4).hover()
+    said = element.locator(".said").inner_text()
+    assert said.startswith("y = s.data 与 s 共享存储，并且与计算图断开。") and "按一下运行" in said
+    assert element.locator(".task").inner_text().startswith("任务")

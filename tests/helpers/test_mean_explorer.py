@@ -1,4 +1,4 @@
-"""The mean explorer: its numbers are torch's."""
+"""The mean explorer: its numbers are torch's, and the browser shows them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ def data() -> dict:
     return json.loads(mean.mean_explorer().data)
 
 
+def text(total: torch.Tensor, divisor: float) -> str:
+    return f"{total / divisor:.3f}" if divisor else "nan"
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("number", range(16))
 def test_every_state_of_the_explorer_is_what_torch_computes(data, weighted, number):
@@ -22,11 +26,83 @@ def test_every_state_of_the_explorer_is_what_torch_computes(data, weighted, numb
     shown = data["rows"][weighted][number]
     weight = mean.WEIGHTS if weighted else torch.ones(3)
     rows = -mean.BATCH.log_softmax(1)[torch.arange(4), mean.LABELS]
-    each = weight[mean.LABELS] * rows * torch.tensor(kept)
-    divisor = sum(weight[c].item() for c, k in zip(mean.LABELS, kept, strict=True) if k)
+    counts = weight[mean.LABELS] * torch.tensor(kept)
+    each = counts * rows
     assert shown["each"] == [f"{v:.3f}" for v in each.tolist()]
-    assert shown["sum"] == f"{each.sum():.3f}" and float(shown["divisor"]) == divisor
-    assert shown["mean"] == (f"{each.sum() / divisor:.3f}" if divisor else "nan")
     assert shown["plain"] == f"{each.mean():.3f}"
+    means = []
+    for part, told in zip(
+        (slice(4), slice(2), slice(2, 4)), (shown, *shown["halves"]), strict=True
+    ):
+        total, divisor = each[part].sum(), counts[part].sum().item()
+        assert told["sum"] == f"{total:.3f}" and float(told["divisor"]) == divisor
+        assert told["mean"] == text(total, divisor)
+        means.append(total / divisor)
+    mean_of_means = (means[1] + means[2]) / 2
+    assert shown["means"] == ("nan" if mean_of_means.isnan() else f"{mean_of_means:.3f}")
     assert data["labels"] == mean.LABELS.tolist()
     assert data["weights"] == mean.WEIGHTS.tolist()
+
+
+def test_both_means_agree_only_where_both_batches_divide_by_the_same(data):
+    for row in (row for rows in data["rows"] for row in rows if row["means"] != "nan"):
+        divisors = {half["divisor"] for half in row["halves"]}
+        assert (row["mean"] == row["means"]) == (len(divisors) == 1)
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+def cells(element) -> list[str]:
+    return element.locator("td").all_inner_texts()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_state_on_the_page(show, data, weighted):
+    page = show(mean.mean_explorer(), width=375)
+    element = page.locator("mean-explorer")
+    element.get_by_role("checkbox").set_checked(weighted)
+    samples = element.locator(".batches button")
+    state = 0b1101
+    for number in range(16):
+        for i in range(4):
+            if (state ^ number) >> i & 1:
+                samples.nth(i).press("Enter")
+        state = number
+        row = data["rows"][weighted][number]
+        a, b = row["halves"]
+        assert cells(element) == [
+            f"{row['sum']} / {row['divisor']}",
+            row["mean"],
+            f"({a['sum']} / {a['divisor']} + {b['sum']} / {b['divisor']}) / 2",
+            row["means"],
+            f"{row['sum']} / 4",
+            row["plain"],
+        ]
+        for i, sample in enumerate(samples.all()):
+            on = bool(number >> i & 1)
+            assert sample.get_attribute("aria-pressed") == str(on).lower()
+            assert sample.locator("b").inner_text() == (row["each"][i] if on else "ignored")
+        assert ("0 / 0 is nan" in element.locator(".said").inner_text()) == (row["means"] == "nan")
+
+
+def test_it_opens_where_the_means_differ_and_the_task_can_be_done(show, data):
+    page = show(mean.mean_explorer("zh"), width=375)
+    element, task = page.locator("mean-explorer"), page.locator("mean-explorer .task")
+    assert cells(element)[1] != cells(element)[3]
+    samples = element.locator(".batches button")
+    samples.nth(1).click()  # all count: they agree, but nothing is left out
+    assert cells(element)[1] == cells(element)[3] and task.inner_text().startswith("任务")
+    samples.nth(0).click()
+    samples.nth(2).click()
+    assert cells(element)[1] == cells(element)[3] and task.inner_text().startswith("✓ 完成")
+
+
+def test_a_divisor_lights_its_samples(show):
+    page = show(mean.mean_explorer(), width=800)
+    page.locator("mean-explorer .said [data-part=b1]").hover()
+    outlined = page.locator("mean-explorer").evaluate(
+        """(e) => [...e.shadowRoot.querySelectorAll(".batches button")].map((b) =>
+          getComputedStyle(b).outlineStyle === "solid")"""
+    )
+    assert outlined == [False, False, True, True]

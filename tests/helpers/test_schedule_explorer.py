@@ -85,31 +85,24 @@ def test_warm_up_is_offered_where_torch_takes_it():
 
 
 def test_script_and_data_are_small():
-    assert len(schedule_explorer()._repr_html_().encode()) <= 48_000
+    assert len(schedule_explorer()._repr_html_().encode()) <= 60_000
     assert len(schedule_explorer().data) <= 40_000
 
 
 # ---------------------------------------------------------------- in a browser
 
 
-@pytest.fixture
-def show(show):
-    def open_page(copies=1, lang="en", width=375):
-        return show(*[schedule_explorer()] * copies, lang=lang, width=width)
-
-    return open_page
-
-
 STATE = """(e) => { const r = e.shadowRoot, $ = (s) => r.querySelector(s);
   const steps = (d) => [...d.matchAll(/(?:M0 |V)([-\\d.e]+)H/g)].map((m) => +m[1]);
-  return { said: $("p").textContent, code: $("code").textContent,
-    names: [...r.querySelectorAll("[data-parameters] label")].map((l) => l.firstChild.data.trim()),
-    curve: steps($(".rate").getAttribute("d")), losses: steps($(".loss").getAttribute("d")),
-    at: +$(".now").getAttribute("x"), facts: [...r.querySelectorAll("dd")].map((d) => d.innerText),
-    label: $("svg").ariaLabel, told: $("[type=range]").ariaValueText,
-    warm: $("[type=checkbox]").checked, able: !$("[type=checkbox]").disabled,
-    note: $("small").hidden ? "" : $("small").innerText, key: !$(".dash").parentNode.hidden,
-    focus: r.activeElement?.type }; }"""
+  const box = $("[type=checkbox]");
+  return { said: $(".said").textContent, code: $(".code").textContent,
+    names: [...r.querySelectorAll(".two .select")].map((l) => l.firstChild.data.trim()),
+    curve: steps($(".curve").getAttribute("d")), losses: steps($(".loss").getAttribute("d")),
+    at: +$(".now").getAttribute("x"), ticks: [...r.querySelectorAll(".y span")].map((s) =>
+      +s.textContent), epochs: [...r.querySelectorAll(".x span")].map((s) => +s.textContent),
+    told: $("[type=range]").value, warm: Boolean(box?.checked), able: Boolean(box),
+    note: $("span.check")?.innerText ?? "", key: $(".drawing .title").innerText,
+    task: $(".task").innerText, focus: r.activeElement?.dataset.key }; }"""
 
 
 def text(rate: float) -> str:
@@ -120,19 +113,18 @@ def text(rate: float) -> str:
 
 
 def read(now: dict, rates: list[float], epoch: int) -> None:
-    assert now["at"] == epoch
-    assert f"learning rate of {text(rates[epoch])}." in now["said"]
-    assert now["said"].startswith(f"Epoch {epoch} trains")
-    assert now["told"] == f"Epoch {epoch}: {text(rates[epoch])}"
+    assert now["at"] == epoch == int(now["told"])
+    assert now["said"].startswith(f"Epoch {epoch} trains with a rate of {text(rates[epoch])}.")
     assert ("learns nothing" in now["said"]) == (rates[epoch] == 0)
 
 
 @pytest.mark.parametrize("name", GRID)
 def test_every_setting_shows_torch_s_numbers(show, name):
-    element = show().locator("schedule-explorer")
+    page = show(schedule_explorer(), width=375)
+    element = page.locator("schedule-explorer")
     schedule = SCHEDULES[name]
-    element.get_by_label("Schedule").select_option(label=name)
-    selects = element.locator("[data-parameters] select")
+    element.get_by_label("schedule").select_option(label=name)
+    selects = element.locator(".two select")
     slider, box = element.locator("[type=range]"), element.locator("[type=checkbox]")
     choices = itertools.product(*schedule["parameters"].values())
     for number, (row, values) in enumerate(zip(schedule["rows"], choices, strict=True)):
@@ -145,84 +137,97 @@ def test_every_setting_shows_torch_s_numbers(show, name):
             now = element.evaluate(STATE)
             assert now["code"] == (warmed(row["code"]) if warm else row["code"])
             assert now["names"] == list(schedule["parameters"]) and now["warm"] == warm
-            shown = [(100 - y) / 100 * max(rates) for y in now["curve"]]
-            assert shown == pytest.approx(rates, rel=2e-3, abs=2e-5)
+            top, middle, bottom = now["ticks"]
+            assert [(100 - y) / 100 * top for y in now["curve"]] == pytest.approx(
+                rates, rel=2e-3, abs=2e-5
+            )
             rates = row["warm" if warm else "rates"]
-            top = max(rates)
-            assert now["facts"] == [
-                text(rates[0]), f"{text(top)} (epoch {rates.index(top)})", text(rates[-1])
-            ]  # fmt: skip
-            assert all(text(r) in now["label"] for r in (rates[0], top, rates[-1]))
+            assert (top, bottom) == (max(rates), 0) and middle == pytest.approx(top / 2, rel=1e-3)
+            assert now["epochs"] == [0, 10, 20, 30, 40, 50]
             epoch = (7 + 11 * number) % EPOCHS
             slider.fill(str(epoch))
             read(element.evaluate(STATE), rates, epoch)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 375
     now = element.evaluate(STATE)
     assert now["able"] == (now["note"] == "") == ("warm" in schedule["rows"][0])
-    assert now["key"] == bool(now["losses"]) == ("losses" in schedule)
+    assert ("validation loss" in now["key"]) == bool(now["losses"]) == ("losses" in schedule)
     if "losses" in schedule:
         assert [(100 - y) / 100 for y in now["losses"]] == pytest.approx(LOSSES[:EPOCHS])
-        assert " After it the validation loss is " in now["said"]
+        loss = text(schedule["losses"][epoch])
+        assert f" After epoch {epoch} the validation loss is {loss}." in now["said"]
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_it_opens_on_the_cut_cosine_and_the_task_can_be_done(show, lang):
+    page = show(schedule_explorer(lang), width=375)
+    element = page.locator("schedule-explorer")
+    done = {"en": "✓ Done", "zh": "✓ 完成"}[lang]
+    cosine = SCHEDULES["CosineAnnealingLR"]["rows"]
+    now = element.evaluate(STATE)
+    assert "T_max=50" in now["code"] and now["warm"] and now["at"] == EPOCHS - 1
+    for length, says, reached in (
+        ("50", ("is cut off", "走不完"), False),
+        ("20", ("rises again", "又升了上去"), False),
+        ("40", ("has come down", "降到底"), True),
+    ):
+        element.get_by_label("T_max").select_option(label=length)
+        now = element.evaluate(STATE)
+        assert says[lang == "zh"] in now["said"] and now["task"].startswith(done) == reached
+        row = next(r for r in cosine if f"T_max={length}," in r["code"])
+        near = row["warm"][-1] < 0.01 * BASE
+        assert near == reached and (min(row["warm"][10:]) == row["warm"][-1]) == (length != "20")
 
 
 def test_the_keyboard_alone_is_enough(show):
-    page = show(width=900)
+    page = show(schedule_explorer(), width=900)
     element = page.locator("schedule-explorer")
 
     def now():
         return element.evaluate(STATE)
 
     page.keyboard.press("Tab")
-    for _ in range(4):
-        page.keyboard.press("ArrowDown")  # StepLR, Multi, Exponential, Linear, Cosine
-    assert now()["code"].startswith("CosineAnnealingLR(optimizer, T_max=50")
-    page.keyboard.press("Tab")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Space")
-    assert now()["warm"] and now()["focus"] == "checkbox"
-    row = next(r for r in SCHEDULES["CosineAnnealingLR"]["rows"] if "T_max=40" in r["code"])
-    page.keyboard.press("Tab")
-    for epoch in range(1, EPOCHS):
-        page.keyboard.press("ArrowRight")
+    keys = []
+    for _ in range(5):
+        page.keyboard.press("Tab")
+        keys.append(now()["focus"])
+    assert keys == ["one", "p", "q", "warm", "at"]
+    row = SCHEDULES["CosineAnnealingLR"]["rows"][0]
+    for epoch in range(EPOCHS - 1, 0, -1):
         read(now(), row["warm"], epoch)
-    page.keyboard.press("ArrowRight")  # there is no epoch after the last
-    read(now(), row["warm"], EPOCHS - 1)
-    page.keyboard.press("Home")
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")  # there is no epoch before the first
     read(now(), row["warm"], 0)
-    outline = element.evaluate("(e) => getComputedStyle(e.shadowRoot.activeElement).outlineStyle")
-    assert outline == "solid"
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Space")
+    assert not now()["warm"]
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("ArrowDown")
+    assert "T_max=40" in now()["code"]
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("ArrowUp")
+    assert now()["code"].startswith("LinearLR") and now()["focus"] == "one"
 
 
-def test_a_schedule_without_warm_up_switches_it_off(show):
-    element = show().locator("schedule-explorer")
-    element.locator("[type=checkbox]").check()
-    kind = element.get_by_label("Schedule")
+def test_pointing_at_the_curve_reads_it(show):
+    page = show(schedule_explorer(), width=800)
+    element = page.locator("schedule-explorer")
+    box = element.locator(".plot svg").bounding_box()
+    for epoch in (0, 12, 49):
+        page.mouse.move(box["x"] + (epoch + 0.5) / EPOCHS * box["width"], box["y"] + 30)
+        row = SCHEDULES["CosineAnnealingLR"]["rows"][0]
+        read(element.evaluate(STATE), row["warm"], epoch)
+
+
+def test_a_schedule_without_warm_up_says_why_and_the_choice_stays(show):
+    page = show(schedule_explorer(), schedule_explorer(), width=375)
+    first, element = page.locator("schedule-explorer").all()
+    kind = element.get_by_label("schedule")
     for name, why in (("OneCycleLR", "brings its own"), ("ReduceLROnPlateau", "refuses")):
         kind.select_option(label=name)
         now = element.evaluate(STATE)
-        assert not now["able"] and not now["warm"] and why in now["note"]
+        assert not now["able"] and why in now["note"] and now["code"].startswith(name)
     kind.select_option(label="StepLR")
     now = element.evaluate(STATE)
-    assert now["able"] and not now["warm"] and now["note"] == "" and now["losses"] == []
-
-
-@pytest.mark.parametrize("lang", ["en", "zh-CN"])
-def test_a_narrow_screen_needs_no_sideways_scroll(show, lang):
-    page = show(lang=lang)
-    element = page.locator("schedule-explorer")
-    for name in GRID:
-        element.locator("select").first.select_option(label=name)
-        if element.locator("[type=checkbox]").is_enabled():
-            element.locator("[type=checkbox]").check()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 375
-        words = element.evaluate("(e) => e.shadowRoot.querySelector('p').textContent")
-        assert words.startswith("第 0 轮用的学习率是 " if lang == "zh-CN" else "Epoch 0 trains")
-
-
-def test_two_on_a_page_do_not_disturb_each_other(show):
-    first, second = show(copies=2).locator("schedule-explorer").all()
-    second.get_by_label("Schedule").select_option(label="LambdaLR")
-    second.locator("[type=range]").fill("7")
-    assert first.evaluate(STATE)["code"].startswith("StepLR") and first.evaluate(STATE)["at"] == 0
-    read(second.evaluate(STATE), SCHEDULES["LambdaLR"]["rows"][0]["rates"], 7)
+    assert now["able"] and now["warm"] and now["note"] == "" and now["losses"] == []
+    assert "Cosine" in first.evaluate(STATE)["code"]

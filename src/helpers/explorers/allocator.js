@@ -78,6 +78,7 @@
     .facts { display: flex; gap: .3rem 1rem; align-items: center }
     table { flex: none; border-collapse: collapse; font-size: .8rem }
     th, td { padding: 0 .6rem 0 0; text-align: left; font-weight: normal }
+    td { min-width: 4.6rem; white-space: nowrap }
     tbody th::before { content: ""; display: inline-block; width: 1em; margin-right: .4em;
       vertical-align: .25em; border-top: 3px solid var(--held) }
     tbody tr + tr th::before { border-top: 3px dashed var(--ink) }

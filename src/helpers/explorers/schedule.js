@@ -71,10 +71,12 @@
       return { ...start };
     }
 
-    view({ one, p, q, warm, at }, { epochs, schedules, warmed }, t) {
+    view({ one, p, q, r, warm, at }, { epochs, schedules, warmed }, t) {
       const { name, parameters, rows, losses } = schedules[one];
       const lists = Object.values(parameters);
-      const picks = [p, q].slice(0, lists.length).map((i, d) => Math.min(i, lists[d].length - 1));
+      const picks = [p, q, r]
+        .slice(0, lists.length)
+        .map((i, d) => Math.min(i, lists[d].length - 1));
       const row = rows[picks.reduce((n, i, d) => n * lists[d].length + i, 0)];
       const able = Boolean(row.warm);
       const rates = (warm && row.warm) || row.rates;
@@ -86,7 +88,7 @@
         (i) => `<rect class="spot" data-point="at=${i}" x="${i}" y="-3" width="1" height="106"/>`,
       );
       const choices = Object.entries(parameters).map(([key, values], d) =>
-        select("pq"[d], key, picks[d], values.map(quote)),
+        select("pqr"[d], key, picks[d], values.map(quote)),
       );
       const cosine = warm && name === "CosineAnnealingLR";
       const length = Number(parameters.T_max?.[picks[0]]);

@@ -98,7 +98,14 @@ def schedule_explorer(lang: str | None = None) -> Explorer:
             told["losses"] = [round(loss, 2) for loss in LOSSES[:EPOCHS]]
         schedules.append({"name": name, "parameters": parameters, "rows": rows, **told})
     names = list(GRID)
-    start = {"one": names.index("CosineAnnealingLR"), "p": 0, "q": 0, "warm": True, "at": EPOCHS - 1}
+    start = {
+        "one": names.index("CosineAnnealingLR"),
+        "p": 0,
+        "q": 0,
+        "r": 0,
+        "warm": True,
+        "at": EPOCHS - 1,
+    }
     return Explorer(
         "schedule",
         {"epochs": EPOCHS, "warmed": warmed("{}"), "schedules": schedules, "start": start},
