@@ -222,3 +222,12 @@ def test_what_a_question_says_cannot_break_the_page(said):
     parser.feed(html)
     parser.close()
     assert parser.open == [] and "\n\n" not in html
+
+
+def test_every_chapter_asks_at_least_three_times_and_not_always_for_the_same_place():
+    book = Book(ROOT)
+    for name in book.chapters:
+        asked = [predict.parse(c.predict.en) for c in load(book, name).cells if c.predict]
+        assert len(asked) >= 3, name
+        places = {[c.right for c in question.choices].index(True) for question in asked}
+        assert len(places) > 1, name
