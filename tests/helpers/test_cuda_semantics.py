@@ -110,6 +110,29 @@ def test_launch_refuses_work_that_takes_no_time(work):
         demos.ToyGPU().launch(work)
 
 
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 5), st.booleans())
+def test_copies_stand_in_one_queue_and_waiting_is_never_faster(load, copy, kernel, batches, wait):
+    rows = demos.copies(load, copy, kernel, batches, wait)
+    for spans in rows.values():
+        assert all(a[2] <= b[1] for a, b in zip(spans, spans[1:], strict=False))
+    loaded = [end for what, _, end in rows["Python"] if what == "load"]
+    copied = [(begin, end) for what, begin, end in rows["GPU"] if what == "copy"]
+    worked = [(begin, end) for what, begin, end in rows["GPU"] if what == "kernel"]
+    assert len(loaded) == len(copied) == len(worked) == batches
+    assert all(end <= begin for end, (begin, _) in zip(loaded, copied, strict=True))
+    assert all(b - a == copy for a, b in copied) and all(b - a == kernel for a, b in worked)
+    waits = [end for what, _, end in rows["Python"] if what == "wait"]
+    assert waits == ([end for _, end in copied] if wait else [])
+    goes_on = demos.copies(load, copy, kernel, batches, wait=False)
+    assert goes_on["GPU"][-1][2] <= rows["GPU"][-1][2]
+
+
+def test_the_picture_of_copies_shows_them():
+    above, below = demos.draw_copies(5, 3, 3, 2).axes
+    assert [t.get_text() for t in above.texts] == ["load", "wait"] * 2 + ["copy", "kernel"] * 2
+    assert [t.get_text() for t in below.texts] == ["load"] * 2 + ["copy", "kernel"] * 2
+
+
 def test_timeline_shows_each_launch_and_each_reading():
     gpu = demos.ToyGPU()
     for work in (3, 5):

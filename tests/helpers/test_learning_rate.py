@@ -108,7 +108,7 @@ def test_the_gallery_covers_the_ten_schedulers_and_draws_them():
     for axis, values in zip(figure.axes, curves.values(), strict=True):
         assert axis.lines[0].get_ydata().tolist() == values
         assert axis.lines[0].get_drawstyle() == "steps-post"  # a rate holds for its whole epoch
-    assert len(demos.draw_gallery(dict(list(curves.items())[:3])).axes) == 4
+    assert len(demos.draw_gallery(dict(list(curves.items())[:3])).axes) == 3
 
 
 @pytest.mark.parametrize("code", demos.GALLERY)

@@ -172,7 +172,7 @@ def texts(figure) -> list[list[str]]:
 
 def test_the_picture_of_join_is_what_torch_gives():
     figure = demos.draw_join()
-    titles = [axis.get_title() for axis in figure.axes]
+    titles = [axis.texts[0].get_text() for axis in figure.axes]
     assert titles[1:] == [
         "cat, dim=0\n(6, 2)",
         "cat, dim=1\n(2, 6)",
@@ -192,13 +192,19 @@ def test_the_picture_of_join_is_what_torch_gives():
 def test_the_picture_of_broadcasting_is_what_torch_gives():
     row = torch.tensor([3.0, 5.0, 9.0])
     figure = demos.draw_broadcast(row[:, None], row)
-    column, line, difference = ([t.get_text() for t in axis.texts] for axis in figure.axes)
+    column, line, difference = (panel[:-1] for panel in texts(figure))
+    assert [panel[-1] for panel in texts(figure)] == [
+        "prediction (3, 1)",
+        "target (3,)",
+        "prediction - target (3, 3)",
+    ]
     assert column == line == ["3", "5", "9"]
     minus = "\N{MINUS SIGN}"
     assert difference == ["0", f"{minus}2", f"{minus}6", "2", "0", f"{minus}4", "6", "4", "0"]
-    assert [t.get_weight() == "bold" for t in figure.axes[2].texts] == [True, *[False] * 3] * 2 + [
-        True
-    ]
+    assert [t.get_weight() == "bold" for t in figure.axes[2].texts[:-1]] == [
+        True,
+        *[False] * 3,
+    ] * 2 + [True]
 
 
 def test_the_picture_of_gather_is_what_torch_gives():
@@ -224,6 +230,21 @@ def test_the_picture_of_gather_stresses_what_moves_and_shows_every_mark():
         for text in axis.texts:
             column, row = text.get_position()
             assert left < column < right and top < row < bottom
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.data())
+@settings(max_examples=10)
+def test_the_picture_of_einsum_is_what_torch_gives(rows, inner, columns, data):
+    left, right = torch.randint(-5, 5, (rows, inner)), torch.randint(-5, 5, (inner, columns))
+    i, k = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
+    figure = demos.draw_einsum(left, right, i, k)
+    for axis, values in zip(figure.axes, (left, right, left @ right), strict=True):
+        cells = axis.texts[: values.numel()]
+        assert [t.get_text() for t in cells] == [str(v) for v in values.flatten().tolist()]
+    bold = [[t.get_weight() == "bold" for t in axis.texts] for axis in figure.axes]
+    assert [n for n, b in enumerate(bold[0]) if b] == list(range(i * inner, (i + 1) * inner))
+    assert [n for n, b in enumerate(bold[1]) if b] == list(range(k, inner * columns, columns))
+    assert [n for n, b in enumerate(bold[2]) if b] == [i * columns + k]
 
 
 def test_the_picture_of_cdist_has_three_lines():

@@ -159,6 +159,27 @@ def test_the_figure_shows_the_gaps_and_where_counting_stops():
     assert {"256", "2,048", "16,777,216", "65,504, then inf"} <= set(texts)
 
 
+def test_the_picture_of_promotion_is_what_torch_says():
+    (axis,) = demos.draw_promotion().axes
+    boxes = (t for t in axis.texts if t.get_bbox_patch())
+    place = {t.get_text(): t.get_position() for t in boxes}
+    arrows = [(t.xyann, t.xy) for t in axis.texts if getattr(t, "arrow_patch", None)]
+    name = {v: k for k, v in place.items()}
+    edges = {(name[start], name[end]) for start, end in arrows}
+    assert len(place) == 12 and len(edges) == len(arrows) == 14
+    assert all(place[start][1] < place[end][1] for start, end in edges)
+
+    def up(dtype):  # what the arrows lead to
+        return {dtype}.union(*(up(end) for start, end in edges if start == dtype))
+
+    for one in place:
+        for other in place:
+            both = up(one) & up(other)
+            first = next(dtype for dtype in both if both == up(dtype))
+            promoted = torch.promote_types(getattr(torch, one), getattr(torch, other))
+            assert promoted == getattr(torch, first)
+
+
 def test_images_are_drawn_as_they_are():
     image = PIL.Image.new("L", (4, 3), 100)
     figure = demos.draw_images({"grey": image, "again": image})
