@@ -1,0 +1,73 @@
+"""Figures in stored outputs: the language that a notebook's figures speak."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from nbformat.v4 import new_output
+
+from bookbuild.book import LANGUAGES, Book
+from bookbuild.drawings import is_drawing, spoken
+from bookbuild.notebooks import code_cells, read
+from helpers import figures
+
+BOOK = Book(Path(__file__).parents[2])
+
+
+def drawing(lang="en"):
+    html = figures.figure()[0]._repr_html_()
+    html = re.sub(' lang="[a-z]+">', f' lang="{lang}">', html, count=1)
+    return new_output("execute_result", {"text/html": html, "text/plain": "<figure: >"})
+
+
+def test_a_drawing_is_told_from_other_outputs():
+    assert is_drawing(drawing())
+    for data in ({}, {"text/plain": "<figure: >"}, {"text/html": "<p></p>"}):
+        assert not is_drawing(new_output("display_data", data))
+    assert not is_drawing(new_output("stream", text="<figure"))
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_drawing_speaks_the_language_of_its_notebook(lang):
+    other = new_output("display_data", {"text/html": '<p lang="en">x</p>'})
+    before = [drawing("zh"), other, drawing("en")]
+    made = spoken(before, lang)
+    assert made == [drawing(lang), other, drawing(lang)]
+    assert before == [drawing("zh"), other, drawing("en")]
+
+
+# What is the same in both languages: numbers, names of code, names with a capital or a digit.
+NAME = re.compile(
+    r"""[\d\W_]+|-?\d*e-?\d+
+    |.*[_=(\[].*|\w+\.\w+
+    |\w*[A-Z0-9]\w*(?:\W+\w*[A-Z0-9]\w*)*
+    |[a-z]|[\d.]+\ x\ \+\ [\d.]+\ x′|x′|sigmoid,\ BCELoss|MiB
+    |optimizer|scheduler|sampler|rng|scaler            # keys of a checkpoint
+    |(?:zero|backward|step)(?:\ (?:zero|backward|step))+  # methods""",
+    re.VERBOSE,
+)
+
+
+def test_every_label_has_a_chinese_or_is_a_name():
+    found, lost = 0, set()
+    for name in BOOK.chapters:
+        for cell in code_cells(read(BOOK.notebook("zh", name))):
+            for output in filter(is_drawing, cell.outputs):
+                html = output.data["text/html"]
+                found += 1
+                for written, label in re.findall("<text([^>]*)>([^<]*)</text>", html):
+                    code = "lang=" in written or "monospace" in written
+                    if not code and not NAME.fullmatch(unescape(label)):
+                        lost.add(f"{name}::{cell.id}: {label}")
+    assert not lost
+    assert found >= 35
+
+
+def test_no_figure_is_left_as_pixels():
+    for name in BOOK.chapters:
+        for cell in code_cells(read(BOOK.notebook("en", name))):
+            pixels = [o for o in cell.outputs if "image/png" in o.get("data", {})]
+            assert not pixels or "Image(" in cell.source, f"{name}::{cell.id}"

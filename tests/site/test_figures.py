@@ -1,0 +1,95 @@
+"""Figures on the page: in its language and colours, legible on a phone, large where one asks."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from book_pages import LANGUAGES, ROOT
+
+# Texts that one sees: size in pixels, and how far they reach beyond the page's width.
+SEEN = """() => [...document.querySelectorAll(".book-figure text")]
+  .filter((text) => text.getClientRects().length && text.checkVisibility())
+  .map((text) => {
+    const svg = text.closest("svg"), box = text.getBoundingClientRect();
+    const frame = svg.getBoundingClientRect();
+    return {
+      said: text.textContent,
+      pixels: parseFloat(getComputedStyle(text).fontSize) * frame.width / svg.viewBox.baseVal.width,
+      beyond: Math.max(box.right - document.documentElement.clientWidth, -box.left),
+    };
+  })"""
+
+
+def chapters(lang: str) -> dict[str, list[str]]:
+    """The labels in the other language, of every chapter with a figure."""
+    found = {}
+    for path in sorted((ROOT / "book" / lang).glob("*.ipynb")):
+        cells = json.loads(path.read_text("utf8"))["cells"]
+        html = "".join(
+            "".join(output.get("data", {}).get("text/html", ""))
+            for cell in cells
+            for output in cell.get("outputs", [])
+        )
+        if '<figure class="book-figure"' in html:
+            other = "en" if lang == "zh" else "zh"
+            found[path.stem] = re.findall(f'<text lang="{other}"[^>]*>([^<]*)<', html)
+    return found
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_labels_are_in_the_pages_language_and_legible_on_a_phone(phone, url, lang):
+    for name, others in chapters(lang).items():
+        phone.goto(f"{url}/{lang}/{name}.html")
+        seen = phone.evaluate(SEEN)
+        assert seen, name
+        wrong = {s["said"] for s in seen} & set(others)
+        assert not wrong, f"{name}: {wrong}"
+        small = {s["said"] for s in seen if s["pixels"] < 9}
+        assert not small, f"{name}: {small}"
+        wide = {s["said"]: s["beyond"] for s in seen if s["beyond"] > 0}
+        assert not wide, f"{name}: {wide}"
+        for figure in phone.locator(".book-figure").all():
+            assert figure.get_attribute("role") == "img"
+            assert len(figure.get_attribute("aria-label")) > 30, name
+
+
+def test_a_figure_changes_its_colours_with_the_theme(page, url):
+    page.goto(f"{url}/en/normalization.html")
+    colors = """() => [...document.querySelectorAll(".book-figure [style*=teal]")]
+      .map((line) => getComputedStyle(line).stroke)"""
+    seen = []
+    for theme in ("light", "dark"):
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        seen.append(set(page.evaluate(colors)))
+    assert seen == [{"rgb(10, 107, 125)"}, {"rgb(92, 197, 216)"}]
+
+
+@pytest.mark.parametrize(("lang", "words"), [("en", "Enlarge Close"), ("zh", "放大 关闭")])
+def test_a_figure_is_enlarged_by_key_and_by_pointer(page, url, lang, words):
+    enlarge, close = words.split()
+    page.goto(f"{url}/{lang}/normalization.html")
+    opener = page.get_by_role("button", name=enlarge).first
+    figure = page.locator("main .book-figure").first
+    width = figure.locator("svg").first.bounding_box()["width"]
+    opener.focus()
+    page.keyboard.press("Enter")
+    dialog = page.locator("dialog.enlarged")
+    assert dialog.get_attribute("aria-label") == figure.get_attribute("aria-label")
+    assert dialog.locator("svg").first.bounding_box()["width"] > 2 * width
+    page.keyboard.press("Escape")
+    assert dialog.count() == 0
+    assert opener.evaluate("button => button === document.activeElement")
+    figure.click()
+    dialog.get_by_role("button", name=close).click()
+    assert dialog.count() == 0
+
+
+def test_a_figure_is_larger_than_a_phone_when_enlarged(phone, url):
+    phone.goto(f"{url}/en/normalization.html")
+    phone.locator("button.enlarge").first.click()
+    shown = phone.locator("dialog.enlarged svg").first.bounding_box()
+    assert shown["width"] > 600
+    box = phone.locator("dialog.enlarged").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 375
