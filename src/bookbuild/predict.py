@@ -160,7 +160,7 @@ def problems(words: str, proofs: list[str], name: str, nb: NotebookNode) -> Iter
 def _prints(cell: NotebookNode, code: str) -> bool:
     """Whether a cell's output has a text as a whole word, whatever its blanks."""
     ours, theirs = (" ".join(text.split()) for text in (code, output(cell)))
-    return re.search(rf"(?<![\w.]){re.escape(ours)}(?![\w]|\.\d)", theirs) is not None
+    return re.search(rf"(?<![\w.-]){re.escape(ours)}(?![\w]|\.\d)", theirs) is not None
 
 
 def _stands(proof: str, cells: object) -> bool:

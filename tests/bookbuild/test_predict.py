@@ -110,6 +110,18 @@ def test_each_choice_has_its_proof(asked, old, new, what):
     assert not found if what is None else len(found) == 1 and what in found[0], found
 
 
+def test_a_number_is_not_found_in_its_negative_or_in_a_longer_one(asked, mend):
+    asked(
+        "`2`, because both count\n  One and one make two.\n  = assert a == 2",
+        "`2`, because both count\n  One and one make two.\n  = output",
+    )
+    for output in ("-2", "[-2]", "12", "2.5", "0.2"):
+        mend("adding", "assert a == 2\na\n", f"print({output!r})\n")
+        update(asked.book, ["adding"], echo=lambda line: None)
+        assert any("`2`, because both count" in p for p in problems(asked.book)), output
+        mend("adding", f"print({output!r})\n", "assert a == 2\na\n")
+
+
 def test_another_output_breaks_the_proof(asked, mend):
     """What a new PyTorch would do: the cell prints something else."""
     asked("= assert a == 2", "= output")
