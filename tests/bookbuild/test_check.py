@@ -239,11 +239,20 @@ def test_an_exception_without_its_tag(faults, forge, cell):
     assert sum("raises, but has no tag raises-exception" in p for p in faults()) == 2
 
 
-def test_a_figure_without_text(faults, forge, cell):
-    data = {"image/png": "iVBORw0KGgo="}
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"image/png": "iVBORw0KGgo="},
+        {"text/html": '<figure class="book-figure" lang="en"></figure>'},
+    ],
+    ids=["pixels", "drawing"],
+)
+def test_a_figure_without_text(faults, forge, cell, data):
     forge("adding", lambda nb: cell(nb, "adding-numbers").outputs[0].data.update(data))
     found = faults()
-    assert len(found) == 2 and all("give it an alt" in p for p in found)
+    assert sum("give it an alt" in p for p in found) == 2
+    english = [p for p in found if "zh/adding::adding-numbers: output differs from English" in p]
+    assert len(english) == len(found) - 2 == ("text/html" in data)  # its figure speaks English
 
 
 @pytest.mark.parametrize(("tag", "mark"), [("exercise", "✗"), ("solution", "✓")])

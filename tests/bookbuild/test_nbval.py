@@ -129,3 +129,21 @@ def test_without_torchvision_what_needs_it_is_left_out(validate, monkeypatch, tm
     assert done.returncode == 5 and list(versions.values())[0]["chapters"] == []  # nothing left
     done, _ = validate(stored("'torchvision'", "other"))
     assert done.returncode == 1, "only a run for the versions may leave something out"
+
+
+FIGURE = """\
+class Figure:
+    def __repr__(self):
+        return "<figure: step · loss>"
+    def _repr_html_(self):
+        return '<figure class="book-figure" lang="en"><svg>\\n1.25</svg></figure>'
+Figure()"""
+
+
+@pytest.mark.parametrize(("label", "passes"), [("loss", True), ("accuracy", False)])
+def test_figures_may_be_drawn_a_hair_beside_but_not_with_other_labels(validate, label, passes):
+    cell = stored(FIGURE, f"<figure: step · {label}>")
+    html = '<figure class="book-figure" lang="zh"><svg>\n1.24</svg></figure>'
+    cell.outputs[0].data["text/html"] = html
+    done, _ = validate(cell)
+    assert (done.returncode == 0) == passes, done.stdout
