@@ -17,6 +17,8 @@ STORED = "name => JSON.parse(localStorage.getItem(`predict:${name}`))"
 HIDDEN = (
     "ids => ids.filter(id => document.getElementById(id)?.querySelector('.cell_output')?.hidden)"
 )
+FLOWING = """() => [...document.querySelectorAll('.predict summary')]
+    .every(choice => getComputedStyle(choice).display === 'block')"""  # not in columns
 
 
 @pytest.fixture
@@ -47,6 +49,7 @@ def test_every_question_is_answered_wrong_and_right(fresh, url, lang):
         cards = page.locator(".predict")
         ids = cards.evaluate_all("cards => cards.map(card => card.dataset.cell)")
         assert ids == [cell.id for cell in ASKED[name]]
+        assert page.evaluate(FLOWING)
         printing = page.evaluate(
             "ids => ids.filter(id => document.getElementById(id).querySelector('.cell_output'))",
             ids,
