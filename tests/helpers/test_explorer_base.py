@@ -76,7 +76,7 @@ def test_controls_set_the_state_and_show_it(show):
     assert said(element) == "n 3, at 0, false a 1 2"
     element.get_by_role("slider").first.fill("9")
     element.get_by_role("checkbox").check()
-    element.get_by_role("radio", name="B").check(force=True)
+    element.get_by_role("radio", name="B").check()
     element.get_by_role("combobox").select_option("0")
     assert said(element) == "n 9, at 0, true b 0 2"
     assert element.get_by_text("number").locator("b").inner_text() == "9"

@@ -101,7 +101,7 @@ def test_each_element_of_each_operation_by_keyboard(show, lang):
     for first, then in PAIRS:
         code, row = DATA["firsts"][first] + DATA["thens"][then], DATA["walks"][first][then]
         element.locator("select").select_option(str(first))
-        element.get_by_role("radio").nth(then).check(force=True)
+        element.get_by_role("radio").nth(then).check()
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
         y = by_torch(code)
         if y is None:
@@ -152,7 +152,7 @@ def test_a_cell_of_the_storage_lights_its_readers(show):
     page = show(stride_explorer(), width=800)
     element = page.locator("stride-explorer")
     element.locator("select").select_option(label="x[:, :1].expand(3, 4)")
-    element.get_by_role("radio", name="as it is").check(force=True)
+    element.get_by_role("radio", name="as it is").check()
     element.locator(".cells [data-part=c4]").hover()
     outlined = element.evaluate(
         """(e) => [...e.shadowRoot.querySelectorAll(".y button")].flatMap((b, i) =>

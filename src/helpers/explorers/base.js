@@ -76,9 +76,10 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       padding: 0; color: inherit; background: none }
     button, select, .choice span { min-height: 2.75rem; padding: .2rem .7rem; font: inherit;
       color: inherit; background: none; border: 1px solid var(--muted); border-radius: .3rem }
-    button { cursor: pointer } button[aria-disabled=true] { opacity: .5; cursor: default }
+    button, .choice input { cursor: pointer; touch-action: manipulation }
+    button[aria-disabled=true] { opacity: .5; cursor: default }
     select { max-width: 100%; background: var(--paper) }
-    button:hover, .choice span:hover { border-color: var(--held) }
+    button:hover, .choice label:hover span { border-color: var(--held) }
     :focus-visible, input:focus-visible + span { outline: 3px solid var(--held);
       outline-offset: 2px }
     input { accent-color: var(--held); min-width: 0; margin: 0 }
@@ -93,7 +94,8 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     .select select { font-size: 1rem; color: var(--ink) }
     .choice legend { padding: 0 }
     .choice label { position: relative; max-width: 100% }
-    .choice input { position: absolute; opacity: 0; inset: 0; width: 100%; height: 100% }
+    .choice input { position: absolute; z-index: 1; inset: 0; opacity: 0; width: 100%;
+      height: 100% }
     .choice span { display: flex; align-items: center; justify-content: center }
     .choice :checked + span { color: var(--paper); background: var(--held);
       border-color: var(--held) }
@@ -185,7 +187,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     });
     now.append(...kids.slice(old.length));
     if (now.localName === "input") now.checked = want.checked;
-    if (/^(input|select)$/.test(now.localName)) now.value = want.value;
+    if (now.value !== want.value) now.value = want.value;
   }
 
   connectedCallback() {
@@ -283,7 +285,8 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       rule.textContent =
         all &&
         `:is(${all}) { outline: 3px solid var(--lit); outline-offset: 1px }
-        svg :is(${all}) { stroke: var(--lit); stroke-width: 4px; outline: none }
+        svg :is(${all}), svg :is(${all}) :is(rect, circle, path) { stroke: var(--lit);
+          stroke-width: 4px; outline: none }
         svg text:is(${all}) { stroke: none; fill: var(--lit); font-weight: 700 }`;
     };
     const focused = () => root.activeElement?.closest("[data-part]");
