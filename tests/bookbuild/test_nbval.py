@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,29 +27,42 @@ def stored(source, text, **metadata):
 
 @pytest.fixture
 def validate(tmp_path):
-    def run(*cells, cuda="0", unrun=(), record="validated"):
-        folder = tmp_path / "book"
-        (folder / "en").mkdir(parents=True, exist_ok=True)
-        for name in ("conftest.py", "nbval.cfg", "pytest.ini"):
-            shutil.copy(BOOK / name, folder)
-        nb = clean(new_notebook(cells=list(cells)))
-        for n in unrun:
-            nb.cells[n].execution_count = None
-        write(nb, folder / "en/sample.ipynb")
-        record = f"--record-{record}"
-        command = [sys.executable, "-m", "pytest", "-n0", "-rsx", record, str(folder)]
+    """Run notebooks, their cells by name, in one process; returns it and what it recorded."""
+    folder = tmp_path / "book"
+    (folder / "en").mkdir(parents=True)
+    for name in ("conftest.py", "nbval.cfg", "pytest.ini"):
+        shutil.copy(BOOK / name, folder)
+
+    def run(cuda="0", unrun=(), record="validated", **notebooks):
+        for path in folder.glob("en/*"):
+            path.unlink()
+        for name, cells in notebooks.items():
+            nb = clean(new_notebook(cells=cells))
+            for cell in nb.cells:
+                if cell.id in unrun:
+                    cell.execution_count = None
+            write(nb, folder / f"en/{name}.ipynb")
+        command = [sys.executable, "-m", "pytest", "-n0", "-rA", f"--record-{record}", str(folder)]
         env = os.environ | {"BOOK_CUDA": cuda, "NO_COLOR": "1"}
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-        path = folder / f"{record.removeprefix('--record-')}.json"
+        path = folder / f"{record}.json"
         return done, json.loads(path.read_text()) if path.exists() else None
 
     return run
 
 
-def test_what_may_differ_between_machines_passes(validate):
+def outcomes(done) -> dict[str, list[str]]:
+    """What became of the cells of each notebook, in order."""
+    found = {}
+    for line in re.findall(r"^([A-Z]+) book/en/(\w+)\.ipynb::Cell", done.stdout, re.M):
+        found.setdefault(line[1], []).append(line[0])
+    return {name: sorted(kinds) for name, kinds in found.items()}
+
+
+def test_what_may_differ_between_machines_passes_and_nothing_else(validate):
     bold = stored("raise ValueError('\\x1b[1mbold\\x1b[0m')", "", tags=["raises-exception"])
     bold.outputs = [new_output("error", ename="ValueError", evalue="bold", traceback=[])]
-    done, validated = validate(
+    may = [
         bold,
         stored("1 + 1", "2"),
         stored("object()", "<object at 0x7f0000000000>"),
@@ -57,11 +71,21 @@ def test_what_may_differ_between_machines_passes(validate):
             "tensor([1.], device='cuda:0',\n       grad_fn=<X>)",
         ),
         stored("print('unseen')", "", tags=["gpu"]),
+    ]
+    never = stored("3", "")
+    done, validated = validate(
+        may=may, differ=[stored("2", "2"), *DIFFERENT, never], unrun=[never.id]
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 1
+    assert outcomes(done) == {
+        "may": ["PASSED"] * 4,
+        "differ": ["ERROR"] + ["FAILED"] * len(DIFFERENT) + ["PASSED"],
+    }
     assert "needs a GPU; its stored output is kept" in done.stdout
-    assert "[1/1] en/sample" in done.stdout
-    assert set(validated["en/sample"]["cpu"]) == {"date", "torch", "seconds"}
+    assert re.search(r"\[\d/2\] en/may: \d+ s, passed", done.stdout)
+    assert "was never run: run `book update`" in done.stdout
+    assert set(validated["en/may"]["cpu"]) == {"date", "torch", "seconds"}
+    assert validated["en/differ"] == {}
 
 
 DIFFERENT = [
@@ -74,20 +98,12 @@ DIFFERENT = [
 ]
 
 
-def test_what_differs_fails_and_so_does_what_never_ran(validate):
-    done, validated = validate(stored("2", "2"), *DIFFERENT, stored("3", ""), unrun=[7])
-    assert done.returncode == 1
-    assert f"{len(DIFFERENT)} failed, 1 passed, 1 error" in done.stdout
-    assert "was never run: run `book update`" in done.stdout
-    assert validated == {"en/sample": {}}
-
-
 def test_a_missing_gpu_is_an_error_on_a_gpu_runner(validate):
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    done, _ = validate(stored("1", "1"), cuda="1")
+    done, _ = validate(cuda="1", sample=[stored("1", "1")])
     assert done.returncode == 4 and "reports no GPU" in done.stdout + done.stderr
 
 
@@ -96,26 +112,41 @@ def test_under_another_pytorch_only_new_differences_fail(validate):
 
     reworded = stored("raise ValueError('new')", "", tags=["raises-exception"])
     reworded.outputs = [new_output("error", ename="ValueError", evalue="old", traceback=[])]
-    cells = [stored("1", "2"), stored("3", "3"), reworded]
-    done, versions = validate(*cells, record="versions")
-    assert done.returncode == 1 and "2 failed, 1 passed" in done.stdout
-    (entry,) = versions.values()
-    assert torch.__version__.startswith(list(versions)[0])
-    assert entry["chapters"] == ["sample"]
-    assert entry["differs"] == {"sample": {cells[0].id: "", cells[2].id: "ValueError: new"}}
-    done, again = validate(*cells, record="versions")
-    assert done.returncode == 0 and "1 passed, 2 xfailed" in done.stdout
-    assert again == versions
     changed = stored("raise ValueError('newer')", "", tags=["raises-exception"])
     changed.id, changed.outputs = reworded.id, reworded.outputs
-    done, _ = validate(*cells[:2], changed, record="versions")
-    assert done.returncode == 1 and "1 failed, 1 passed, 1 xfailed" in done.stdout
-    done, _ = validate(*cells, record="versions")  # as before, so it is new again
-    assert done.returncode == 1 and "1 failed, 1 passed, 1 xfailed" in done.stdout
-    done, _ = validate(*cells, stored("4", "5"), record="versions")
-    assert done.returncode == 1 and "1 failed, 1 passed, 2 xfailed" in done.stdout
-    done, healed = validate(cells[1], record="versions")
-    assert done.returncode == 0 and list(healed.values())[0]["differs"] == {}
+    cells = [stored("1", "2"), stored("3", "3"), reworded]
+    names = ("same", "worse", "longer", "healed")
+    done, versions = validate(record="versions", **dict.fromkeys(names, cells))
+    assert done.returncode == 1
+    assert outcomes(done) == dict.fromkeys(names, ["FAILED", "FAILED", "PASSED"])
+    (entry,) = versions.values()
+    assert torch.__version__.startswith(list(versions)[0])
+    assert entry["chapters"] == sorted(names)
+    differs = {cells[0].id: "", cells[2].id: "ValueError: new"}
+    assert entry["differs"] == dict.fromkeys(names, differs)
+    done, versions = validate(
+        record="versions",
+        same=cells,
+        worse=[*cells[:2], changed],
+        longer=[*cells, stored("4", "5")],
+        healed=[cells[1]],
+    )
+    assert done.returncode == 1
+    assert outcomes(done) == {
+        "same": ["PASSED", "XFAIL", "XFAIL"],
+        "worse": ["FAILED", "PASSED", "XFAIL"],
+        "longer": ["FAILED", "PASSED", "XFAIL", "XFAIL"],
+        "healed": ["PASSED"],
+    }
+    (entry,) = versions.values()
+    assert entry["differs"]["same"] == differs and "healed" not in entry["differs"]
+    done, again = validate(record="versions", same=cells, worse=cells)
+    assert outcomes(done) == {
+        "same": ["PASSED", "XFAIL", "XFAIL"],
+        "worse": ["FAILED", "PASSED", "XFAIL"],  # as before, so it is new again
+    }
+    done, last = validate(record="versions", same=cells)
+    assert done.returncode == 0 and again == last
 
 
 def test_without_torchvision_what_needs_it_is_left_out(validate, monkeypatch, tmp_path):
@@ -125,9 +156,10 @@ def test_without_torchvision_what_needs_it_is_left_out(validate, monkeypatch, tm
         "u.find_spec = lambda n, *a: None if n == 'torchvision' else found(n, *a)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    done, versions = validate(stored("'torchvision'", "other"), record="versions")
+    needs = [stored("'torchvision'", "other")]
+    done, versions = validate(record="versions", sample=needs)
     assert done.returncode == 5 and list(versions.values())[0]["chapters"] == []  # nothing left
-    done, _ = validate(stored("'torchvision'", "other"))
+    done, _ = validate(sample=needs)
     assert done.returncode == 1, "only a run for the versions may leave something out"
 
 
