@@ -78,6 +78,12 @@ def visits(request, contexts, url, pages) -> dict[str, Visit]:
     }
 
 
+# What was printed and does not fit.
+CUT = """() => [...document.querySelectorAll(".cell_output pre")]
+  .filter(e => e.offsetParent && e.scrollWidth > e.clientWidth + 1)
+  .map(e => e.textContent.slice(0, 60))"""
+
+
 def visit(context, address: str, sizes: dict[str, int]) -> Visit:
     """Open a page; `sizes` keeps what a file that many pages load weighs, gzipped."""
     found, answers = Visit(), []
@@ -100,8 +106,8 @@ def visit(context, address: str, sizes: dict[str, int]) -> Visit:
     return found
 
 
-def widths(opened) -> dict[str, int]:
-    """How wide the unfolded page is on each phone where it is wider than the phone."""
+def widths(opened) -> dict[str, object]:
+    """How wide the unfolded page is where it is wider than the phone, and outputs that are cut off."""
     found, desktop = {}, opened.viewport_size
     opened.evaluate("document.querySelectorAll('article details').forEach(e => e.open = true)")
     style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
@@ -112,8 +118,12 @@ def widths(opened) -> dict[str, int]:
             width = opened.evaluate("document.documentElement.scrollWidth")
             if width > phone:
                 found[f"{phone} px, {letters}"] = width
+            if cut := opened.evaluate(CUT):
+                found[f"{phone} px, {letters}, cut off"] = cut[:3]
     style.evaluate("style => style.remove()")
     opened.set_viewport_size(desktop)
+    if cut := opened.evaluate(CUT):
+        found["desktop, cut off"] = cut[:3]
     return found
 
 
