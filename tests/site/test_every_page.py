@@ -63,7 +63,7 @@ class Visit:
     weight: int = 0
     lang: str = ""
     labels: list[str] = field(default_factory=list)
-    wide: dict[str, int] = field(default_factory=dict)
+    wide: dict[str, object] = field(default_factory=dict)
     violations: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -107,7 +107,7 @@ def visit(context, address: str, sizes: dict[str, int]) -> Visit:
 
 
 def widths(opened) -> dict[str, object]:
-    """How wide the unfolded page is where it is wider than the phone, and outputs that are cut off."""
+    """Where the unfolded page is wider than the screen, and outputs that are cut off."""
     found, desktop = {}, opened.viewport_size
     opened.evaluate("document.querySelectorAll('article details').forEach(e => e.open = true)")
     style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
