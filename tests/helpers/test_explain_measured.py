@@ -77,7 +77,7 @@ def test_ids_of_right_answers_exist(messages):
 
 # What is reached, so that nothing falls behind it: the shares of right and of misleading answers.
 # The goal for messages never seen is 0.85 and 0.03.
-REACHED = {"work": (0.95, 0.04), "measure": (0.75, 0.16)}
+REACHED = {"work": (0.96, 0.04), "measure": (0.83, 0.11)}
 
 
 @pytest.mark.parametrize("half", REACHED)
