@@ -1,0 +1,97 @@
+"""Which cells meet when two shapes broadcast, and which dtype their sum has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from helpers.explorers import Explorer
+
+SHAPES = [(), (2,), (3,), (1, 3), (2, 1), (3, 1), (2, 3)]
+DTYPES = [
+    torch.uint8,
+    torch.int8,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+]
+NUMBERS = {"int": 10, "float": 10.0}
+
+
+def meet(a: tuple[int, ...], b: tuple[int, ...]) -> dict[str, Any]:
+    """Which elements of two tensors meet in each cell of their sum.
+
+    Args:
+        a: a shape.
+        b: another.
+
+    Returns:
+        `shape` (a list) and `at`: two flat lists, for each cell of the sum the flat index into
+        `a` and into `b`. Where the shapes do not broadcast: `error`, torch's message.
+    """
+    mine, other = (torch.arange(torch.Size(shape).numel()).reshape(shape) for shape in (a, b))
+    try:
+        both = torch.broadcast_tensors(mine, other)
+        return {"shape": list(both[0].shape), "at": [one.flatten().tolist() for one in both]}
+    except RuntimeError:
+        pass
+    try:
+        mine + other
+    except RuntimeError as error:
+        return {"error": str(error)}
+    raise AssertionError("broadcast_tensors and + disagree")
+
+
+def promote(a: Tensor, b: Tensor | float) -> tuple[torch.dtype, str]:
+    """The dtype of `a + b`, by torch, and which rule of type promotion gave it.
+
+    Args:
+        a: an integer or floating-point tensor.
+        b: another, or a Python int or float.
+
+    Returns:
+        The dtype, and `"same"`; `"category"`: a float beats an integer; `"default"`: it does, and
+        is a Python number; `"a"` or `"b"`: this one has fewer rights, as a tensor without
+        dimensions or a Python number; `"wider"`: the smallest dtype that holds both.
+    """
+    found = torch.result_type(a, b)
+    tensor = isinstance(b, Tensor)
+    floats = b.is_floating_point() if tensor else isinstance(b, float)
+    if tensor and a.dtype == b.dtype:
+        return found, "same"
+    if a.is_floating_point() != floats:
+        return found, "category" if tensor or not floats else "default"
+    if not tensor or (a.dim() and not b.dim()):
+        return found, "b"
+    return found, "a" if b.dim() and not a.dim() else "wider"
+
+
+def _dtypes(a: Tensor, others: list[Tensor | float]) -> list[list]:
+    found = (promote(a, b) for b in others)
+    return [[str(dtype).removeprefix("torch."), why] for dtype, why in found]
+
+
+def broadcast_explorer(lang: str | None = None) -> Explorer:
+    """Choose two shapes and dtypes, and point at a cell of the sum to see which elements met."""
+    both = [[torch.ones(shape, dtype=dtype) for dtype in DTYPES] for shape in ((), (1,))]
+    others: list[list] = [*both, list(NUMBERS.values())]
+    data = {
+        "shapes": [list(shape) for shape in SHAPES],
+        "dtypes": [str(dtype).removeprefix("torch.") for dtype in DTYPES],
+        "numbers": list(NUMBERS),
+        "pairs": [[meet(a, b) for b in SHAPES] for a in SHAPES],
+        "promoted": [[[_dtypes(a, b) for a in mine] for b in others] for mine in both],
+        "start": {"a": SHAPES.index((3,)), "b": SHAPES.index((3, 1)), "da": 5, "db": 6},
+    }
+    return Explorer(
+        "broadcast",
+        data,
+        "A tensor of shape (3,) plus one of shape (3, 1) has shape (3, 3): every element "
+        "of the one meets every element of the other. A float64 tensor makes a "
+        "float32 sum float64, unless it has no dimensions.",
+        lang,
+    )
