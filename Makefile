@@ -140,6 +140,7 @@ clean:
 	rm -rf _build
 
 # A half-made environment is made again; the packages that it has are kept where it works.
+# What is imported is compiled then: pip would compile all, which takes longer than to install it.
 $(VENV)/book: requirements-book.txt build-constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 	  "Python 3.11 or newer is needed, %s is %d.%d: make PYTHON=/path/to/python3.11" \
@@ -147,10 +148,10 @@ $(VENV)/book: requirements-book.txt build-constraints.txt pyproject.toml
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
 	  rm -rf $(VENV); \
 	  echo "No virtual environment could be made; on Debian: apt install python3-venv"; exit 1; }
-	$(CONSTRAINED) $(BIN)/python -m pip install -r requirements-book.txt
+	$(CONSTRAINED) $(BIN)/python -m pip install --no-compile -r requirements-book.txt
 	$(CONSTRAINED) $(BIN)/python -m pip install -q --no-deps -e .
 	@touch $@
 
 $(VENV)/ready: $(VENV)/book requirements.txt
-	$(CONSTRAINED) $(BIN)/python -m pip install -r requirements.txt
+	$(CONSTRAINED) $(BIN)/python -m pip install --no-compile -r requirements.txt
 	@touch $@

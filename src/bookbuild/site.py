@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -26,6 +25,11 @@ import yaml
 
 from bookbuild import setup_cell
 from bookbuild.book import LANGUAGES, BookError, fingerprint, program, write_text
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 ZIP_NAME = "executable-pytorch-notes"
 NOTEBOOKS_BRANCH = "notebooks"  # what Colab and Binder open; .github/workflows/pages.yml writes it
@@ -72,16 +76,22 @@ def build(
 
 
 @contextmanager
-def _locked(cache: Path) -> Iterator[int]:
-    """One build at a time; what a killed build started keeps the lock until it ends."""
+def _locked(cache: Path) -> Iterator[list[int]]:
+    """One build at a time; what a killed build started keeps the lock until it ends.
+
+    Yields what its processes inherit to keep it. Windows has no such lock: there it is on you.
+    """
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as file:
+        if fcntl is None:
+            yield []
+            return
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield file.fileno()
+        yield [file.fileno()]
 
 
 def _pages(
-    root: Path, config: dict[str, Any], cache: Path, python: str, quiet: bool, lock: int
+    root: Path, config: dict[str, Any], cache: Path, python: str, quiet: bool, lock: list[int]
 ) -> int:
     """Bring the pages in the cache up to date; returns how many there are."""
     state = cache / "state.json"
@@ -106,7 +116,7 @@ def _pages(
 
 
 def _language(
-    root: Path, config: dict[str, Any], cache: Path, python: str, lock: int, lang: str
+    root: Path, config: dict[str, Any], cache: Path, python: str, lock: list[int], lang: str
 ) -> str:
     """Bring one language up to date; returns what it complained about."""
     work = cache / lang
@@ -120,7 +130,7 @@ def _language(
         [*command, root / "book" / lang, work / "html"],
         capture_output=True,
         text=True,
-        pass_fds=[lock],
+        pass_fds=lock,
     )
     return (_readable(done.stderr, root) or lang) if done.returncode else ""
 

@@ -175,6 +175,16 @@ def test_a_build_that_is_killed_leaves_the_old_site_and_no_lock(book):
     assert "borrows" in (build(book, quiet=True) / "en/detach.html").read_text("utf8")
 
 
+def test_a_site_is_locked_while_it_is_built_where_there_are_locks(tmp_path, monkeypatch):
+    with building._locked(tmp_path) as kept, (tmp_path / "lock").open() as file:
+        assert len(kept) == 1
+        with pytest.raises(BlockingIOError):
+            building.fcntl.flock(file, building.fcntl.LOCK_EX | building.fcntl.LOCK_NB)
+    monkeypatch.setattr(building, "fcntl", None)
+    with building._locked(tmp_path) as kept:
+        assert kept == []
+
+
 def test_what_other_packages_do_not_promise_is_still_there(toy_root, toy_site):
     """Where one fails, look at its function in `bookbuild.sphinx.private`."""
     page = (toy_site / "en/detach.html").read_text("utf8")

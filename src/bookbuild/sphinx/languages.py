@@ -58,11 +58,11 @@ def translate_parts(app: Sphinx, config: Config) -> None:
 
 def titles(path: Path) -> list[str]:
     """The headings of a notebook or Markdown page, without markup, in order."""
-    text = path.read_text("utf8")
+    texts = [path.read_text("utf8")]
     if path.suffix == ".ipynb":
-        cells = json.loads(text)["cells"]
-        text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    return [heading.plain for heading in headings.headings(text)]
+        cells = json.loads(texts[0])["cells"]
+        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    return [heading.plain for text in texts for heading in headings.headings(text)]
 
 
 class SameAnchors(SphinxTransform):
