@@ -1,0 +1,46 @@
+"""What clipping by norm and by value make of a gradient of two numbers."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from helpers.explorers import Explorer
+
+LARGEST = 8
+
+
+def clipped(gradient: tuple[float, float], limit: float) -> dict[str, list[float] | float]:
+    """Clip a gradient both ways.
+
+    Args:
+        gradient: two numbers.
+        limit: `max_norm` and `clip_value`.
+
+    Returns:
+        `norm` and `value`: the gradient after `clip_grad_norm_` and `clip_grad_value_`, and
+        `returned`: what `clip_grad_norm_` returns; all rounded to two digits.
+    """
+    w, found = nn.Parameter(torch.zeros(2)), {}
+    for name, clip in (("norm", nn.utils.clip_grad_norm_), ("value", nn.utils.clip_grad_value_)):
+        w.grad = torch.tensor(gradient, dtype=torch.float32)
+        returned = clip([w], limit)
+        found[name] = [round(g, 2) for g in w.grad.tolist()]
+        if returned is not None:
+            found["returned"] = round(returned.item(), 2)
+    return found
+
+
+def clip_explorer(lang: str | None = None) -> Explorer:
+    """Choose a gradient by pointing, and a limit, and compare the two ways to clip."""
+    sides, limits = range(LARGEST + 1), range(1, LARGEST + 1)
+    data = [
+        [[list(clipped((x, y), limit).values()) for limit in limits] for y in sides] for x in sides
+    ]
+    return Explorer(
+        "clip",
+        data,
+        "The gradient (8, 2), clipped to 2: by norm it becomes (1.94, 0.49) and keeps its "
+        "direction; by value it becomes (2, 2) and turns to the diagonal.",
+        lang,
+    )

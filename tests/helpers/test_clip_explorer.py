@@ -1,0 +1,92 @@
+"""The clip explorer: what clipping leaves of a gradient is torch's, and the browser shows it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.explorers import clip
+
+NUMBER = st.floats(-50, 50, width=32)
+
+
+@given(NUMBER, NUMBER, st.integers(1, 9))
+@settings(deadline=None, max_examples=100)
+def test_clipped_against_the_formula(x, y, limit):
+    found = clip.clipped((x, y), limit)
+    norm = math.hypot(x, y)
+    scale = min(1, limit / norm) if norm else 1
+    assert found["returned"] == pytest.approx(norm, abs=0.01)
+    assert found["norm"] == pytest.approx([x * scale, y * scale], abs=0.01)
+    assert found["value"] == pytest.approx([max(-limit, min(limit, g)) for g in (x, y)], abs=0.01)
+
+
+def test_every_gradient_has_its_place_in_the_data():
+    data = json.loads(clip.clip_explorer().data)
+    for x, row in enumerate(data):
+        for y, limits in enumerate(row):
+            for limit, found in enumerate(limits, 1):
+                assert found == list(clip.clipped((x, y), limit).values())
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+def minus(numbers):
+    return f"({', '.join(f'{n:g}' for n in numbers)})"
+
+
+def test_the_page_says_what_turned(show):
+    page = show(clip.clip_explorer(), width=375)
+    element = page.locator("clip-explorer")
+    for x, y, limit in (
+        (8, 2, 2),
+        (3, 4, 5),
+        (3, 4, 4),
+        (5, 5, 3),
+        (0, 7, 2),
+        (0, 0, 1),
+        (8, 8, 8),
+    ):
+        element.locator(f"[aria-label='({x}, {y})']").dispatch_event("click")
+        element.get_by_role("slider").fill(str(limit))
+        found, said = clip.clipped((x, y), limit), element.locator(".said").inner_text()
+        assert f"The gradient ({x}, {y}) has norm {found['returned']:g}." in said
+        values = [found["norm"], found["value"]]
+        if found["returned"] <= limit:
+            assert values == [[x, y]] * 2
+            assert "both leave it" in said or (x, y) == (0, 0) and "nothing to clip" in said
+            continue
+        assert f"By norm it becomes {minus(values[0])}" in said
+        a, b = values[1]
+        if values[1] == [x, y]:
+            assert f"by value it stays {minus(values[1])}" in said
+        elif a * y == b * x:
+            assert f"by value {minus(values[1])}, in the same direction" in said
+        else:
+            assert f"by value {minus(values[1])}, in another direction" in said
+        for name, (a, b) in zip(("norm", "value"), values, strict=True):
+            circle = element.locator(f"circle.{name}")
+            place = [float(circle.get_attribute(key)) for key in ("cx", "cy")]
+            assert place == pytest.approx([a, clip.LARGEST - b])
+
+
+def test_it_opens_where_the_direction_turns_and_the_task_can_be_done(show):
+    page = show(clip.clip_explorer("zh"), width=375)
+    element, task = page.locator("clip-explorer"), page.locator("clip-explorer .task")
+    assert "方向变了" in element.locator(".said").inner_text()
+    element.locator("[aria-current]").focus()
+    page.keyboard.press("ArrowUp")
+    assert element.locator(".said").inner_text().startswith("梯度 (8, 3)")
+    page.keyboard.press("ArrowDown")
+    for _ in range(3):  # two words of the sentence, then the slider
+        page.keyboard.press("Tab")
+    for _ in range(6):
+        assert task.inner_text().startswith("任务")
+        page.keyboard.press("ArrowRight")
+    assert task.inner_text().startswith("✓ 完成")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
