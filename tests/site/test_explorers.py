@@ -1,0 +1,115 @@
+"""Explorers on a bare page, as in an output frame of Colab: two of a kind, in both languages."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from helpers.demos.memory_caching import notes_trace
+from helpers.explorers.allocator import allocator_explorer
+from helpers.explorers.batch import batch_explorer
+from helpers.explorers.broadcast import broadcast_explorer
+from helpers.explorers.clip import clip_explorer
+from helpers.explorers.conv import conv_explorer
+from helpers.explorers.copy import copy_explorer
+from helpers.explorers.mean import mean_explorer
+from helpers.explorers.memory import memory_explorer
+from helpers.explorers.move import move_explorer
+from helpers.explorers.schedule import schedule_explorer
+from helpers.explorers.stride import stride_explorer
+from helpers.explorers.threshold import threshold_explorer
+
+EXPLORERS = [
+    batch_explorer,
+    broadcast_explorer,
+    clip_explorer,
+    conv_explorer,
+    copy_explorer,
+    mean_explorer,
+    memory_explorer,
+    move_explorer,
+    schedule_explorer,
+    stride_explorer,
+    threshold_explorer,
+    lambda lang: allocator_explorer(notes_trace(), lang=lang),
+]
+
+HAN = re.compile("[\u4e00-\u9fff]")
+AXE = Axe()
+
+
+def shown(page, *explorers, dark=False, width=375) -> None:
+    """Put explorers on a bare page, as wide as a phone."""
+    page.set_viewport_size({"width": width, "height": 667})
+    page.set_content(
+        f'<!doctype html><html lang="en"><title>explorers</title><style>:root {{ color-scheme: '
+        f"{'dark' if dark else 'light'} }} body {{ margin: 0; font: 16px sans-serif }}</style>"
+        f"<main><h1>explorers</h1>{''.join(one._repr_html_() for one in explorers)}</main>"
+    )
+
+
+@pytest.mark.parametrize("make", EXPLORERS)
+def test_two_of_a_kind_stand_on_one_page_each_in_its_language(page, make):
+    english, chinese = make(lang="en"), make(lang="zh")
+    shown(page, english, chinese)
+    elements = page.locator(english.name)
+    assert elements.count() == 2
+    texts = []
+    for element, task in zip(elements.all(), ("Task: ", "任务："), strict=True):
+        control = element.locator("button, input, select").first
+        assert control.is_visible()
+        # the sentence for readers without scripts is a child that the shadow tree hides
+        assert element.evaluate("e => e.shadowRoot !== null")
+        assert element.locator(".task").inner_text().startswith(task)
+        assert element.locator("[aria-live]").inner_text().strip()
+        texts.append(element.evaluate("e => e.shadowRoot.querySelector('section').textContent"))
+    assert HAN.search(texts[1]) and not HAN.search(texts[0])
+
+
+@pytest.mark.parametrize("make", EXPLORERS)
+def test_axe_finds_nothing_and_nothing_is_cut_off(page, make):
+    for dark in (False, True):
+        shown(page, make(lang="en"), make(lang="zh"), dark=dark, width=320)
+        page.evaluate(AXE.axe_script)
+        found = page.evaluate("axe.run(document).then((r) => r.violations)")
+        assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found] == []
+        assert page.evaluate("document.documentElement.scrollWidth") == 320
+
+
+@pytest.mark.parametrize("make", EXPLORERS)
+def test_it_fits_on_the_screen_of_a_phone(with_fonts, make):
+    browser = with_fonts("narrow")
+    page = browser.new_page()
+    for lang in ("en", "zh"):
+        shown(page, make(lang=lang))
+        section = page.locator("section").bounding_box()
+        assert section["height"] <= 667 and section["width"] <= 375
+    browser.close()
+
+
+@pytest.mark.parametrize("make", EXPLORERS)
+def test_tab_reaches_every_control_and_the_reset_leads_back(page, make):
+    shown(page, make(lang="en"), width=800)
+    element = page.locator("main > [data]")
+    start = element.evaluate("e => e.shadowRoot.querySelector('section').innerHTML")
+    expected = element.evaluate(
+        """(e) => new Set([...e.shadowRoot.querySelectorAll("button, input, select, [role=button]")]
+          .filter((c) => c.tabIndex >= 0)
+          .map((c) => c.type === "radio" ? c.name : c)).size"""
+    )
+    reached = 0
+    while element.evaluate("(e, n) => !n || e.shadowRoot.activeElement !== null", reached):
+        page.keyboard.press("Tab")
+        reached += element.evaluate(
+            "(e) => Boolean(e.shadowRoot.activeElement?.matches('button, input, select, g'))"
+        )
+        assert reached <= expected
+    assert reached == expected
+    for control in element.locator("button, input, select").all()[1:3]:
+        control.press("ArrowRight")
+        control.press("Enter")
+    element.get_by_role("button", name="Reset").click()
+    page.mouse.move(799, 1)
+    assert element.evaluate("e => e.shadowRoot.querySelector('section').innerHTML") == start
