@@ -11,6 +11,7 @@ const RANK =
 const TYPE = /^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Failed)): ?/;
 const HEAD = /(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:|\('| ?$)/gm;
 const IN_EVERY_TRACEBACK = new Set("traceback most recent call last file line in".split(" "));
+const EDGES = /^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$/g; // ** is Markdown
 const quotes = (text) => text.replace(/[“”„‘’`"«»]/g, "'");
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");
 
@@ -132,8 +133,10 @@ class Messages {
       for (const [wording, score, sure] of this.parts(text))
         keep(this.cased({ entry: wording.entry, score, sure }, wording, text, []));
     const rank = (a) => Math.round(a.score * 1e6);
+    const wraps = (a) => Boolean(this.entries[a.entry].wraps);
     const found = [...best.values()].sort(
-      (a, b) => b.sure - a.sure || rank(b) - rank(a) || a.entry - b.entry,
+      (a, b) =>
+        b.sure - a.sure || wraps(a) - wraps(b) || rank(b) - rank(a) || a.entry - b.entry,
     );
     return found
       .filter((a) => a.sure === found[0].sure && a.score >= 0.45 * found[0].score)
@@ -198,7 +201,7 @@ class Messages {
   cased(answer, wording, text, groups) {
     const values = {};
     wording.names.forEach((name, n) => {
-      if (n < groups.length) values[name] = (groups[n] || "").replace(/^[ '.,;]+|[ '.,;]+$/g, "");
+      if (n < groups.length) values[name] = (groups[n] || "").replace(EDGES, "");
     });
     for (const one of this.entries[answer.entry].cases || []) {
       const holds = ([name, wanted]) =>

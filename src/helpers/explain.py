@@ -74,6 +74,7 @@ def squeezed(text: str) -> str:
 
 _BEFORE = re.compile(r"[\w.<>]*$")
 _SENTENCE = re.compile(r"(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])")  # people paste the first one
+_EDGES = re.compile(r"^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$")  # ** is Markdown
 _LAST = re.compile(r"\[[^\]]{0,160}\]|\([^)]{0,160}\)|\S*")
 
 
@@ -208,8 +209,12 @@ class Messages:
             for wording, score, sure in self._parts(text):
                 entry = self.entries[wording.entry]
                 _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, text, ()))
-        order = sorted(best, key=lambda n: (not best[n].sure, -round(best[n].score, 6), n))
-        found = [best[n] for n in order]
+
+        def rank(n: int) -> tuple[bool, bool, float, int]:
+            a = best[n]
+            return not a.sure, bool(a.entry.get("wraps")), -round(a.score, 6), n
+
+        found = [best[n] for n in sorted(best, key=rank)]
         return [a for a in found if a.sure == found[0].sure and a.score >= 0.45 * found[0].score][
             :6
         ]
@@ -281,7 +286,7 @@ def _kind(kind: str) -> str:
 def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -> Answer:
     """With the first special case whose conditions hold."""
     answer.values = {
-        name: (value or "").strip(" '.,;")
+        name: _EDGES.sub("", value or "")
         for name, value in zip(wording.names, groups, strict=False)
     }
     for case in answer.entry.get("cases", ()):
