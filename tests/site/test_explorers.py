@@ -17,6 +17,7 @@ from helpers.explorers.copy import copy_explorer
 from helpers.explorers.mean import mean_explorer
 from helpers.explorers.memory import memory_explorer
 from helpers.explorers.move import move_explorer
+from helpers.explorers.norm import norm_explorer
 from helpers.explorers.schedule import schedule_explorer
 from helpers.explorers.stride import stride_explorer
 from helpers.explorers.threshold import threshold_explorer
@@ -30,6 +31,7 @@ EXPLORERS = [
     mean_explorer,
     memory_explorer,
     move_explorer,
+    norm_explorer,
     schedule_explorer,
     stride_explorer,
     threshold_explorer,
