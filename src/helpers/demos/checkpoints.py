@@ -131,7 +131,8 @@ def draw_distances(distances: Mapping[str, list[float]], start: int) -> Figure:
     axis.set(yscale="log", xlabel="step", ylabel="largest difference of a weight")
     axis.set_yticks([1e-4, 1e-3, 1e-2, 1e-1], ["0.0001", "0.001", "0.01", "0.1"])
     axis.set_ylim(floor * 0.7, 1)
-    axis.text(start + 0.6, floor * 1.6, "exactly 0", fontsize=8.5, color=COLORS["grey"])
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.text(start + 0.6, floor * 2.2, "exactly 0", fontsize=8.5, color=COLORS["grey"])
     legend(axis, columns=2, title="left out", alignment="left", title_fontsize=8.5)
     return drawing
 
