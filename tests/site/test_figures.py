@@ -18,6 +18,7 @@ SEEN = """() => [...document.querySelectorAll(".book-figure text")]
     const frame = svg.getBoundingClientRect();
     return {
       said: text.textContent,
+      code: text.getAttribute("style").includes("monospace"),
       pixels: parseFloat(getComputedStyle(text).fontSize) * frame.width / svg.viewBox.baseVal.width,
       beyond: Math.max(box.right - document.documentElement.clientWidth, -box.left),
     };
@@ -46,7 +47,7 @@ def test_labels_are_in_the_pages_language_and_legible_on_a_phone(phone, url, lan
         phone.goto(f"{url}/{lang}/{name}.html")
         seen = phone.evaluate(SEEN)
         assert seen, name
-        wrong = {s["said"] for s in seen} & set(others)
+        wrong = {s["said"] for s in seen if not s["code"]} & set(others)
         assert not wrong, f"{name}: {wrong}"
         small = {s["said"] for s in seen if s["pixels"] < 9}
         assert not small, f"{name}: {small}"
