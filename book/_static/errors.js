@@ -101,8 +101,13 @@ class Messages {
   // entries: [{says: [wording…], wraps, cases: [{when: {name: pattern}, near}]}]
   constructor(entries) {
     this.entries = entries;
-    // people paste the first sentence
-    const parts = (text) => new Set([text, text.split(/(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])/)[0]]);
+    // people paste the first sentence, and leave out the path
+    const parts = (text) =>
+      new Set([
+        text,
+        text.split(/(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])/)[0],
+        text.replace(/ \(\{path\}\)$/, ""),
+      ]);
     this.wordings = entries.flatMap((e, n) =>
       e.says.flatMap((text) => [...parts(text)].map((part) => new Wording(part, n))),
     );

@@ -74,6 +74,7 @@ def squeezed(text: str) -> str:
 
 _BEFORE = re.compile(r"[\w.<>]*$")
 _SENTENCE = re.compile(r"(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])")  # people paste the first one
+_PATH = re.compile(r" \(\{path\}\)$")  # people leave it out
 _EDGES = re.compile(r"^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$")  # ** is Markdown
 _LAST = re.compile(r"\[[^\]]{0,160}\]|\([^)]{0,160}\)|\S*")
 
@@ -184,7 +185,9 @@ class Messages:
             Wording(part, number)
             for number, e in enumerate(entries)
             for text in e["says"]
-            for part in dict.fromkeys((text, _SENTENCE.split(text, maxsplit=1)[0]))
+            for part in dict.fromkeys(
+                (text, _SENTENCE.split(text, maxsplit=1)[0], _PATH.sub("", text))
+            )
         ]
         seen: dict[str, set[int]] = {}
         for wording in self.wordings:
