@@ -140,3 +140,10 @@ def test_paper_shows_every_output(fresh, url):
     cell = ASKED["backward"][1].id
     assert page.locator(f"#{cell} .cell_output").is_visible()
     assert not page.locator("button.veil").first.is_visible()
+
+
+def test_the_dark_theme_puts_no_light_ground_under_what_a_cell_shows(fresh, url):
+    page = fresh(f"{url}/en/views_and_copies.html#x", color_scheme="dark")
+    grounds = "all => all.map(e => getComputedStyle(e).backgroundColor)"
+    shown = page.locator(".cell_output .output.text_html").evaluate_all(grounds)
+    assert shown and set(shown) == {"rgba(0, 0, 0, 0)"}
