@@ -14,6 +14,7 @@ from helpers.explorers.broadcast import broadcast_explorer
 from helpers.explorers.clip import clip_explorer
 from helpers.explorers.conv import conv_explorer
 from helpers.explorers.copy import copy_explorer
+from helpers.explorers.gather import gather_explorer
 from helpers.explorers.mean import mean_explorer
 from helpers.explorers.memory import memory_explorer
 from helpers.explorers.move import move_explorer
@@ -28,6 +29,7 @@ EXPLORERS = [
     clip_explorer,
     conv_explorer,
     copy_explorer,
+    gather_explorer,
     mean_explorer,
     memory_explorer,
     move_explorer,

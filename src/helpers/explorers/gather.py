@@ -1,0 +1,68 @@
+"""Which elements gather reads and scatter writes: a few indices, along both dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from helpers.explorers import Explorer
+
+X = torch.tensor([[10, 11, 12, 13], [20, 21, 22, 23], [30, 31, 32, 33]])
+Y = torch.tensor([1, 2, 0])
+INDICES = {
+    "y[None]": Y[None],
+    "y[:, None]": Y[:, None],
+    "[[0, 2], [3, 1], [1, 0]]": torch.tensor([[0, 2], [3, 1], [1, 0]]),
+    "[[1, 1], [2, 2], [0, 1]]": torch.tensor([[1, 1], [2, 2], [0, 1]]),
+}
+
+
+def connect(x: Tensor, dim: int, index: Tensor) -> dict[str, Any]:
+    """What gather and scatter do with an index.
+
+    Args:
+        x: tensor of two dimensions.
+        dim: 0 or 1.
+        index: int64 tensor of two dimensions.
+
+    Returns:
+        Flat lists: `cells`, the element of `x` that each element of the index stands for;
+        `gather`, the result of it; `scatter_add`, the result of adding 1, 2, 3, … into zeros of
+        the shape of `x`; `scatter`, of writing them, with None where it is undefined, because
+        several are written to the same place. Where torch refuses: `error`, its message.
+    """
+    numbers = torch.arange(x.numel()).reshape(x.shape)
+    src = torch.arange(1, index.numel() + 1).reshape(index.shape)
+    zeros = torch.zeros_like(x)
+    try:
+        cells = numbers.gather(dim, index).flatten()
+    except RuntimeError as error:
+        return {"error": str(error)}
+    writers = cells.bincount(minlength=x.numel()).tolist()
+    written = zeros.scatter(dim, index, src).flatten().tolist()
+    return {
+        "cells": cells.tolist(),
+        "gather": x.gather(dim, index).flatten().tolist(),
+        "scatter": [v if n < 2 else None for v, n in zip(written, writers, strict=True)],
+        "scatter_add": zeros.scatter_add(dim, index, src).flatten().tolist(),
+    }
+
+
+def gather_explorer(lang: str | None = None) -> Explorer:
+    """Choose an operation, dim and index; point at a result to see which elements it is from."""
+    data = {
+        "x": X.tolist(),
+        "names": list(INDICES),
+        "indices": [index.tolist() for index in INDICES.values()],
+        "found": [[connect(X, dim, index) for dim in (0, 1)] for index in INDICES.values()],
+    }
+    return Explorer(
+        "gather",
+        data,
+        "gather along dim 1, with a row of labels as index, reads only the first row; with a "
+        "column it reads one entry of each. scatter goes the other way, and where several write to "
+        "one place, only scatter_add has a defined result.",
+        lang,
+    )
