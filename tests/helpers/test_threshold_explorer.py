@@ -46,7 +46,7 @@ def test_any_scores(pairs, threshold):
 STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
   return { said: e.shadowRoot.querySelector(".said").textContent,
     done: e.shadowRoot.querySelector(".task").className.includes("done"),
-    cells: all("td").map((c) => +c.textContent),
+    cells: all("td[data-part]").map((c) => +c.textContent),
     scores: all(".scores b").map((b) => b.textContent),
     focus: e.shadowRoot.activeElement?.ariaLabel,
     bars: all("svg rect").map((r) => [r.dataset.part, r.className.baseVal]) }; }"""

@@ -48,7 +48,7 @@
     .drawing .bad, .drawing .good { stroke: var(--paper); fill-opacity: 1 }
     table { width: 100%; margin-top: .4rem; border-collapse: collapse; font-size: .9rem }
     th { font-weight: 400; color: var(--muted); text-align: start }
-    td { padding: .15rem .4rem; border: 1px solid var(--line); text-align: end }
+    td[data-part] { padding: .15rem .4rem; border: 1px solid var(--line); text-align: end }
     .scores { display: flex; flex-wrap: wrap; gap: 0 1rem; margin-top: .4rem; font-size: .9rem }`;
 
   class ThresholdExplorer extends BookExplorer {
@@ -95,7 +95,7 @@
           ${times(last + 1, place)}</svg>
           <div class="title ends"><span>0</span><span>${t.positives(positives)}</span>
           <span>1</span></div>
-          <table><tr><th></th><th scope="col">${t.no}</th><th scope="col">${t.yes}</th></tr>
+          <table><tr><td></td><th scope="col">${t.no}</th><th scope="col">${t.yes}</th></tr>
           ${row(0, cell("tn", tn, "good") + cell("fp", fp, "bad"))}
           ${row(1, cell("fn", fn, "bad") + cell("tp", tp, "good"))}</table>
           <div class="scores">${[accuracy, ...rest]
