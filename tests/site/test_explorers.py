@@ -15,6 +15,8 @@ from helpers.explorers.clip import clip_explorer
 from helpers.explorers.conv import conv_explorer
 from helpers.explorers.copy import copy_explorer
 from helpers.explorers.gather import gather_explorer
+from helpers.explorers.graph import graph_explorer
+from helpers.explorers.loader import loader_explorer
 from helpers.explorers.mean import mean_explorer
 from helpers.explorers.memory import memory_explorer
 from helpers.explorers.move import move_explorer
@@ -30,6 +32,8 @@ EXPLORERS = [
     conv_explorer,
     copy_explorer,
     gather_explorer,
+    graph_explorer,
+    loader_explorer,
     mean_explorer,
     memory_explorer,
     move_explorer,

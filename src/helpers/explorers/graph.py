@@ -1,0 +1,82 @@
+"""A graph line by line: what each node has saved, whether it was edited since, what is freed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from helpers.explorers import Explorer
+
+LINES = ["x = w + 1", "", "", "y.backward()", "y.backward()"]
+FUNCTIONS = ["y = x ** 2", "y = x.exp()", "y = x + 3"]
+EDITS = ["", "x += 1", "y += 1"]
+
+
+def run(function: str, edit: str) -> list[dict[str, Any]]:
+    """Run the five lines from `w = 1`, and look at the graph after each.
+
+    Args:
+        function: one of `FUNCTIONS`.
+        edit: one of `EDITS`; an empty one leaves the tensors as they are.
+
+    Returns:
+        For each line: `line`; `tensors`, from name to value and version; `nodes` from `y` (or `x`)
+        to `w`, each its name and what it has saved: None, or the tensor's name, its version then,
+        and `"kept"`, `"edited"` or `"freed"`; `grad` of `w`, or None; `error`: was one raised?
+    """
+    names: dict[str, Any] = {"w": torch.tensor(1.0, requires_grad=True)}
+    versions: dict[Any, int] = {}
+    found = []
+    for line in [LINES[0], function, edit, *LINES[3:]]:
+        error = False
+        try:
+            exec(line, {}, names)  # noqa: S102
+        except RuntimeError:
+            error = True
+        tensors = {name: [round(t.item(), 2), t._version] for name, t in names.items()}
+        nodes = []
+        node = names.get("y", names["x"]).grad_fn
+        while node is not None:
+            nodes.append([node.name().split("::")[-1], _saved(node, tensors, versions)])
+            node = node.next_functions[0][0] if node.next_functions else None
+        grad = names["w"].grad
+        grad = None if grad is None else round(grad.item(), 2)
+        found.append(
+            {"line": line, "tensors": tensors, "nodes": nodes, "grad": grad, "error": error}
+        )
+    return found
+
+
+def _saved(node: Any, tensors: dict[str, list], versions: dict[Any, int]) -> list | None:
+    """The tensor that a node has saved: its input x, or its result y; its version; its fate."""
+    attributes = {"_saved_self": "x", "_saved_result": "y"}
+    attribute = next((one for one in attributes if one in dir(node)), None)
+    if attribute is None:
+        return None
+    name = attributes[attribute]
+    version = versions.setdefault(node, tensors[name][1])
+    try:
+        saved = getattr(node, attribute)
+    except RuntimeError as error:
+        return [name, version, "edited" if "inplace" in str(error) else "freed"]
+    assert isinstance(saved, Tensor)
+    return [name, version, "kept"]
+
+
+def graph_explorer(lang: str | None = None) -> Explorer:
+    """Choose what is computed and edited, and go through the lines."""
+    data = {
+        "functions": FUNCTIONS,
+        "edits": EDITS,
+        "runs": [[run(function, edit) for edit in EDITS] for function in FUNCTIONS],
+    }
+    return Explorer(
+        "graph",
+        data,
+        "x ** 2 saves x, at version 0. After x += 1, x is at version 1, and backward raises. exp "
+        "saves its result instead, so the same edit does no harm. After backward, what was saved "
+        "is freed, and a second backward raises; x + 3 saves nothing, and there it works.",
+        lang,
+    )
