@@ -119,7 +119,7 @@ def html(words: str, name: str, lang: str) -> str:
     """
     from markdown_it import MarkdownIt
 
-    question, inline = parse(words), MarkdownIt("commonmark").renderInline
+    question, inline = parse(words), MarkdownIt("commonmark", {"html": False}).renderInline
     title, yes, no = _WORDS[lang]
     lines = [
         f'<div class="predict" role="group" data-cell="{name}">',
