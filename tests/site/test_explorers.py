@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from helpers.demos.memory_caching import notes_trace
+from helpers.explorers.accumulate import accumulate_explorer
 from helpers.explorers.allocator import allocator_explorer
 from helpers.explorers.batch import batch_explorer
 from helpers.explorers.broadcast import broadcast_explorer
@@ -26,6 +27,7 @@ from helpers.explorers.stride import stride_explorer
 from helpers.explorers.threshold import threshold_explorer
 
 EXPLORERS = [
+    accumulate_explorer,
     batch_explorer,
     broadcast_explorer,
     clip_explorer,

@@ -1,0 +1,62 @@
+"""What pieces weigh when gradients are accumulated on several ranks, and how often they meet."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+import torch.nn.functional as F
+
+from helpers.explorers import Explorer
+
+RANKS, PARTS, SIZE = 3, 4, 4  # at most; a piece has 4 samples, the very last one may have fewer
+
+
+def accumulated(ranks: int, parts: int, last: int) -> list[float]:
+    """Accumulate the gradient of a mean squared error of `w * x` at `w = 1`, as DDP averages it.
+
+    The samples have `x` 1, and `y` runs from 0.5 upwards in steps of 0.5.
+
+    Args:
+        ranks: each has its own pieces, and their gradients are averaged over the ranks.
+        parts: pieces per rank, of 4 samples each.
+        last: samples of the last piece of the last rank.
+
+    Returns:
+        The gradient of the mean over all samples; of each piece's mean divided by `parts`; of each
+        piece's sum times `ranks`, divided by the number of all samples. Rounded to 3 decimals.
+    """
+    sizes = [SIZE] * (ranks * parts - 1) + [last]
+    n = sum(sizes)
+    x, y = torch.ones(n), torch.arange(1, n + 1) / 2
+    pieces = list(zip(x.split(sizes), y.split(sizes), strict=True))
+
+    def averaged(by_count: bool) -> float:
+        gradients = []
+        for rank in range(ranks):
+            w = torch.ones((), requires_grad=True)
+            for a, b in pieces[rank * parts : (rank + 1) * parts]:
+                if by_count:
+                    loss = F.mse_loss(w * a, b, reduction="sum") * ranks / n
+                else:
+                    loss = F.mse_loss(w * a, b) / parts
+                loss.backward()
+            gradients.append(w.grad)
+        return round(torch.stack(gradients).mean().item(), 3)
+
+    w = torch.ones((), requires_grad=True)
+    (exact,) = torch.autograd.grad(F.mse_loss(w * x, y), w)
+    return [round(exact.item(), 3), averaged(False), averaged(True)]
+
+
+def accumulate_explorer(lang: str | None = None) -> Explorer:
+    """Choose ranks, pieces and how to divide; see weights, gradients and all-reduces."""
+    grid = itertools.product(range(1, RANKS + 1), range(1, PARTS + 1), range(1, SIZE + 1))
+    return Explorer(
+        "accumulate",
+        {"most": [RANKS, PARTS, SIZE], "rows": [accumulated(*one) for one in grid]},
+        "Two ranks accumulate three pieces each; the last piece has 1 sample instead of 4. If each "
+        "piece's mean is divided by the number of pieces, that sample weighs as much as four "
+        "others and the gradient is wrong; dividing sums by the count of all samples mends it.",
+        lang,
+    )
