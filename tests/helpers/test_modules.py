@@ -14,7 +14,6 @@ from torch import nn
 from torch.nn.utils import prune
 
 from helpers import modules
-from helpers.demos import modules as demos
 from helpers.exercises import modules as exercises
 
 # ---------------------------------------------------------------- inventory
@@ -187,27 +186,6 @@ def test_attention_weights_passes_options_on_and_keeps_the_dtype():
     expected = (q @ q.transpose(-2, -1) * 2).masked_fill(torch.ones(3, 3).triu(1) > 0, -math.inf)
     torch.testing.assert_close(weights, expected.softmax(-1))
     assert not modules.attention_weights(q, q, attn_mask=torch.zeros(3, 3) > 0).any()
-
-
-def test_draw_masks_fills_what_is_seen():
-    seen = torch.tensor([[1.0, 0.5, 0.0, 0.0], [0.2, 0.2, 0.6, 0.0]])
-    figure = demos.draw_masks({"a": seen, "b": seen != 0, "c": torch.zeros(1, 1)})
-    axes = figure.axes
-    assert [a.get_title(loc="left") for a in axes] == ["a", "b", "c"]
-    for axis in axes[:2]:
-        filled = [p.get_xy() for p in axis.patches if p.get_facecolor()[:3] != (1, 1, 1)]
-        assert filled == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 1)]
-        assert len(axis.lines) == 5 and len(axis.patches) == 8
-    assert [t.get_text() for t in axes[0].get_xticklabels()] == ["0", "1", "2", "3"]
-    assert [t.get_text() for t in axes[0].get_yticklabels()] == ["2", "3"]
-    assert not axes[2].lines
-
-
-def test_draw_masks_refuses_other_shapes():
-    with pytest.raises(ValueError, match="at least one panel"):
-        demos.draw_masks({})
-    with pytest.raises(ValueError, match=r"expected shape \(Lq, Lk\) for 'a', got \(1, 2, 2\)"):
-        demos.draw_masks({"a": torch.ones(1, 2, 2)})
 
 
 # ---------------------------------------------------------------- exercises

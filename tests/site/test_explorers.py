@@ -18,6 +18,7 @@ from helpers.explorers.copy import copy_explorer
 from helpers.explorers.gather import gather_explorer
 from helpers.explorers.graph import graph_explorer
 from helpers.explorers.loader import loader_explorer
+from helpers.explorers.masks import masks_explorer
 from helpers.explorers.mean import mean_explorer
 from helpers.explorers.memory import memory_explorer
 from helpers.explorers.move import move_explorer
@@ -36,6 +37,7 @@ EXPLORERS = [
     gather_explorer,
     graph_explorer,
     loader_explorer,
+    masks_explorer,
     mean_explorer,
     memory_explorer,
     move_explorer,
