@@ -10,6 +10,8 @@ const RANK =
   /^[ \t]*(?:(?:\[?(?:rank ?|default|Rank ?)\d+\]?|\(\w+ pid=\d+[^)]*\)|stderr|[EWI]\d{4} [\d:.]+ \d+ \S+\]) ?[:|]? ?)+/gm;
 const TYPE = /^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Failed)): ?/;
 const HEAD = /(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:|\('| ?$)/gm;
+const FOREIGN =
+  /(?:site|dist)-packages[\\/]+(?:tensorflow|keras|jax|jaxlib|flax|paddle|mxnet|mindspore)[\\/]|\b(?:tensorflow|keras|jax|jaxlib|paddle|mxnet)\.[\w.]*(?:Error|Exception)\b/;
 const IN_EVERY_TRACEBACK = new Set("traceback most recent call last file line in".split(" "));
 const EDGES = /^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$/g; // ** is Markdown
 const quotes = (text) => text.replace(/[“”„‘’`"«»]/g, "'");
@@ -47,6 +49,7 @@ class Wording {
   constructor(text, entry) {
     const kind = TYPE.exec(text);
     this.entry = entry;
+    this.text = text;
     this.kind = kind ? kind[1] : "";
     const body = (kind ? text.slice(kind[0].length) : text).replace(/[ .!]+$/, "");
     const pieces = body.split(/\{(\w+)\}/);
@@ -101,12 +104,12 @@ class Messages {
   // entries: [{says: [wording…], wraps, cases: [{when: {name: pattern}, near}]}]
   constructor(entries) {
     this.entries = entries;
-    // people paste the first sentence, and leave out the path
+    // people paste the first sentence, and leave out what stands in brackets
     const parts = (text) =>
       new Set([
         text,
         text.split(/(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])/)[0],
-        text.replace(/ \(\{path\}\)$/, ""),
+        text.replace(/ \((?:\w+ ){0,2}\{\w+\}\)$/, ""),
       ]);
     this.wordings = entries.flatMap((e, n) =>
       e.says.flatMap((text) => [...parts(text)].map((part) => new Wording(part, n))),
@@ -120,6 +123,10 @@ class Messages {
       }
     this.rare = new Map();
     for (const [word, where] of seen) this.rare.set(word, Math.log(1 + entries.length / where.size));
+    // what is cut from a wording must still tell something
+    this.wordings = this.wordings.filter(
+      (w) => entries[w.entry].says.includes(w.text) || this.weight(w.literal) >= TELLING,
+    );
   }
   weight(several) {
     return several.reduce((sum, word) => sum + (this.rare.get(word) || 0), 0);
@@ -134,9 +141,11 @@ class Messages {
       if (!best.has(answer.entry) || best.get(answer.entry).score < answer.score)
         best.set(answer.entry, answer);
     };
-    if (![...best.values()].some((a) => !this.entries[a.entry].wraps))
+    if (![...best.values()].some((a) => a.score >= TELLING && !this.entries[a.entry].wraps))
       for (const [wording, score, sure] of this.parts(text))
         keep(this.cased({ entry: wording.entry, score, sure }, wording, text, []));
+    if (FOREIGN.test(text) && !text.toLowerCase().includes("torch"))
+      for (const answer of best.values()) answer.sure = false;
     const rank = (a) => Math.round(a.score * 1e6);
     const wraps = (a) => Boolean(this.entries[a.entry].wraps);
     const found = [...best.values()].sort(

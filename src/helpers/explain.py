@@ -48,6 +48,10 @@ _HEAD = re.compile(
     r"(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:|\('| ?$)", re.M
 )
 _IN_EVERY_TRACEBACK = {"traceback", "most", "recent", "call", "last", "file", "line", "in"}
+_FOREIGN = re.compile(
+    r"(?:site|dist)-packages[\\/]+(?:tensorflow|keras|jax|jaxlib|flax|paddle|mxnet|mindspore)[\\/]"
+    r"|\b(?:tensorflow|keras|jax|jaxlib|paddle|mxnet)\.[\w.]*(?:Error|Exception)\b"
+)
 _OTHER = re.compile(r"[^a-z0-9一-鿿]+")
 _WORD = re.compile(r"[a-z_][a-z_0-9]+|[一-鿿]")
 
@@ -74,7 +78,7 @@ def squeezed(text: str) -> str:
 
 _BEFORE = re.compile(r"[\w.<>]*$")
 _SENTENCE = re.compile(r"(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])")  # people paste the first one
-_PATH = re.compile(r" \(\{path\}\)$")  # people leave it out
+_ASIDE = re.compile(r" \((?:\w+ ){0,2}\{\w+\}\)$")  # (path): people leave it out
 _EDGES = re.compile(r"^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$")  # ** is Markdown
 _LAST = re.compile(r"\[[^\]]{0,160}\]|\([^)]{0,160}\)|\S*")
 
@@ -186,7 +190,7 @@ class Messages:
             for number, e in enumerate(entries)
             for text in e["says"]
             for part in dict.fromkeys(
-                (text, _SENTENCE.split(text, maxsplit=1)[0], _PATH.sub("", text))
+                (text, _SENTENCE.split(text, maxsplit=1)[0], _ASIDE.sub("", text))
             )
         ]
         seen: dict[str, set[int]] = {}
@@ -194,6 +198,12 @@ class Messages:
             for word in set(wording.literal) - _IN_EVERY_TRACEBACK:
                 seen.setdefault(word, set()).add(wording.entry)
         self._rare = {word: math.log(1 + len(entries) / len(where)) for word, where in seen.items()}
+        # what is cut from a wording must still tell something
+        self.wordings = [
+            w
+            for w in self.wordings
+            if w.text in entries[w.entry]["says"] or self.weight(w.literal) >= TELLING
+        ]
 
     def weight(self, several: list[str]) -> float:
         """How much words tell: the rarer among the messages, the more; unknown ones nothing."""
@@ -208,10 +218,13 @@ class Messages:
         if not text:
             return []
         best = self.whole(text)
-        if not any(not a.entry.get("wraps") for a in best.values()):
+        if not any(a.score >= TELLING and not a.entry.get("wraps") for a in best.values()):
             for wording, score, sure in self._parts(text):
                 entry = self.entries[wording.entry]
                 _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, text, ()))
+        if _FOREIGN.search(text) and "torch" not in text.lower():
+            for answer in best.values():
+                answer.sure = False
 
         def rank(n: int) -> tuple[bool, bool, float, int]:
             a = best[n]

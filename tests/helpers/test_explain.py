@@ -101,6 +101,53 @@ def test_a_wrapper_gives_way_to_what_it_wraps():
     assert best(alone).entry.get("wraps")
 
 
+def test_a_wrapper_never_stands_before_what_it_wraps():
+    wraps = {"id": "wraps", "says": ["Error: process {n} terminated with this"], "wraps": True}
+    others = [{"id": f"n{n}", "says": [f"word{n}"]} for n in range(999)]
+    search = explain.Messages([wraps, {"id": "key", "says": ["KeyError: '{name}'"]}, *others])
+    found = search.find("Error: process 3 terminated with this\nKeyError: 'lr'")
+    assert [a.id for a in found] == ["key", "wraps"]
+
+
+def test_what_is_cut_from_a_wording_must_tell_something():
+    says = ["RuntimeError: [{path}] {check}. Unable to find address"]
+    search = explain.Messages([{"id": "address", "says": says}])
+    assert not search.find("RuntimeError: [enforce fail at CPUAllocator.cpp] . No memory")
+    assert search.find("RuntimeError: [a.cc] rv. Unable to find address")[0].sure
+
+
+@pytest.mark.parametrize("aside", ["{path}", "required by {lib}"])
+def test_what_stands_in_brackets_may_be_left_out(aside):
+    says = [f"ImportError: cannot import name '{{name}}' from package '{{module}}' ({aside})"]
+    others = [{"id": f"n{n}", "says": [f"word{n}"]} for n in range(99)]
+    search = explain.Messages([{"id": "name", "says": says}, *others])
+    answer = search.find("ImportError: cannot import name 'a' from package 'b'")[0]
+    assert answer.whole and answer.values == {"name": "a", "module": "b"}
+
+
+def test_a_short_wording_does_not_hide_a_longer_one_of_which_a_part_is_met():
+    wordings = ["KeyError: '{name}'", "ValueError: unusual combination of several telling words"]
+    search = explain.Messages([{"id": f"n{n}", "says": [w]} for n, w in enumerate(wordings)])
+    search._rare = dict.fromkeys(search._rare, 4.0)
+    found = search.find("KeyError: 'a'\nValueError: unusual combination of several telling things")
+    assert found[0].id == "n1" and found[0].sure
+
+
+def test_markdown_around_a_message_is_no_part_of_its_values():
+    says = ["TypeError: must be Tensor, not {type}"]
+    search = explain.Messages([{"id": "tensor", "says": says}])
+    assert search.find("**TypeError: must be Tensor, not tuple**")[0].values == {"type": "tuple"}
+
+
+@pytest.mark.parametrize("library", ["tensorflow", "jax", "paddle"])
+def test_an_error_in_another_library_is_only_perhaps_related(library):
+    message = "AttributeError: type object 'Tensor' has no attribute '__getitem__'"
+    path = f'  File "/lib/site-packages/{library}/ops.py", line 10, in f\n'
+    assert best(message).sure
+    assert not best(path + message).sure
+    assert best(f'  File "/lib/site-packages/torch/a.py", line 1, in g\n{path}{message}').sure
+
+
 @pytest.mark.parametrize(
     "pasted", ["", "  \n", "Traceback (most recent call last):", "zymurgy", "the quick brown fox"]
 )
