@@ -72,7 +72,7 @@ def test_verdict(shown, right, expected):
 def test_ids_of_right_answers_exist(messages):
     known = {one["id"] for e in messages.entries for one in (e, *e.get("cases", ()))}
     named = {id for row in rows() for id in row["right"].split("|")}
-    assert named - known == {NONE, ""}
+    assert named - known <= {NONE, ""}
 
 
 # What is reached, so that nothing falls behind it: the shares of right and of misleading answers.
