@@ -144,7 +144,9 @@
             ? select("number", t.dtype("b"), number, { int: "int", float: "float" })
             : dtypeOf("db", "b", db)),
         say: shape
-          ? `${parts.join(" + ")} = ${met(chosen).join(" + ")}${t.stop}${again.join("")}${t[why](dtype)}`
+          ? `${parts.join(" + ")} = ${met(chosen).join(" + ")}${t.stop}` +
+            again.join("") +
+            t[why](dtype)
           : quote(error),
         done: !plain && db === start.db && tuple(shape ?? []) === "(3,)" && dtype === "float32",
       };

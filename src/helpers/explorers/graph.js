@@ -21,7 +21,7 @@
       saves: (node, name, v) => `To compute a gradient later, ${node} saves ${name}, version ${v}.`,
       unedited: "Nothing is edited.",
       stale: (node, name, v, now) =>
-        `${name} is now at version ${now}, and ${node} has saved version ${v}. Nobody complains yet.`,
+        `${name} is now at version ${now}; ${node} has saved version ${v}. Nobody complains yet.`,
       safe: (name, other) => `${name} has a new version; but ${other} was saved, which has not.`,
       loose: "No node has saved anything, so the edit does no harm.",
       grad: (value, name) => `w.grad is ${value}, and the saved ${name} is freed.`,

@@ -91,7 +91,8 @@
       const near = Math.abs(out - all) <= 0.2;
       return {
         drawing: `<svg viewBox="0 0 360 ${bottom + 18}" role="group" aria-label="${t.title}">
-          <text x="24" y="14">${t.batch}</text><text x="350" y="14" text-anchor="end">${t.out}</text>
+          <text x="24" y="14">${t.batch}</text>
+          <text x="350" y="14" text-anchor="end">${t.out}</text>
           ${[0, 5, 10].map((x) => line(left(x), "axis") + label(left(x), x)).join("")}
           ${[0, 3, 6].map((y) => line(right(y), "axis") + label(right(y), y)).join("")}
           ${line(right(all), "goal")}${times(batches.length, (i) => row(batches[i], i))}</svg>`,
