@@ -46,7 +46,7 @@ def test_ddp_averages_as_often_as_the_explorer_says(spare):
 STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
   return { said: e.shadowRoot.querySelector(".said").textContent.split("✓")[0],
     done: e.shadowRoot.querySelector(".task").className.includes("done"),
-    pieces: all(".time button").map((b) => [b.textContent, b.className]),
+    pieces: all(".time button").map((b) => [b.textContent.trim(), b.className]),
     meets: all(".time .meet").length, found: all("dd").map((d) => +d.textContent.replace("−", "-")),
     look: all("dd")[1].className }; }"""
 

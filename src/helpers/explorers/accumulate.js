@@ -76,7 +76,8 @@
       const chosen = Math.min(at, pieces - 1);
       const name = (k) => t.piece((k % parts) + 1, Math.floor(k / parts));
       const box = (k) => `<button class="${fair(k) ? "good" : "bad"}" data-point="at=${k}"
-        aria-label="${name(k)}: ${sizes[k]}/${n}, ${weight(k)}">${sizes[k]} → ${weight(k)}</button>`;
+        aria-label="${name(k)}: ${sizes[k]}/${n}, ${weight(k)}">
+        ${sizes[k]} → ${weight(k)}</button>`;
       const meets = (j) => ranks > 1 && (!sync || j === parts - 1);
       const row = (r) =>
         `<span>${t.rank(r)}</span>` +

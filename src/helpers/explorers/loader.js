@@ -19,7 +19,7 @@
         (fewer ? `, <b>${fewer.join(" need ").replace(/^1 need/, "1 needs")}</b>. ` : ". "),
       none: (all) => `Without workers each batch is waited for: ${all} units of time. `,
       way: (batch, from, taken, worker, a, b) =>
-        `${batch} is ordered at ${from}${taken === null ? "" : `, when batch ${taken} is taken`}, ` +
+        `${batch} is ordered at ${from}${taken === null ? "" : `, when ${taken} is taken`}, ` +
         `${worker} loads it from ${a} to ${b}, `,
       here: (batch, a, b) => `${batch} is loaded from ${a} to ${b}.`,
       waits: (n) => `and the training <b>waits ${n}</b> for it.`,
@@ -54,9 +54,12 @@
     .lines { display: grid; grid-template-columns: auto 1fr; gap: 2px .4rem; min-height: 11.5rem;
       align-content: start; align-items: center; font-size: .75rem }
     .lines > div { position: relative; height: 1.45rem }
-    .lines > div > * { position: absolute; inset-block: 0; min-height: 0; padding: 0;
-      overflow: hidden; text-align: center; line-height: 1.4rem; font-size: .7rem;
+    /* a number that does not fit wraps below the edge: none is shown cut off */
+    .lines > div > * { position: absolute; inset-block: 0; display: flex; flex-wrap: wrap;
+      justify-content: center; min-height: 0; padding: 0; overflow: hidden;
+      line-height: 1.4rem; font-size: .7rem;
       border: 1px solid var(--muted); border-radius: .15rem }
+    .lines > div > ::before { content: ""; height: 100% }
     .lines .mine { border-width: 2px; border-color: var(--held); font-weight: 700 }
     .lines .good, .lines .late { color: var(--ink) }
     .controls { align-items: start }`;
@@ -66,7 +69,7 @@
     static style = style;
 
     // When each batch is ordered, by whom it is loaded, and when the training takes it. Batches go
-    // to the workers in turn; `ahead` times `workers` are ordered at first, one more with each taken.
+    // to the workers in turn; `ahead` × `workers` are ordered at first, one more for each taken.
     static plan(loads, train, workers, ahead) {
       const free = Array(Math.max(1, workers)).fill(0);
       const plan = [];
@@ -98,7 +101,8 @@
       const place = (a, b) => `left: ${(100 * a) / all}%; width: ${(100 * (b - a)) / all}%`;
       const mine = (k) => (k === at ? " mine" : "");
       const loading = ({ begin, end }, k) =>
-        `<span class="hold${mine(k)}" style="${place(begin, end)}" data-point="at=${k}">${k}</span>`;
+        `<span class="hold${mine(k)}" style="${place(begin, end)}"
+        data-point="at=${k}">${k}</span>`;
       const training = ({ taken, wait }, k) =>
         (wait ? `<i class="bad" style="${place(taken - wait, taken)}"></i>` : "") +
         `<button class="good${mine(k)}" style="${place(taken, taken + train)}" data-point="at=${k}"

@@ -15,7 +15,7 @@
       scores: ["accuracy", "precision", "recall", "F1"],
       none: "0 / 0",
       said: (right, all, found, positives, alarms) =>
-        `${right} of ${all} are right, but of the ${positives} positives ${found} ` +
+        `${right} of ${all} are right; of the ${positives} positives ${found} ` +
         `${found === 1 ? "is" : "are"} found, with ${alarms} false ${
           alarms === 1 ? "alarm" : "alarms"
         }.`,
@@ -33,7 +33,7 @@
       scores: ["准确率", "精确率", "召回率", "F1"],
       none: "0 / 0",
       said: (right, all, found, positives, alarms) =>
-        `${all} 个里判对了 ${right} 个，但 ${positives} 个正例只找到 ${found} 个，误报 ${alarms} 个。`,
+        `${all} 个里判对了 ${right} 个；${positives} 个正例找到 ${found} 个，误报 ${alarms} 个。`,
       never: "从不判为正，准确率也有 97%。",
     },
   };
@@ -44,7 +44,8 @@
     .drawing g[role] > path { fill: transparent }
     .drawing g[role]:focus-visible > path { fill: var(--lit); fill-opacity: .4 }
     .ends { display: flex; justify-content: space-between }
-    .axis, .limit { vector-effect: non-scaling-stroke;  stroke: var(--muted) } .limit { stroke: var(--held); stroke-width: 2 }
+    .axis, .limit { vector-effect: non-scaling-stroke; stroke: var(--muted) }
+    .limit { stroke: var(--held); stroke-width: 2 }
     .drawing .bad, .drawing .good { stroke: var(--paper); fill-opacity: 1 }
     table { width: 100%; margin-top: .4rem; border-collapse: collapse; font-size: .9rem }
     th { font-weight: 400; color: var(--muted); text-align: start }
