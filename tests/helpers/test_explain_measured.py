@@ -3,8 +3,8 @@
 `tests/messages/pasted.tsv` has for each message what an answer must state (`must_say`) and, judged
 by reading the entries and not by what is found, the ids that state it (`right`, separated by `|`):
 an entry's id with whatever case of it is shown, or the id of a case. `none` where nothing may
-answer; empty where no entry is right yet. The matching is made with the half `work` in view;
-the half `measure` only measures it, so its messages are not shown here.
+answer; empty where no entry is right yet. The matching is made with the rows marked `work` in view;
+those marked `measure` were collected afterwards and only measure it: they are not shown here.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_ids_of_right_answers_exist(messages):
 
 # What is reached, so that nothing falls behind it: the shares of right and of misleading answers.
 # The goal for messages never seen is 0.85 and 0.03.
-REACHED = {"work": (0.97, 0.03), "measure": (0.98, 0.02)}
+REACHED = {"work": (0.98, 0.02), "measure": (0.83, 0.14)}
 
 
 @pytest.mark.parametrize("half", REACHED)
