@@ -166,14 +166,16 @@ def helpers_used(book: Book, text: Text) -> str:
 
 
 def _files(folder: Path, module: str) -> Iterator[Path]:
-    """The files of `helpers.<module>`, and of the packages that hold it with the data in them."""
-    path = folder
+    """The files of `helpers.<module>`, and of the packages that hold it with the data in them.
+
+    Data that is called after a module, such as an explorer's script, belongs to that one alone.
+    """
+    path, last = folder, module.rpartition(".")[2]
     for name in module.split("."):
         if (path / name).is_dir():
             path /= name
-            yield from (
-                p for p in path.iterdir() if p.is_file() and p.suffix not in (".pyc", ".py")
-            )
+            data = (p for p in path.iterdir() if p.is_file() and p.suffix not in (".pyc", ".py"))
+            yield from (p for p in data if p.stem == last or not p.with_suffix(".py").is_file())
             if (path / "__init__.py").exists():
                 yield path / "__init__.py"
         elif (path / f"{name}.py").is_file():

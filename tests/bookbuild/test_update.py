@@ -19,8 +19,9 @@ from bookbuild.book import Book, BookError
 from bookbuild.check import check, waiting
 from bookbuild.cli import main
 from bookbuild.notebooks import alt, code_cells, read
-from bookbuild.products import MISSING, WAITING
+from bookbuild.products import MISSING, WAITING, helpers_used
 from bookbuild.run import use_cuda
+from bookbuild.text import load
 from bookbuild.update import update
 
 
@@ -304,6 +305,24 @@ def test_a_renamed_helper_named_in_a_string_counts(book, mend, quick):
     quick.clear()
     (book.root / "src/helpers/failing.py").write_text("y = 1\n")
     assert update(book, echo=quiet) == [] and quick == ["book/text/adding.md"]
+
+
+def test_data_called_after_a_module_counts_for_that_module_alone(book, mend):
+    room = book.root / "src/helpers/room"
+    room.mkdir()
+    for name in ("__init__.py", "one.py", "one.js", "two.py", "two.js", "base.js"):
+        (room / name).write_text(f"# {name}\n")
+    mend("adding", "# add both", "import helpers.room.one\n# add both")
+    source = load(book, "adding")
+    prints = {}
+    for name in ("", "one.js", "base.js", "__init__.py", "two.js", "two.py"):
+        if name:
+            (room / name).write_text("changed\n")
+        prints[name] = helpers_used(book, source)
+        (room / name).write_text(f"# {name}\n") if name else None
+    unused = {name for name, made in prints.items() if made == prints[""]}
+    assert unused == {"", "two.js", "two.py"}
+    assert len(set(prints.values())) == 4
 
 
 # ---------------------------------------------------------------- failures
