@@ -45,7 +45,8 @@
     .weights { display: grid; grid-template-columns: .8rem repeat(4, minmax(0, 1fr)); gap: 2px;
       text-align: center; align-items: center; font-size: .75rem }
     .weights span { color: var(--muted) }
-    .weights button { position: relative; min-height: 2.4rem; padding: 0; font-size: .8rem;
+    .weights button { position: relative; min-height: 2.4rem; padding: 0;
+      font-size: clamp(.68rem, 3.6cqi, .8rem);
       border-color: var(--line) }
     .weights .dot::before { content: "●"; position: absolute; top: 0; left: .15rem;
       font-size: .5rem; color: var(--held) }

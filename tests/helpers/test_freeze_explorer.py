@@ -1,0 +1,148 @@
+"""The freeze explorer: what a step changes is torch's, and the browser shows it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+import torch
+
+from helpers.explorers import freeze
+
+DATA = json.loads(freeze.freeze_explorer().data)
+GRID = list(itertools.product((False, True), repeat=5))
+STATISTICS = ["bn.running_mean", "bn.running_var", "bn.num_batches_tracked"]
+WEIGHTS = ["linear.weight", "bn.weight", "bn.bias"]
+HEAD = ["head.weight", "head.bias"]
+
+
+def settings(switches) -> dict[str, bool]:
+    return dict(zip(DATA["switches"], switches, strict=True))
+
+
+def rule(frozen, evaluation, given, decay, zeros) -> list[str]:
+    """The names that change, as the chapter explains it."""
+    trained = given and (not frozen or (zeros and decay))
+    return WEIGHTS * trained + STATISTICS * (not evaluation) + HEAD
+
+
+@pytest.mark.parametrize("switches", GRID)
+def test_every_outcome_is_what_torch_does(switches):
+    now = settings(switches)
+    before, after, grads = freeze.step(**now)
+    row = DATA["rows"][GRID.index(switches)]
+    assert DATA["names"] == list(before)
+    named = zip(DATA["names"], row["changed"], strict=True)
+    changed = {name for name, moved in named if moved}
+    assert changed == {n for n in before if not torch.equal(before[n], after[n])}
+    assert changed == set(rule(**now))
+    for i, name in enumerate(DATA["names"]):
+        shown = DATA["before"][i], row["after"][i]
+        assert shown == tuple(round(t.flatten()[0].item(), 3) for t in (before[name], after[name]))
+        assert (shown[0] != shown[1]) == bool(row["changed"][i])  # rounding hides no change
+        assert DATA["parameters"][i] == (name in grads)
+        grad = grads.get(name)
+        if grad is None:
+            assert row["grad"][i] == "None"
+        else:
+            assert row["grad"][i] == round(grad.flatten()[0].item(), 2)
+            assert (row["grad"][i] == 0) == (not grad.any())
+
+
+@pytest.mark.parametrize("switches", GRID)
+def test_a_step_of_sgd_by_hand(switches):
+    now = settings(switches)
+    before, after, grads = freeze.step(**now)
+    for name, grad in grads.items():
+        p = before[name]
+        if grad is not None and (now["given"] or name in HEAD):
+            p = p - freeze.RATE * (grad + now["decay"] * freeze.DECAY * p)
+        torch.testing.assert_close(after[name], p)
+        if name in WEIGHTS and now["frozen"]:
+            assert (grad is None) != now["zeros"]
+
+
+def test_it_leaves_the_state_of_the_generator():
+    state = torch.get_rng_state()
+    freeze.freeze_explorer()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+def text(number) -> str:
+    return f"{number:g}".replace("-", "−") if number != "None" else number
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_each_line_of_each_setting(show, lang):
+    page = show(freeze.freeze_explorer(lang), width=375)
+    element = page.locator("freeze-explorer")
+    boxes, lines = element.get_by_role("checkbox").all(), element.locator(".drawing button")
+    task, done = element.locator(".task"), False
+    assert [box.is_checked() for box in boxes] == [True, False, True, True, True]
+    for switches, row in zip(GRID, DATA["rows"], strict=True):
+        for box, on in zip(boxes, switches, strict=True):
+            box.set_checked(on)
+        now = settings(switches)
+        want = []
+        for i, name in enumerate(DATA["names"]):
+            moved = f"{text(DATA['before'][i])}→{text(row['after'][i])}"
+            numbers = moved if row["changed"][i] else text(DATA["before"][i])
+            grad = text(row["grad"][i]) if DATA["parameters"][i] else "–"
+            mark = ("good" if name in HEAD else "bad") if row["changed"][i] else ""
+            want.append([name, numbers, grad, mark])
+        found = lines.evaluate_all(
+            "all => all.map(b => [...[...b.children].map(c => c.textContent), b.className])"
+        )
+        assert found == want
+        done |= now["given"] and set(rule(**now)) == set(HEAD)
+        assert task.inner_text().startswith(("✓ Done", "✓ 完成")) or not done
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    assert done
+
+
+WHY = [
+    ((1, 0, 1, 1, 1), "linear.weight", "zeros of an earlier step: the optimizer takes it"),
+    ((1, 0, 1, 0, 1), "linear.weight", "a step of 0"),
+    ((1, 0, 1, 1, 0), "bn.bias", "the optimizer skips it"),
+    ((1, 0, 0, 1, 1), "bn.weight", "does not know it"),
+    ((0, 0, 0, 1, 1), "bn.weight", "does not know it"),
+    ((0, 0, 1, 1, 1), "bn.weight", "follows it"),
+    ((1, 0, 1, 1, 1), "bn.running_var", "the forward pass in train() moves it"),
+    ((1, 1, 1, 1, 1), "bn.running_var", "reads this buffer"),
+    ((1, 1, 0, 1, 1), "head.bias", "follows it"),
+]
+
+
+def test_each_line_says_why(show):
+    page = show(freeze.freeze_explorer("en"), width=800)
+    element = page.locator("freeze-explorer")
+    for switches, name, reason in WHY:
+        for box, on in zip(element.get_by_role("checkbox").all(), switches, strict=True):
+            box.set_checked(bool(on))
+        element.get_by_role("button", name=name).focus()
+        said = element.locator(".said").inner_text()
+        moved = name in rule(*switches)
+        assert said.startswith(f"{name} {'changes' if moved else 'stays'}.") and reason in said
+
+
+def test_the_task_by_keyboard(show):
+    page = show(freeze.freeze_explorer("zh"), width=375)
+    element, task = page.locator("freeze-explorer"), page.locator("freeze-explorer .task")
+    boxes = element.get_by_role("checkbox").all()
+    element.locator(".drawing button").first.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    assert "bn.running_mean 变了" in element.locator(".said").inner_text()
+    boxes[2].uncheck()
+    boxes[1].focus()
+    page.keyboard.press("Space")
+    assert task.inner_text().startswith("任务")  # without the backbone in the optimizer
+    boxes[2].check()
+    assert task.inner_text().startswith("任务")
+    boxes[4].focus()
+    page.keyboard.press("Space")
+    assert task.inner_text().startswith("✓ 完成")
