@@ -86,3 +86,18 @@ def test_pointing_at_a_share_names_it(show):
     page.keyboard.press("Tab")
     page.keyboard.press("End")
     assert element.locator(".said").inner_text().startswith("replica 3 has 1 of 10")
+
+
+SPILLED = """(e) => [...e.shadowRoot.querySelectorAll(".shares button")]
+  .filter((b) => b.scrollWidth > b.clientWidth + 1).map((b) => b.textContent)"""
+
+
+def test_no_share_is_wider_than_its_bar_on_a_narrow_phone(show):
+    page = show(batch.batch_explorer(), width=320)
+    element = page.locator("batch-explorer")
+    for n in range(1, batch.LARGEST_BATCH + 1):
+        for replicas in range(1, batch.MOST_REPLICAS + 1):
+            element.evaluate("(e, state) => e.set(state)", {"n": n, "replicas": replicas})
+            assert element.evaluate(SPILLED) == [], (n, replicas)
+            said = element.locator(".said").inner_text()
+            assert ("1 of 1 sample and" in said) == (n == 1)

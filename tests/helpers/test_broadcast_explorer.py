@@ -74,6 +74,11 @@ def test_every_pair_of_shapes_on_the_page(show):
                 assert sums == [str(n) for n in (a + b).flatten().tolist()]
                 sizes = element.locator(".shapes > *").all_inner_texts()[9:11]
                 assert [int(n) for n in sizes if n != "·"] == list((a + b).shape)
+                said = element.locator(".said").inner_text()
+                for name, one in (("a", a), ("b", b)):
+                    for d in range((a + b).dim()):  # a size of 1 is not repeated
+                        repeated = one.expand_as(a + b).stride(d) == 0 and (a + b).shape[d] > 1
+                        assert (f"{name} is repeated along dimension {d}." in said) == repeated
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 

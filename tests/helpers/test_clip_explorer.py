@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -33,6 +34,14 @@ def test_every_gradient_has_its_place_in_the_data():
                 assert found == list(clip.clipped((x, y), limit).values())
 
 
+def test_outside_the_square_the_direction_is_kept_only_on_the_diagonal_and_the_axes():
+    data = json.loads(clip.clip_explorer().data)
+    for x, y, limit in itertools.product(range(9), range(9), range(1, 9)):
+        a, b = data[x][y][limit - 1][2]
+        kept = a * y == b * x
+        assert kept == (max(x, y) <= limit or x == y or not x or not y), (x, y, limit)
+
+
 # ---------------------------------------------------------------- in a browser
 
 
@@ -59,7 +68,11 @@ def test_the_page_says_what_turned(show):
         values = [found["norm"], found["value"]]
         if found["returned"] <= limit:
             assert values == [[x, y]] * 2
-            assert "both leave it" in said or (x, y) == (0, 0) and "nothing to clip" in said
+            assert (
+                "not exceeded: both leave it" in said
+                or (x, y) == (0, 0)
+                and "nothing to clip" in said
+            )
             continue
         assert f"By norm it becomes {minus(values[0])}" in said
         a, b = values[1]

@@ -114,3 +114,22 @@ def test_it_opens_where_a_worker_more_is_slower_and_the_task_can_be_done(show, l
     element.locator(".lines button").nth(4).focus()
     page.keyboard.press("ArrowRight")
     assert element.evaluate(STATE)["mine"] == [5, 5]
+
+
+CUT = """(e) => [...e.shadowRoot.querySelectorAll(".lines [data-point]")].filter((box) => {
+  const range = document.createRange();
+  range.selectNodeContents(box);
+  const [text, edge] = [range.getBoundingClientRect(), box.getBoundingClientRect()];
+  const shown = text.top < edge.bottom - 2;
+  return shown && (text.left < edge.left || text.right > edge.right);
+}).map((box) => box.textContent)"""
+
+
+@pytest.mark.parametrize("width", [320, 800])
+def test_no_number_is_shown_cut_off(show, width):
+    element = show(loader_explorer(), width=width).locator("loader-explorer")
+    for load, workers, slow in itertools.product((1, 4, 8), (0, 1, 3, 6), (False, True)):
+        element.evaluate(
+            "(e, state) => e.set(state)", {"load": load, "workers": workers, "slow": slow}
+        )
+        assert element.evaluate(CUT) == [], (load, workers, slow)

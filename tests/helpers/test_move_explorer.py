@@ -130,3 +130,13 @@ def test_explorer_works_by_keyboard(show):
     for key, watch in (("ArrowDown", "next(iter"), ("ArrowUp", "m.layers"), ("Home", "x:")):
         page.keyboard.press(key)
         assert status.inner_text().startswith(watch), key
+
+
+def test_no_name_of_an_object_runs_into_the_cells(show):
+    for lang in ("en", "zh"):
+        page = show(move_rows.move_explorer(lang), width=320)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320
+        wide = page.locator("move-explorer .kinds > span").evaluate_all(
+            "all => all.filter((s) => s.scrollWidth > s.clientWidth).map((s) => s.textContent)"
+        )
+        assert wide == []

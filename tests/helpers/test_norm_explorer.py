@@ -63,7 +63,7 @@ def test_the_page_shows_each_output(show):
         size.fill(str(i))
         for mode in ("train", "eval"):
             element.locator(f"input[value={mode}]").check()
-            for k in (0, 5):
+            for k in (0, 1, 5):
                 step.fill(str(k))
                 found = data["rows"][i]
                 outs = [f["out"] for f in found["train"]]
@@ -78,7 +78,7 @@ def test_the_page_shows_each_output(show):
                     assert said.endswith(f"between {low} and {high}.")
                 else:
                     assert f"becomes {low} in every batch" in said
-                    assert f"After {norm.STEPS[k]} steps" in said
+                    assert f"After {norm.STEPS[k]} step{'s' * (norm.STEPS[k] != 1)} the" in said
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 

@@ -167,8 +167,8 @@ def test_it_opens_on_the_cut_cosine_and_the_task_can_be_done(show, lang):
     assert "T_max=50" in now["code"] and now["warm"] and now["at"] == EPOCHS - 1
     for length, says, reached in (
         ("50", ("is cut off", "走不完"), False),
-        ("20", ("rises again", "又升了上去"), False),
-        ("40", ("has come down", "降到底"), True),
+        ("20", ("ends at epoch 30, and rises again", "到第 30 轮就走完了"), False),
+        ("40", ("ends with the training", "正好随训练走完"), True),
     ):
         element.get_by_label("T_max").select_option(label=length)
         now = element.evaluate(STATE)

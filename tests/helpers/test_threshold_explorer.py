@@ -36,6 +36,12 @@ def test_every_threshold_is_what_the_libraries_say():
     assert DATA["bins"] == histograms
 
 
+def test_what_the_chapter_says_of_lower_thresholds():
+    alarms, right = [row[1] for row in DATA["rows"]], [row[0] + row[3] for row in DATA["rows"]]
+    assert alarms[15] == 0 < alarms[14]  # down to 0.3 positives are found for nothing
+    assert right[15] > right[25] > right[0]  # so the accuracy rises first, and falls in the end
+
+
 @given(st.lists(st.tuples(st.integers(0, 1), st.floats(0, 1)), min_size=1), st.floats(0, 1))
 def test_any_scores(pairs, threshold):
     truth, score = (torch.tensor(column) for column in zip(*pairs, strict=True))
@@ -91,6 +97,8 @@ def test_it_opens_in_the_surprise_and_one_threshold_does_the_task(show):
     for k in (best + 1, best - 1, best):
         element.get_by_role("slider").fill(str(k))
         assert element.evaluate(STATE)["done"] == (k == best)
+    element.get_by_role("slider").fill("0")  # all are found: no "but", no 只
+    assert "right; of the 30 positives 30 are found" in element.evaluate(STATE)["said"]
     element.get_by_role("button", name="Reset").click()
     element.locator("svg").hover(position={"x": 1, "y": 20})  # pointing moves it, too
     assert element.evaluate(STATE)["cells"] == DATA["rows"][0][:4]

@@ -13,7 +13,8 @@
       exact: "gradient of the batch",
       averaged: "of the mean of means",
       replica: (r) => `replica ${r}`,
-      part: (r, n, of, weighs) => `${r} has ${n} of ${of} samples and weighs ${weighs}.`,
+      part: (r, n, of, weighs) =>
+        `${r} has ${n} of ${of} sample${of > 1 ? "s" : ""} and weighs ${weighs}.`,
       idle: (n) => ` ${n} replica${n > 1 ? "s" : ""} idle: no shard was left.`,
       same: " Shares and weights agree, so the gradient is right.",
       wrong: " Shares and weights differ, so the gradient is wrong.",
@@ -38,7 +39,7 @@
   const style = `
     .shares { display: flex; gap: 2px; height: 2.75rem }
     .shares > * { display: flex; min-width: 0; min-height: 0; padding: 0; align-items: center;
-      justify-content: center; font-size: .8rem; border: 1px solid var(--held);
+      justify-content: center; font-size: .8rem; line-height: 1.2; border: 1px solid var(--held);
       border-radius: .2rem }
     .shares .odd { background: none }
     dl { display: grid; grid-template-columns: 1fr auto; margin-top: .5rem }
@@ -65,7 +66,8 @@
       const bar = (one) => `<div class="shares">${sizes.map(one).join("")}</div>`;
       const share = (size, i) =>
         `<button ${look(i)} data-point="at=${i}" style="flex: ${size}"
-          aria-label="${t.replica(i)}: ${size}/${n}, 1/${k}">${size}/${n}</button>`;
+          aria-label="${t.replica(i)}: ${size}/${n}, 1/${k}">
+          <span>${size}/<wbr>${n}</span></button>`;
       const weight = (_, i) => `<span ${look(i)} style="flex: 1" aria-hidden="true">1/${k}</span>`;
       const name = `<span data-part="r${chosen}">${t.replica(chosen)}</span>`;
       return {

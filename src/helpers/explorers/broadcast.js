@@ -83,7 +83,7 @@
       const missing = (own, d) => own.length < 2 - d;
       const size = (own, d) => own[own.length - 2 + d];
       const repeats = (side, d) =>
-        shape && shape.length >= 2 - d && size(mine[side], d) !== size(shape, d);
+        shape && size(shape, d) > 1 && size(mine[side], d) !== size(shape, d);
       const row = (name, own, type, side) =>
         `<b>${name}</b>${times(2, (d) => {
           const mark = side < 2 && repeats(side, d) ? "hold" : "";

@@ -9,7 +9,7 @@
       gradient: "point at a gradient",
       limit: "limit (max_norm, clip_value)",
       said: (g, length) => `The gradient ${g} has norm ${length}. `,
-      loose: "No limit is reached: both leave it as it is.",
+      loose: "The limit is not exceeded: both leave it as it is.",
       zero: "There is nothing to clip.",
       keeps: (v) => `By norm it becomes ${v}, shorter in the same direction`,
       same: (v) => `; by value it stays ${v}.`,

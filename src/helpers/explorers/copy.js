@@ -5,7 +5,7 @@
   const words = {
     en: {
       title: "Zero y: who notices?",
-      task: "one of the five gives a wrong gradient and no error. Which?",
+      task: "find the one of the five that gives a wrong gradient and no error.",
       heads: ["y =", "s after<br><code>y.zero_()</code>", "gradient of x<br>(right: 0.25)"],
       run: "run",
       raises: "error",
@@ -21,7 +21,7 @@
     },
     zh: {
       title: "把 y 清零，谁会发现？",
-      task: "五种写法里有一种梯度错了却不报错，是哪一种？",
+      task: "五种写法里有一种梯度错了却不报错，把它找出来。",
       heads: ["y =", "<code>y.zero_()</code><br>之后的 s", "x 的梯度<br>（正确值 0.25）"],
       run: "运行",
       raises: "报错",

@@ -76,8 +76,9 @@
   };
 
   const style = `
-    .kinds { display: grid; grid-template-columns: minmax(0, 1fr) repeat(3, minmax(3.4rem, 4.6rem));
-      gap: 3px; align-items: center; font-size: .85rem; line-height: 1.2 }
+    .kinds { display: grid; gap: 3px;
+      grid-template-columns: minmax(min-content, 1fr) repeat(3, minmax(3.4rem, 4.6rem));
+      align-items: center; font-size: .85rem; line-height: 1.2 }
     .kinds > code { font-size: .75rem; text-align: center }
     .kinds button { min-height: 2.1rem; padding: 0 }
     .kinds [aria-current] { outline: 2px solid var(--held); font-weight: 700 }

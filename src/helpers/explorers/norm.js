@@ -16,8 +16,8 @@
         `Batch ${i} has mean ${m} and variance ${v}, so the sample becomes ${out}. ` +
         `In other company, the same sample lies between ${low} and ${high}.`,
       eval: (k, m, v, out) =>
-        `After ${k} steps the running mean is ${m}, the running variance ${v}: ` +
-        `the sample becomes ${out} in every batch. `,
+        `After ${k} ${k === 1 ? "step" : "steps"} the running mean is ${m}, ` +
+        `the running variance ${v}: the sample becomes ${out} in every batch. `,
       far: (all) => `With mean and variance of all data it would be ${all}.`,
       near: (all) => `All data would give ${all}.`,
     },

@@ -17,8 +17,8 @@
       told: (v) => ` After epoch ${v[0]} the validation loss is ${v[1]}.`,
       zero: " A rate of 0 learns nothing.",
       cut: " Epochs 10 to 49 are 40 steps: a T_max of 50 is cut off.",
-      up: " The cosine ended before, and rises again.",
-      fits: " The cosine has come down.",
+      up: (epoch) => ` The cosine ends at epoch ${epoch}, and rises again.`,
+      fits: " The cosine ends with the training.",
     },
     zh: {
       title: "调度器与训练的长度合得上吗？",
@@ -34,8 +34,8 @@
       told: (v) => `第 ${v[0]} 轮之后的验证损失是 ${v[1]}。`,
       zero: "学习率为 0 的一轮什么也学不到。",
       cut: "第 10 到 49 轮只有 40 步，T_max=50 走不完。",
-      up: "余弦早已走完，又升了上去。",
-      fits: "余弦降到底了。",
+      up: (epoch) => `余弦到第 ${epoch} 轮就走完了，随后又升上去。`,
+      fits: "余弦正好随训练走完。",
     },
   };
 
@@ -92,7 +92,7 @@
       );
       const cosine = warm && name === "CosineAnnealingLR";
       const length = Number(parameters.T_max?.[picks[0]]);
-      const judged = length > 40 ? t.cut : length < 40 ? t.up : t.fits;
+      const judged = length > 40 ? t.cut : length < 40 ? t.up(10 + length) : t.fits;
       return {
         drawing: `<div class="code"><code>${quote(code)}</code></div>
           <div class="title">${t.rate}${losses ? ` · ${t.losses}` : ""}</div>
