@@ -222,24 +222,6 @@ def test_draw_lines_draws_each_line():
             demos.draw_lines(x, y, lines)
 
 
-@pytest.mark.parametrize(("gradient", "bound"), [((2.6, 0.9), 1.0), ((0.2, 3.0), 0.5)])
-def test_draw_clipping_draws_what_torch_makes_of_the_gradient(gradient, bound):
-    (axis,) = demos.draw_clipping(gradient, bound).axes
-    ends = {t.get_text(): t.xy for t in axis.texts if t.get_text()}
-    assert ends["gradient"] == gradient
-    scale = bound / math.hypot(*gradient)
-    assert ends["clip_grad_norm_"] == pytest.approx([g * scale for g in gradient], rel=1e-4)
-    assert ends["clip_grad_value_"] == pytest.approx([min(g, bound) for g in gradient])
-    circle, square = axis.patches
-    assert circle.get_radius() == bound and square.get_width() == 2 * bound
-
-
-@pytest.mark.parametrize("gradient", [(1.0,), (1.0, 0.0), (1.0, 2.0, 3.0)])
-def test_draw_clipping_refuses(gradient):
-    with pytest.raises(ValueError, match="two numbers above 0, got"):
-        demos.draw_clipping(gradient)
-
-
 def test_draw_mixup_mixes():
     one, other = torch.rand(2, 8, 8)
     figure = demos.draw_mixup(one, other, 0.7)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from helpers.figures import COLORS, Figure, figure, title
 
-_CHINESE = {"data": "数据", "gradient": "梯度"}
+_CHINESE = {"data": "数据"}
 
 
 def draw_lines(x: Tensor, y: Tensor, lines: Mapping[str, Tensor]) -> Figure:
@@ -32,52 +30,6 @@ def draw_lines(x: Tensor, y: Tensor, lines: Mapping[str, Tensor]) -> Figure:
     axis.set(xlabel="x", ylabel="y")
     axis.legend(frameon=False, fontsize=8.5)
     return drawing
-
-
-def draw_clipping(gradient: Sequence[float], bound: float = 1.0) -> Figure:
-    """Draw a gradient of two numbers, and what the two ways to clip make of it.
-
-    The circle holds what has a norm of at most `bound`, the square what has no larger number.
-
-    Raises:
-        ValueError: `gradient` has not two numbers, or one of them is not above 0.
-    """
-    from matplotlib.patches import Circle, Rectangle
-
-    if len(gradient) != 2 or min(gradient) <= 0:
-        raise ValueError(f"expected two numbers above 0, got {list(gradient)}")
-    drawing, axis = figure(size=(3.5, 1.9), chinese=_CHINESE)
-    style = {"fill": False, "edgecolor": COLORS["grey"], "linewidth": 1, "linestyle": ":"}
-    axis.add_patch(Circle((0, 0), bound, **style))
-    axis.add_patch(Rectangle((-bound, -bound), 2 * bound, 2 * bound, **style))
-    ways = {
-        "clip_grad_norm_": (nn.utils.clip_grad_norm_, "teal", (7, -9)),
-        "clip_grad_value_": (nn.utils.clip_grad_value_, "orange", (4, 4)),
-    }
-    _vector(axis, gradient, "grey", "gradient", (-4, 4), ha="right")
-    for name, (clip, color, shift) in ways.items():
-        w = nn.Parameter(torch.zeros(2))
-        w.grad = torch.tensor([float(g) for g in gradient])
-        clip([w], bound)
-        _vector(axis, w.grad.tolist(), color, name, shift, family="monospace")
-    width, height = max(gradient[0], bound), max(gradient[1], bound)
-    axis.set(xlim=(-0.1, width + 0.1), ylim=(-0.1, height + 0.25), aspect="equal")
-    axis.set(xticks=[0, bound], yticks=[0, bound])
-    return drawing
-
-
-def _vector(
-    axis: Any,
-    end: Sequence[float],
-    color: str,
-    name: str,
-    shift: tuple[float, float],
-    **options: Any,
-) -> None:
-    arrow = {"arrowstyle": "->", "color": COLORS[color], "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
-    axis.annotate("", xy=end, xytext=(0, 0), arrowprops=arrow)
-    said = {"color": COLORS[color], "fontsize": 8.5, "textcoords": "offset points"} | options
-    axis.annotate(name, end, shift, **said)
 
 
 def draw_mixup(one: Tensor, other: Tensor, share: float) -> Figure:
