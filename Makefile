@@ -45,7 +45,7 @@ release: $(VENV)/book
 	$(BIN)/book check --release
 
 unit: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadfile tests/helpers tests/bookbuild
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/bookbuild tests/helpers
 
 notebooks: $(VENV)/ready
 	$(BIN)/pytest -q -n $(JOBS) book
