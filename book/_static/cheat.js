@@ -59,7 +59,7 @@
   field.type = "search";
   field.id = "cheat-filter";
   field.autocomplete = "off";
-  field.placeholder = "gather, nan, DDP";
+  field.placeholder = said("gather, nan, DDP", "gather、nan、学习率");
   const label = document.createElement("label");
   label.htmlFor = field.id;
   label.textContent = said("Filter", "筛选");

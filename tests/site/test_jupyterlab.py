@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -47,11 +48,22 @@ def lab(tmp_path_factory):
             assert server.poll() is None, told.read_text()
             time.sleep(0.25)
         assert address, told.read_text()
-        urllib.request.urlopen(f"{address}/api/status", timeout=30).close()
+        answers(f"{address}/api/status")
         yield address
     finally:
         server.terminate()
         server.wait(20)
+
+
+def answers(address):
+    """Wait until the server answers: it tells its address before it listens."""
+    for _ in range(240):
+        try:
+            urllib.request.urlopen(address, timeout=30).close()
+            return
+        except urllib.error.URLError:
+            time.sleep(0.25)
+    raise AssertionError(f"nobody answers at {address}")
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +111,7 @@ def test_an_explorer_answers(notebook):
 def test_a_solution_is_folded_and_labelled(notebook):
     labels = notebook.locator(".jp-RenderedMarkdown", has_text="A solution is folded below")
     scrolled_to(notebook, labels)
-    folded = notebook.locator(".jp-CodeCell:has(.jp-InputPlaceholder)")
-    number = folded.count()
-    assert number and folded.first.locator(".jp-OutputPlaceholder").count()
-    folded.first.locator(".jp-InputPlaceholder").click()
-    assert folded.count() == number - 1
+    cell = notebook.locator(".jp-CodeCell:has(.jp-InputPlaceholder)").first.element_handle()
+    assert cell.query_selector(".jp-OutputPlaceholder")
+    cell.query_selector(".jp-InputPlaceholder").click()
+    notebook.wait_for_function("cell => !cell.querySelector('.jp-InputPlaceholder')", arg=cell)

@@ -122,9 +122,9 @@ KEYS = {
 
 
 def operate(page, element, how: str) -> bool:
-    """Use the controls of an explorer until its status says something else."""
-    status = element.locator("[aria-live]").first
-    before = status.inner_text()
+    """Use the controls of an explorer until it says something else."""
+    says = "e => e.shadowRoot.querySelector('section').textContent"
+    before = element.evaluate(says)
     for control in element.locator("button, input, select").all():
         for act in actions(page, control, how):
             if not control.is_enabled():
@@ -132,7 +132,7 @@ def operate(page, element, how: str) -> bool:
             act()
             for wait in (0, 30):
                 page.wait_for_timeout(wait)
-                if status.inner_text() != before:
+                if element.evaluate(says) != before:
                     return True
     return False
 
