@@ -71,7 +71,10 @@ def notebook(lab, browser):
     """The chapter, open in JupyterLab, every cell of it in the document."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(f"{lab}/lab/tree/{CHAPTER}.ipynb?reset")
-    page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=60_000)
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=180_000)
+    page.locator(".jp-NotebookPanel .jp-MarkdownCell .predict").first.wait_for(
+        state="attached", timeout=180_000
+    )
     yield page
     page.close()
 
@@ -95,10 +98,10 @@ def test_a_question_unfolds_and_its_output_waits(notebook):
     choice = card.locator("details").first
     assert not choice.locator("p").is_visible()
     choice.locator("summary").click()
-    assert choice.locator("p").is_visible()
+    choice.locator("p").wait_for(state="visible")
     code = asked.source.split("\n")[0][:30]
     cell = notebook.locator(".jp-CodeCell", has_text=code).first
-    assert cell.locator(".jp-OutputPlaceholder").count()
+    cell.locator(".jp-OutputPlaceholder").first.wait_for(state="attached")
 
 
 def test_an_explorer_answers(notebook):
