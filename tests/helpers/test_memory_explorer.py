@@ -74,3 +74,12 @@ def test_it_opens_where_half_the_batch_saves_little_and_the_task_can_be_done(sho
         element.locator(".bars button").last.click()
         done = "done" in element.evaluate(STATE)["task"]
         assert done == (rows[3][4] < 0.55 * rows[4][4]) == (setting == (False, False, False))
+
+
+def test_checkpoints_and_bfloat16_make_each_halving_worth_less():
+    peaks = {key: [row[-1] for row in rows] for key, rows in zip(SETTINGS, COUNTED, strict=True)}
+    for (adam, half, again), peak in peaks.items():
+        saved = [1 - less / more for less, more in itertools.pairwise(peak)]
+        for smaller in {(adam, True, again), (adam, half, True)} - {(adam, half, again)}:
+            there = [1 - less / more for less, more in itertools.pairwise(peaks[smaller])]
+            assert all(a < b for a, b in zip(there, saved, strict=True) if b > 0), smaller
