@@ -137,6 +137,8 @@ def html(words: str, name: str, lang: str) -> str:
 def problems(words: str, proofs: list[str], name: str, nb: NotebookNode) -> Iterator[str]:
     """What is not proved of a question about the cell `name` of a notebook, a line each."""
     cells = {c.id: c for c in code_cells(nb)}
+    if name not in cells:
+        return  # the notebook is older than the text
     for choice, proof in zip(parse(words).choices, proofs, strict=True):
         where = f"predict: {choice.says!r}"
         if proof.startswith("assert "):

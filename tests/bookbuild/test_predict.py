@@ -122,6 +122,14 @@ def test_a_number_is_not_found_in_its_negative_or_in_a_longer_one(asked, mend):
         mend("adding", f"print({output!r})\n", "assert a == 2\na\n")
 
 
+def test_a_question_about_a_cell_that_has_not_run_yet(book, mend):
+    new = "%%% code adding-new\n```python\n2\n```\n" + ASKED
+    mend("adding", "%%% md adding-recap", f"{new}\n%%% md adding-recap")
+    found = check(book, ["adding"])
+    assert any("cells or their order differ" in problem for problem in found)
+    assert not any("predict" in problem for problem in found)
+
+
 def test_another_output_breaks_the_proof(asked, mend):
     """What a new PyTorch would do: the cell prints something else."""
     asked("= assert a == 2", "= output")
