@@ -19,6 +19,9 @@ BIN := $(VENV)/bin
 CONSTRAINED := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt \
   PIP_DISABLE_PIP_VERSION_CHECK=1
 BESIDE_TORCH := grep -vE '^(\#|torch==|torchvision==)' requirements.txt
+# A test of processes, times or a browser that fails once on a busy machine gets a second chance,
+# and the summary names it; a fault fails twice.
+AGAIN := --reruns 1 --reruns-delay 2 -r R
 # What each PyTorch wants in a version of its own.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
@@ -45,7 +48,8 @@ release: $(VENV)/book
 	$(BIN)/book check --release
 
 unit: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/bookbuild tests/helpers
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(AGAIN) \
+	  tests/bookbuild tests/helpers
 
 notebooks: $(VENV)/ready
 	$(BIN)/pytest -q -n $(JOBS) book
@@ -54,11 +58,12 @@ validated: $(VENV)/ready
 	$(BIN)/pytest -q -n $(JOBS) book --record-validated
 
 colab: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) tests/colab
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) $(AGAIN) tests/colab
 
 site: $(VENV)/ready
 	$(BIN)/book build
-	BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/site
+	BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(AGAIN) \
+	  tests/site
 
 lab: $(VENV)/ready
 	$(BIN)/jupyter lab --notebook-dir=book

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import resource
@@ -381,12 +382,14 @@ def test_after_a_killed_worker_the_next_epoch_is_whole(path):
 
 def test_a_failed_loader_is_not_left_to_the_next_fork(recwarn):
     """Its workers end with it: what a fork inherits would complain, and take 5 s to collect."""
+    gc.collect()  # the workers of other tests, which a caught exception may still hold
+    before = set(multiprocessing.active_children())
     full = {"num_workers": 1, "worker_init_fn": demos.small_files}
     demos.outcome(DataLoader(demos.Blank((512, 1024)), **full))
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= before
     demos.killed(signal.SIGKILL)
     demos.read_all(TensorDataset(torch.zeros(2), torch.zeros(1)[:, None].expand(2, 1)), "fork")
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_a_full_shared_memory_is_an_error_or_a_timeout():

@@ -133,6 +133,17 @@ def test_one_cell_is_reached_by_tab_and_arrows_go_on_from_it(show):
     assert focus(page) == "Reset"
 
 
+def test_where_there_are_fewer_than_the_state_says_the_last_is_current(show):
+    page = show(Toy(), width=700)
+    element = page.locator("toy-explorer")
+    element.evaluate("e => e.set({ at: 9 })")  # as after a choice that leaves fewer cells
+    current = element.locator("[aria-current=true]")
+    assert current.count() == 1 and current.get_attribute("aria-label") == "cell 6"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert focus(page) == "cell 6"
+
+
 def test_at_the_edge_arrows_do_not_scroll_the_page(show):
     page = show(Toy(), width=700)
     page.set_viewport_size({"width": 700, "height": 200})

@@ -56,7 +56,7 @@ def accumulate_explorer(lang: str | None = None) -> Explorer:
         "accumulate",
         {"most": [RANKS, PARTS, SIZE], "rows": [accumulated(*one) for one in grid]},
         "Two ranks accumulate three pieces each; the last piece has 1 sample instead of 4. If each "
-        "piece's mean is divided by the number of pieces, that sample weighs as much as four "
+        "piece's mean is divided by the pieces of its rank, that sample weighs as much as four "
         "others and the gradient is wrong; dividing sums by the count of all samples mends it.",
         lang,
     )

@@ -244,16 +244,17 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       `<p class="said" aria-live="polite" aria-atomic="true">${say}` +
       `<span class="unseen">${this.done ? ` ${t.done}${task}` : ""}</span></p>` +
       `<div class="controls">${controls}</div></section>`;
-    const first = {};
+    const chosen = {}; // of each key the element of its value, or the last, if there are fewer now
     for (const node of page.content.querySelectorAll("[data-point]")) {
       const [[key, value]] = BookExplorer.pairs(node.dataset.point);
-      const chosen = this.state[key] === value;
       if (!node.matches("button, [role=button]")) continue;
       node.setAttribute("tabindex", -1);
-      if (chosen) node.setAttribute("aria-current", "true");
-      if (chosen || !first[key]) first[key] = node;
+      if (chosen[key]?.[0] !== this.state[key]) chosen[key] = [value, node];
     }
-    for (const node of Object.values(first)) node.setAttribute("tabindex", 0);
+    for (const [, node] of Object.values(chosen)) {
+      node.setAttribute("tabindex", 0);
+      node.setAttribute("aria-current", "true");
+    }
     for (const word of page.content.querySelectorAll(".said [data-part]")) word.tabIndex = 0;
     BookExplorer.morph(root.querySelector("section"), page.content.firstChild);
   }

@@ -18,13 +18,13 @@
       changed: (name) => `${name} changes. `,
       same: (name) => `${name} stays. `,
       forward: "It is a buffer: the forward pass in <code>train()</code> moves it, no optimizer.",
-      held: "In <code>eval()</code> the forward pass reads this buffer and leaves it as it is.",
+      held: "In <code>eval()</code> the forward pass leaves this buffer as it is.",
       unknown: "The optimizer does not know it, whatever its gradient is.",
       none: "Its gradient is <code>None</code>, so the optimizer skips it, and its decay.",
       pulled:
         "Its gradient is not <code>None</code> but zeros of an earlier step: the optimizer takes " +
         "it, and decay pulls.",
-      zero: "Its gradient is zeros of an earlier step, and no decay is added: a step of 0.",
+      zero: "Its gradient is zeros of an earlier step, and no decay is added: a step of 0, in SGD without momentum.",
       follows: "It has a gradient, and the optimizer follows it.",
     },
     zh: {
@@ -42,12 +42,12 @@
       changed: (name) => `${name} 变了。`,
       same: (name) => `${name} 没有变。`,
       forward: "它是缓冲区，改变它的是 <code>train()</code> 下的前向传播，不是优化器。",
-      held: "在 <code>eval()</code> 下，前向传播只读这个缓冲区，不改它。",
+      held: "在 <code>eval()</code> 下，前向传播不改这个缓冲区。",
       unknown: "它不在优化器里，梯度是什么都无所谓。",
       none: "它的梯度是 <code>None</code>，优化器会跳过它，连权重衰减也不做。",
       pulled:
         "它的梯度不是 <code>None</code>，而是先前一步留下的零：优化器照样处理，权重衰减就往回拉。",
-      zero: "它的梯度是先前一步留下的零，又没有权重衰减，所以这一步走了 0。",
+      zero: "它的梯度是先前一步留下的零，又没有权重衰减，不带动量的 SGD 这一步就走了 0。",
       follows: "它有梯度，优化器就照着更新。",
     },
   };

@@ -86,7 +86,7 @@ def masks_explorer(lang: str | None = None) -> Explorer:
         {"names": list(MASKS), "rows": rows},
         "One bool mask in scaled_dot_product_attention, where True means attend, and in "
         "MultiheadAttention, where True means ignore: they attend to opposite keys. A query that "
-        "may attend to no key gets zeros in the first and nan in the second. A float mask of 0 "
-        "and -inf means the same in both.",
+        "may attend to no key gets zeros in the first, nan in the second by default. A float mask "
+        "of 0 and -inf means the same in both.",
         lang,
     )
