@@ -22,6 +22,7 @@ from helpers.explorers.loader import loader_explorer
 from helpers.explorers.masks import masks_explorer
 from helpers.explorers.mean import mean_explorer
 from helpers.explorers.memory import memory_explorer
+from helpers.explorers.modes import modes_explorer
 from helpers.explorers.move import move_explorer
 from helpers.explorers.norm import norm_explorer
 from helpers.explorers.schedule import schedule_explorer
@@ -42,6 +43,7 @@ EXPLORERS = [
     masks_explorer,
     mean_explorer,
     memory_explorer,
+    modes_explorer,
     move_explorer,
     norm_explorer,
     schedule_explorer,

@@ -1,0 +1,163 @@
+(() => {
+  const { BookExplorer } = globalThis;
+  const { check, choice, quote } = BookExplorer;
+
+  const EFFECTS = ["differ", "moved", "kept", "weights", "error"];
+  const code = (text) => `<code>${text}</code>`;
+  const words = {
+    en: {
+      title: "Three switches, five effects",
+      task: "get features that a new layer can learn from, and no effect that is wrong for that.",
+      mode: "around the pass",
+      training: "train()",
+      frozen: "requires_grad_(False)",
+      colon: ": ",
+      stop: ". ",
+      head: "new layer",
+      names: {
+        differ: "two passes",
+        moved: "statistics",
+        kept: "kept for backward",
+        weights: "weights with a gradient",
+        error: "training the new layer",
+      },
+      values: {
+        differ: (yes) => (yes ? "differ" : "are equal"),
+        moved: (yes) => (yes ? "move" : "stay"),
+        kept: (n) => `${n.toLocaleString("en")} bytes`,
+        weights: (n) => `${n} of 4`,
+        error: (text) => (text ? "RuntimeError" : "works"),
+      },
+      differ: (yes) =>
+        yes
+          ? `In ${code("train()")} Dropout draws anew in each pass, whether a graph is recorded or not.`
+          : `In ${code("eval()")} Dropout returns its input, and BatchNorm does not look at the batch.`,
+      moved: (yes) =>
+        yes
+          ? `In ${code("train()")} the forward pass of BatchNorm writes its statistics, without a gradient and without an optimizer.`
+          : `In ${code("eval()")} BatchNorm reads its statistics and leaves them as they are.`,
+      kept: (n, { mode, frozen }) =>
+        n
+          ? "Recording is on and the weights require gradients, so the graph keeps activations."
+          : mode
+            ? `Under ${code(`${mode}()`)} nothing is recorded.`
+            : frozen && "Recording is on, but nothing in this pass requires a gradient.",
+      weights: (n, { mode }) =>
+        n
+          ? "The new layer's gradient runs on through the features into the network."
+          : mode
+            ? "The features have no graph: the new layer's gradient ends at them."
+            : "Frozen weights require no gradient, so they get none.",
+      error: (text) =>
+        text
+          ? `${code(quote(text.split(". ")[0]))}: the new layer wants to keep the features, and an inference tensor refuses.`
+          : "The new layer keeps the features for its own backward pass, and they allow it.",
+    },
+    zh: {
+      title: "三个开关，五种效果",
+      task: "取出新的层能拿来学习的特征，一种有害的效果也不留。",
+      mode: "前向传播外面套着",
+      training: "train()",
+      frozen: "requires_grad_(False)",
+      colon: "：",
+      stop: "。",
+      head: "新的层",
+      names: {
+        differ: "两次前向传播",
+        moved: "统计量",
+        kept: "为反向传播留下",
+        weights: "得到梯度的权重",
+        error: "训练新的层",
+      },
+      values: {
+        differ: (yes) => (yes ? "不同" : "相同"),
+        moved: (yes) => (yes ? "变了" : "没变"),
+        kept: (n) => `${n.toLocaleString("en")} 字节`,
+        weights: (n) => `4 个中 ${n} 个`,
+        error: (text) => (text ? "RuntimeError" : "可以"),
+      },
+      differ: (yes) =>
+        yes
+          ? `在 ${code("train()")} 下，Dropout 每次都重新抽，与记不记录计算图无关。`
+          : `在 ${code("eval()")} 下，Dropout 原样返回输入，批归一化也不看这一批。`,
+      moved: (yes) =>
+        yes
+          ? `在 ${code("train()")} 下，批归一化的前向传播自己就会改写统计量，用不着梯度，也用不着优化器。`
+          : `在 ${code("eval()")} 下，批归一化只读统计量，不改。`,
+      kept: (n, { mode, frozen }) =>
+        n
+          ? "记录开着，权重又要求梯度，计算图就把激活值留了下来。"
+          : mode
+            ? `在 ${code(`${mode}()`)} 下，什么也不记录。`
+            : frozen && "记录开着，可是这次前向传播里没有谁要求梯度。",
+      weights: (n, { mode }) =>
+        n
+          ? "新层的梯度会穿过特征，继续流进网络。"
+          : mode
+            ? "特征没有计算图，新层的梯度到这里就断了。"
+            : "冻结的权重不要求梯度，也就没有梯度。",
+      error: (text) =>
+        text
+          ? `${code(quote(text.split(". ")[0]))}：新的层要把特征留着，推理张量却不让留。`
+          : "新的层要为自己的反向传播留下特征，这些特征也让留。",
+    },
+  };
+
+  const style = `
+    .path { gap: .2rem; margin-bottom: .5rem; font: .72rem var(--mono) }
+    .path span { padding: .15rem .3rem; border: 1px solid var(--line); border-radius: .3rem }
+    .effects { display: grid; gap: .3rem }
+    .effects button { display: flex; flex-wrap: wrap; gap: 0 1rem; align-items: center;
+      justify-content: space-between; text-align: left; border-color: var(--line) }
+    .effects [aria-current] { border: 2px solid var(--ink) }
+    .choice span, .check span { font: .8rem var(--mono) }`;
+
+  const PATH = {
+    Linear: "weights kept",
+    BatchNorm1d: "moved weights kept differ",
+    Dropout: "differ kept",
+  };
+
+  class ModesExplorer extends BookExplorer {
+    static words = words;
+    static style = style;
+
+    start() {
+      return { mode: 1, training: true, frozen: false, at: 0 };
+    }
+
+    view({ mode, training, frozen, at }, { modes, rows }, t) {
+      const found = rows[mode][Number(training)][Number(frozen)];
+      const wrong = { ...found, weights: false };
+      const shown = (effect) => t.values[effect](found[effect]);
+      const effect = EFFECTS[at];
+      const part = (parts, text) => `<span data-part="${parts}">${text}</span>`;
+      return {
+        drawing: `<div class="row path">${Object.entries(PATH)
+          .map(([name, parts]) => part(parts, name))
+          .join(" → ")} → ${part("error weights", t.head)}</div>
+          <div class="effects">${EFFECTS.map(
+            (
+              one,
+              i,
+            ) => `<button class="${one === "weights" ? "" : wrong[one] ? "bad" : "good"}" data-part="${one}"
+              data-point="at=${i}"><span>${t.names[one]}</span><b>${shown(one)}</b></button>`,
+          ).join("")}</div>`,
+        controls:
+          choice("mode", t.mode, mode, modes) +
+          check("training", t.training, training) +
+          check("frozen", t.frozen, frozen),
+        say: `${part(effect, `${t.names[effect]}${t.colon}${shown(effect)}`)}${t.stop}${t[effect](
+          found[effect],
+          {
+            mode: mode && modes[mode],
+            frozen,
+          },
+        )}`,
+        done: !EFFECTS.some((one) => wrong[one]),
+      };
+    }
+  }
+
+  BookExplorer.define("modes-explorer", ModesExplorer);
+})();

@@ -1,0 +1,78 @@
+"""What train and eval, the gradient modes and freezing each switch off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.autograd import watch_saved
+from helpers.explorers import Explorer
+
+MODES = {
+    "enable_grad": torch.enable_grad,
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+}
+SIZE, SAMPLES = 4, 64
+
+
+def switched(mode: str, *, training: bool, frozen: bool) -> dict[str, Any]:
+    """Take features of a network under a mode, and train a new layer on them outside of it.
+
+    Args:
+        mode: a key of `MODES`.
+        training: whether the network is in `train()`, else in `eval()`.
+        frozen: whether its parameters require no gradients.
+
+    Returns:
+        `differ`: do two passes over the same input differ? `moved`: did a buffer change?
+        `kept`: bytes that the graph keeps for a backward pass, the network's own tensors left out.
+        `weights`: how many of the network's parameters have a gradient after the new layer's
+        `backward`. `error`: what training the new layer raises, empty where it works.
+    """
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(SIZE, SIZE), nn.BatchNorm1d(SIZE), nn.Dropout())
+    net.train(training).requires_grad_(not frozen)
+    x, head = torch.randn(SAMPLES, SIZE), nn.Linear(SIZE, 2)
+    buffers = [buffer.clone() for buffer in net.buffers()]
+    with MODES[mode](), watch_saved() as alive:
+        features = net(x)
+        kept = alive.bytes(but=net)
+        again = net(x)
+    return {
+        "differ": not torch.equal(features, again),
+        "moved": any(map(_unequal, buffers, net.buffers())),
+        "kept": kept,
+        "error": _train(head, features),
+        "weights": sum(p.grad is not None for p in net.parameters()),
+    }
+
+
+def _unequal(before: Tensor, after: Tensor) -> bool:
+    return not torch.equal(before, after)
+
+
+def _train(head: nn.Module, features: Tensor) -> str:
+    try:
+        head(features).square().sum().backward()
+    except RuntimeError as error:
+        return f"RuntimeError: {error}"
+    return ""
+
+
+def modes_explorer(lang: str | None = None) -> Explorer:
+    """Set the three switches, and point at an effect to see which of them has it."""
+    rows = [
+        [[switched(mode, training=t, frozen=f) for f in (False, True)] for t in (False, True)]
+        for mode in MODES
+    ]
+    return Explorer(
+        "modes",
+        {"modes": list(MODES), "rows": rows},
+        "no_grad() alone leaves Dropout random and lets BatchNorm's statistics move. eval() alone "
+        "keeps activations for a backward pass. Features for a new head want eval() and either "
+        "no_grad() or a frozen network; under inference_mode() they cannot train the head.",
+        lang,
+    )
