@@ -11,7 +11,7 @@ const RANK =
 const TYPE = /^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Failed)): ?/;
 const HEAD = /(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:|\('| ?$)/gm;
 const FOREIGN =
-  /(?:site|dist)-packages[\\/]+(?:tensorflow|keras|jax|jaxlib|flax|paddle|mxnet|mindspore)[\\/]|\b(?:tensorflow|keras|jax|jaxlib|paddle|mxnet)\.[\w.]*(?:Error|Exception)\b/;
+  /(?:site|dist)-packages[\\/]+(?:tensorflow|keras|jax|jaxlib|flax|paddle|mxnet|mindspore)[\\/]|\b(?:tensorflow|keras|jax|jaxlib|paddle|mxnet)\.[\w.]*(?:Error|Exception)\b|\b(?:tensorflow|paddle|xla|jaxlib)\/[\w/]+\.(?:cc|cu|h):\d+|_pywrap_tensorflow/;
 const IN_EVERY_TRACEBACK = new Set("traceback most recent call last file line in".split(" "));
 const EDGES = /^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$/g; // ** is Markdown
 const quotes = (text) => text.replace(/[“”„‘’`"«»]/g, "'");
@@ -61,10 +61,17 @@ class Wording {
       this.constant[0] = `${this.kind.split(".").pop()}: ${this.constant[0]}`;
     this.anchor = this.constant.map(squeezed).reduce((a, b) => (b.length > a.length ? b : a));
   }
+  // The wording's type stands before this place of a plain text.
+  typed(text, start) {
+    const before = text.slice(Math.max(0, start - 80), start);
+    const own = this.kind.split(".").pop();
+    return Boolean(own) && before.slice(-this.kind.length - 4).includes(own);
+  }
   // Where a plain text has the whole wording last: [start, end, what its variable parts hold].
+  // With `typed`, only places behind the wording's type count.
   // Each constant part must follow the one before within 160 characters; there is no way back, so
   // that no text takes long.
-  match(text) {
+  match(text, typed) {
     this.parts ||= this.constant.map((piece, n) =>
       piece.trim()
         ? new RegExp(loosePiece(piece, n === 0, n === this.constant.length - 1), "gi")
@@ -94,7 +101,7 @@ class Wording {
         end = here.index + here[0].length;
         return true;
       });
-      if (met) return [begin, end, values];
+      if (met && (!typed || this.typed(text, begin))) return [begin, end, values];
     }
     return null;
   }
@@ -168,15 +175,13 @@ class Messages {
     return best;
   }
   wholeWording(wording, text) {
-    const here = wording.match(text);
+    let weight = this.weight(wording.literal);
+    // `'model'` alone tells nothing: `KeyError: 'model'` does
+    const short = wording.literal.length && wording.kind && weight < TELLING;
+    const here = wording.match(text, short);
     if (!here) return null;
     const [start, end, values] = here;
-    const own = wording.kind.split(".").pop();
-    const before = text.slice(Math.max(0, start - 80), start);
-    const typed =
-      !wording.literal.length || Boolean(own) && before.slice(-wording.kind.length - 4).includes(own);
-    let weight = this.weight(wording.literal);
-    if (wording.kind && weight < TELLING && !typed) return null;
+    const typed = !wording.literal.length || wording.typed(text, start);
     const later = (text.slice(end).match(HEAD) || []).length;
     if (!wording.literal.length && `${wording.names}` === "n") weight += 1;
     let score = (weight + 3 * typed) * 0.9 ** Math.min(later, 4);

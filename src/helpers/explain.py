@@ -51,6 +51,7 @@ _IN_EVERY_TRACEBACK = {"traceback", "most", "recent", "call", "last", "file", "l
 _FOREIGN = re.compile(
     r"(?:site|dist)-packages[\\/]+(?:tensorflow|keras|jax|jaxlib|flax|paddle|mxnet|mindspore)[\\/]"
     r"|\b(?:tensorflow|keras|jax|jaxlib|paddle|mxnet)\.[\w.]*(?:Error|Exception)\b"
+    r"|\b(?:tensorflow|paddle|xla|jaxlib)/[\w/]+\.(?:cc|cu|h):\d+|_pywrap_tensorflow"
 )
 _OTHER = re.compile(r"[^a-z0-9一-鿿]+")
 _WORD = re.compile(r"[a-z_][a-z_0-9]+|[一-鿿]")
@@ -117,11 +118,16 @@ class Wording:
             for n, text in enumerate(texts)
         ]
 
-    def match(self, text: str) -> tuple[int, int, list[str]] | None:
+    def typed(self, text: str, start: int) -> bool:
+        """The wording's type stands before this place of a plain text."""
+        before = text[max(0, start - 80) : start]
+        return bool(self.kind) and _kind(self.kind) in before[-len(self.kind) - 4 :]
+
+    def match(self, text: str, typed: bool = False) -> tuple[int, int, list[str]] | None:
         """Where a plain text has the whole wording last, and what stands in its variable parts.
 
-        Each constant part must follow the one before within 160 characters; there is no way back,
-        so that no text takes long.
+        With `typed`, only places behind the wording's type count. Each constant part must follow
+        the one before within 160 characters; there is no way back, so that no text takes long.
         """
         pieces = self.pieces
         first = 0 if pieces[0] or len(pieces) == 1 else 1
@@ -144,7 +150,8 @@ class Wording:
                     break
                 end = here.end()
             else:
-                return begin, end, values
+                if not typed or self.typed(text, begin):
+                    return begin, end, values
         return None
 
 
@@ -246,15 +253,13 @@ class Messages:
 
     def _whole(self, wording: Wording, text: str) -> Answer | None:
         """The whole wording stands in the text."""
-        if (here := wording.match(text)) is None:
+        weight = self.weight(wording.literal)
+        # `'model'` alone tells nothing: `KeyError: 'model'` does
+        short = bool(wording.literal and wording.kind) and weight < TELLING
+        if (here := wording.match(text, typed=short)) is None:
             return None
         start, end, values = here
-        before = text[max(0, start - 80) : start]
-        near = before[-len(wording.kind) - 4 :]
-        typed = not wording.literal or (bool(wording.kind) and _kind(wording.kind) in near)
-        weight = self.weight(wording.literal)
-        if wording.kind and weight < TELLING and not typed:
-            return None
+        typed = not wording.literal or wording.typed(text, start)
         later = sum(1 for _ in _HEAD.finditer(text, end))
         if not wording.literal and wording.names == ["n"]:
             weight += 1

@@ -133,6 +133,23 @@ def test_a_short_wording_does_not_hide_a_longer_one_of_which_a_part_is_met():
     assert found[0].id == "n1" and found[0].sure
 
 
+def test_a_short_wording_is_met_behind_its_type_wherever_else_its_words_stand():
+    search = explain.Messages([{"id": "key", "says": ["KeyError: 'epoch'"]}])
+    found = search.find("KeyError: 'epoch'\n  File 'run.py', line 3\n    state['epoch']")
+    assert [a.id for a in found if a.whole] == ["key"]
+    assert not any(a.whole for a in search.find("state['epoch'] = 3"))
+
+
+def test_a_log_of_another_library_is_no_sure_answer():
+    says = ["ImportError: {lib}: cannot open shared object file: No such file or directory"]
+    search = explain.Messages([{"id": "lib", "says": says}])
+    text = "libcudart.so.11.0: cannot open shared object file: No such file or directory"
+    assert search.find(f"ImportError: {text}")[0].sure
+    log = f"W tensorflow/stream_executor/platform/dso_loader.cc:60] Could not load: {text}"
+    assert not any(a.sure for a in search.find(log))
+    assert search.find(f"{log}\n  File 'torch/__init__.py'\nImportError: {text}")[0].sure
+
+
 def test_markdown_around_a_message_is_no_part_of_its_values():
     says = ["TypeError: must be Tensor, not {type}"]
     search = explain.Messages([{"id": "tensor", "says": says}])
