@@ -142,7 +142,8 @@ def test_a_short_wording_is_met_behind_its_type_wherever_else_its_words_stand():
 
 def test_a_log_of_another_library_is_no_sure_answer():
     says = ["ImportError: {lib}: cannot open shared object file: No such file or directory"]
-    search = explain.Messages([{"id": "lib", "says": says}])
+    others = [{"id": f"n{n}", "says": [f"word{n}"]} for n in range(999)]
+    search = explain.Messages([{"id": "lib", "says": says}, *others])
     text = "libcudart.so.11.0: cannot open shared object file: No such file or directory"
     assert search.find(f"ImportError: {text}")[0].sure
     log = f"W tensorflow/stream_executor/platform/dso_loader.cc:60] Could not load: {text}"
