@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -15,6 +16,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("book", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("book")
+
+# A job in the background ignores interrupts, and so would the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FLAGS = [
     "--no-sandbox",

@@ -113,7 +113,7 @@ WHY = [
     ((0, 0, 0, 1, 1), "bn.weight", "does not know it"),
     ((0, 0, 1, 1, 1), "bn.weight", "follows it"),
     ((1, 0, 1, 1, 1), "bn.running_var", "the forward pass in train() moves it"),
-    ((1, 1, 1, 1, 1), "bn.running_var", "reads this buffer"),
+    ((1, 1, 1, 1, 1), "bn.running_var", "leaves this buffer as it is"),
     ((1, 1, 0, 1, 1), "head.bias", "follows it"),
 ]
 

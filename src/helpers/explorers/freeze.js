@@ -24,7 +24,9 @@
       pulled:
         "Its gradient is not <code>None</code> but zeros of an earlier step: the optimizer takes " +
         "it, and decay pulls.",
-      zero: "Its gradient is zeros of an earlier step, and no decay is added: a step of 0, in SGD without momentum.",
+      zero:
+        "Its gradient is zeros of an earlier step, and no decay is added: a step of 0, in SGD " +
+        "without momentum.",
       follows: "It has a gradient, and the optimizer follows it.",
     },
     zh: {

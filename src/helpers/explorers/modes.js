@@ -7,7 +7,7 @@
   const words = {
     en: {
       title: "Three switches, five effects",
-      task: "get features that a new layer can learn from, and no effect that is wrong for that.",
+      task: "get features for a new layer to learn from, with no effect that is wrong for it.",
       mode: "around the pass",
       training: "train()",
       frozen: "requires_grad_(False)",
@@ -30,11 +30,11 @@
       },
       differ: (yes) =>
         yes
-          ? `In ${code("train()")} Dropout draws anew in each pass, whether a graph is recorded or not.`
-          : `In ${code("eval()")} Dropout returns its input, and BatchNorm does not look at the batch.`,
+          ? `In ${code("train()")} Dropout draws anew in each pass, with or without a graph.`
+          : `In ${code("eval()")} Dropout returns its input; BatchNorm ignores the batch.`,
       moved: (yes) =>
         yes
-          ? `In ${code("train()")} the forward pass of BatchNorm writes its statistics, without a gradient and without an optimizer.`
+          ? `In ${code("train()")} BatchNorm's forward pass writes them; no optimizer does.`
           : `In ${code("eval()")} BatchNorm reads its statistics and leaves them as they are.`,
       kept: (n, { mode, frozen }) =>
         n
@@ -50,7 +50,7 @@
             : "Frozen weights require no gradient, so they get none.",
       error: (text) =>
         text
-          ? `${code(quote(text.split(". ")[0]))}: the new layer wants to keep the features, and an inference tensor refuses.`
+          ? `${code(quote(text.split(". ")[0]))}: the new layer wants to keep the features.`
           : "The new layer keeps the features for its own backward pass, and they allow it.",
     },
     zh: {
@@ -131,16 +131,14 @@
       const wrong = { ...found, weights: false };
       const shown = (effect) => t.values[effect](found[effect]);
       const effect = EFFECTS[at];
+      const mark = (one) => (one === "weights" ? "" : wrong[one] ? "bad" : "good");
       const part = (parts, text) => `<span data-part="${parts}">${text}</span>`;
       return {
         drawing: `<div class="row path">${Object.entries(PATH)
           .map(([name, parts]) => part(parts, name))
           .join(" → ")} → ${part("error weights", t.head)}</div>
           <div class="effects">${EFFECTS.map(
-            (
-              one,
-              i,
-            ) => `<button class="${one === "weights" ? "" : wrong[one] ? "bad" : "good"}" data-part="${one}"
+            (one, i) => `<button class="${mark(one)}" data-part="${one}"
               data-point="at=${i}"><span>${t.names[one]}</span><b>${shown(one)}</b></button>`,
           ).join("")}</div>`,
         controls:
