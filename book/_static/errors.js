@@ -138,6 +138,9 @@ class Messages {
   weight(several) {
     return several.reduce((sum, word) => sum + (this.rare.get(word) || 0), 0);
   }
+  rarest(several) {
+    return Math.max(0, ...several.map((word) => this.rare.get(word) || 0));
+  }
   // What a pasted text may be, the best first: [{entry, score, sure, case}]. Only sure ones are
   // answers; where there is none, the rest is perhaps related.
   find(pasted) {
@@ -191,6 +194,7 @@ class Messages {
   // Wordings of which the text has only a part: cut short, worded anew, typed from memory.
   parts(text) {
     const heads = [...text.matchAll(HEAD)];
+    const kind = heads.length ? heads.at(-1)[0].split(".").pop() : "";
     const last = heads.length ? text.slice(heads.at(-1).index).replace("('", ": ") : text;
     const told = last.replace(TYPE, "").slice(0, 600);
     const mine = wordsOf(told);
@@ -210,7 +214,11 @@ class Messages {
       const share = met / (this.weight([...new Set(literal)]) || 1);
       const covered = ((met / (whole || 1)) * mine.length) / (mine.length + unknown);
       const score = (met * (share + covered)) / 2;
-      const sure = score >= TELLING && (share >= SURE || covered >= 0.85);
+      const other = kind && wording.kind && !kind.includes(wording.kind.split(".").pop());
+      const least = TELLING * (other ? 1.5 : 1); // another type of error: more must agree
+      const lacking = literal.filter((word) => !both.has(word));
+      const telling = this.rarest(lacking) < this.rarest([...both]) + 1;
+      const sure = score >= least && ((share >= SURE && telling) || covered >= 0.85);
       if (sure || (met >= TELLING / 2 && Math.max(share, covered) >= RELATED))
         found.push([wording, score, sure]);
     }

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -216,6 +216,9 @@ class Messages:
         """How much words tell: the rarer among the messages, the more; unknown ones nothing."""
         return sum(self._rare.get(word, 0.0) for word in several)
 
+    def _rarest(self, several: Iterable[str]) -> float:
+        return max((self._rare.get(word, 0.0) for word in several), default=0.0)
+
     def find(self, pasted: str) -> list[Answer]:
         """What a pasted message or log may be, the best first; the sure ones stand before others.
 
@@ -271,8 +274,9 @@ class Messages:
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
         """Wordings of which the text has only a part: cut short, worded anew, typed from memory."""
-        heads = [m.start() for m in _HEAD.finditer(text)]
-        told = text[heads[-1] :] if heads else text
+        heads = [*_HEAD.finditer(text)]
+        kind = _kind(heads[-1][0]) if heads else ""
+        told = text[heads[-1].start() :] if heads else text
         told = _TYPE.sub("", told.replace("('", ": ", 1) if heads else told)[:600]
         mine = words(told)
         pairs = set(zip(mine, mine[1:], strict=False))
@@ -283,13 +287,17 @@ class Messages:
             both = [p for p in zip(literal, literal[1:], strict=False) if p in pairs]
             if not both and not (len(mine) <= 3 and set(mine) & set(literal)):
                 continue
-            met = self.weight(sorted({word for pair in both for word in pair}))
+            words_met = sorted({word for pair in both for word in pair})
+            met = self.weight(words_met)
             total = self.weight(sorted(set(literal))) or 1.0
             share, mine_share = met / total, met / (whole or 1.0)
             unknown = sum(word not in self._rare for word in mine)
             covered = mine_share * len(mine) / (len(mine) + unknown)
             score = met * (share + covered) / 2
-            sure = score >= TELLING and (share >= SURE or covered >= 0.85)
+            other = kind and wording.kind and _kind(wording.kind) not in kind
+            least = TELLING * (1.5 if other else 1)  # another type of error: more must agree
+            telling = self._rarest(set(literal) - {*words_met}) < self._rarest(words_met) + 1
+            sure = score >= least and (share >= SURE and telling or covered >= 0.85)
             if sure or (met >= TELLING / 2 and max(share, covered) >= RELATED):
                 found.append((wording, score, sure))
         return found
