@@ -89,7 +89,7 @@ class Wording {
       }
       const met = this.parts.slice(first + 1).every((part) => {
         if (!part) {
-          const last = /^(?:\[[^\]]{0,160}\]|\([^)]{0,160}\)|\S*)/.exec(text.slice(end, end + 400))[0];
+          const last = /^(?:\[[^\]]{0,160}\]|\([^)]{0,160}\)|<[^>]{0,160}>|\S*)/.exec(text.slice(end, end + 400))[0];
           values.push(last);
           end += last.length;
           return this.literal.length || `${this.names}` !== "n" || /^\d+$/.test(last);

@@ -81,7 +81,7 @@ _BEFORE = re.compile(r"[\w.<>]*$")
 _SENTENCE = re.compile(r"(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])")  # people paste the first one
 _ASIDE = re.compile(r" \((?:\w+ ){0,2}\{\w+\}\)$")  # (path): people leave it out
 _EDGES = re.compile(r"^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$")  # ** is Markdown
-_LAST = re.compile(r"\[[^\]]{0,160}\]|\([^)]{0,160}\)|\S*")
+_LAST = re.compile(r"\[[^\]]{0,160}\]|\([^)]{0,160}\)|<[^>]{0,160}>|\S*")
 
 
 @dataclass

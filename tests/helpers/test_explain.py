@@ -133,6 +133,13 @@ def test_a_short_wording_does_not_hide_a_longer_one_of_which_a_part_is_met():
     assert found[0].id == "n1" and found[0].sure
 
 
+def test_a_value_at_the_end_is_taken_whole_in_its_brackets():
+    says = ["TypeError: default_collate: batch must contain tensors; found {type}"]
+    search = explain.Messages([{"id": "collate", "says": says}])
+    text = "TypeError: default_collate: batch must contain tensors; found <class 'NoneType'>"
+    assert search.find(text)[0].values == {"type": "<class 'NoneType'>"}
+
+
 def test_a_short_wording_is_met_behind_its_type_wherever_else_its_words_stand():
     search = explain.Messages([{"id": "key", "says": ["KeyError: 'epoch'"]}])
     found = search.find("KeyError: 'epoch'\n  File 'run.py', line 3\n    state['epoch']")
