@@ -252,44 +252,47 @@ if (typeof document !== "undefined")
       const told = document.getElementById("error-count");
       const shown = document.getElementById("error-found");
       if (!field || !list || !told || !shown) return;
-      const items = [...list.querySelectorAll("li[data-says]")];
+      const items = [...list.querySelectorAll(".error-lines > li")];
+      const newest = (code) =>
+        [...code.childNodes]
+          .map((part) => (part.localName === "var" ? `{${part.textContent}}` : part.textContent))
+          .join("");
       const read = (item) => ({
-        says: JSON.parse(item.dataset.says),
+        says: [newest(item.querySelector("code")), ...JSON.parse(item.dataset.says || "[]")],
         wraps: "wraps" in item.dataset,
-        cases: [...item.querySelectorAll(".case")].map((element) => ({
-          element,
-          when: JSON.parse(element.dataset.when),
-          near: element.dataset.near || "",
+        cases: [...item.querySelectorAll("span[id]")].map(({ id, dataset }) => ({
+          id,
+          when: JSON.parse(dataset.when || "{}"),
+          near: dataset.near || "",
         })),
       });
       let messages = null;
-      const copy = (answer) => {
-        const item = items[answer.entry].cloneNode(true);
-        if (answer.case) {
-          const own = item.querySelector(`[id="${answer.case.element.id}"]`);
-          item.querySelector(".message").after(own);
-          own.classList.add("holds");
-        }
-        for (const name of item.querySelectorAll(".cause var"))
-          name.replaceWith(answer.values[name.textContent] || name.textContent);
-        for (const cure of item.querySelectorAll(".cure")) cure.append(copyButton(cure));
-        item.dataset.id = answer.case ? answer.case.element.id : item.id;
-        for (const e of [item, ...item.querySelectorAll("[id]")]) e.removeAttribute("id");
-        return item;
-      };
-      const copyButton = (cure) => {
-        const button = document.createElement("button");
-        button.type = "button";
-        button.className = "copy";
-        button.textContent = told.dataset.copy;
-        button.addEventListener("click", async () => {
-          await navigator.clipboard.writeText(cure.querySelector("code").textContent);
-          button.textContent = "✓";
-          setTimeout(() => {
-            button.textContent = told.dataset.copy;
-          }, 1500);
+      // The wording and its address at once, the text as soon as it is there.
+      const shownFor = (answer) => {
+        const line = items[answer.entry];
+        const link = line.querySelector("a").cloneNode(true);
+        const item = document.createElement("li");
+        const message = document.createElement("p");
+        item.dataset.id = answer.case?.id || line.id;
+        message.className = "message";
+        message.append(link);
+        item.append(message);
+        textsOf(/(\w+)\.html/.exec(link.getAttribute("href"))[1]).then((texts) => {
+          const text = texts.getElementById(line.id).cloneNode(true);
+          text.querySelector(".message").remove();
+          if (answer.case) {
+            const own = text.querySelector(`[id="${answer.case.id}"]`);
+            text.prepend(own);
+            own.classList.add("holds");
+            if (!text.querySelector(".cases .case")) text.querySelector(".cases").remove();
+          }
+          for (const name of text.querySelectorAll(".cause var"))
+            name.replaceWith(answer.values[name.textContent] || name.textContent);
+          for (const e of text.querySelectorAll("[id]")) e.removeAttribute("id");
+          copyButtons(text, told.dataset.copy);
+          item.append(...text.childNodes);
         });
-        return button;
+        return item;
       };
       const heading = (text) => {
         const item = document.createElement("li");
@@ -313,25 +316,64 @@ if (typeof document !== "undefined")
               : told.dataset.related;
         found.forEach((answer, n) => {
           if (n === 1 && sure) shown.append(heading(told.dataset.others));
-          shown.append(copy(answer));
+          shown.append(shownFor(answer));
         });
       };
       field.addEventListener("input", search);
       const given = new URLSearchParams(location.search).get("q");
       if (given && !field.value) field.value = given;
       if (field.value) search();
-      // an address of a special case opens what it stands in
-      const open = () => {
-        const target = location.hash ? document.getElementById(location.hash.slice(1)) : null;
-        const fold = target?.closest("#error-list details");
-        if (fold) {
-          fold.open = true;
-          target.scrollIntoView();
-        }
-      };
+    };
+    // The texts of a family, from the script that the build writes beside its page.
+    const families = {};
+    const textsOf = (page) => {
+      families[page] ||= new Promise((done) => {
+        const script = document.createElement("script");
+        script.src = `${page}.js`;
+        script.addEventListener("load", () => {
+          const template = document.createElement("template");
+          template.innerHTML = globalThis.bookErrors[page];
+          done(template.content);
+        });
+        script.addEventListener("error", () => delete families[page]); // the link stays
+        document.head.append(script);
+      });
+      return families[page];
+    };
+    const copyButtons = (inside, label) => {
+      for (const cure of inside.querySelectorAll(".cure")) {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.className = "copy";
+        button.textContent = label;
+        button.addEventListener("click", async () => {
+          await navigator.clipboard.writeText(cure.querySelector("code").textContent);
+          button.textContent = "✓";
+          setTimeout(() => {
+            button.textContent = label;
+          }, 1500);
+        });
+        cure.append(button);
+      }
+    };
+    // An address leads from a message's line to its text, and opens what a special case stands in.
+    const open = () => {
+      const target = location.hash ? document.getElementById(location.hash.slice(1)) : null;
+      const line = target?.closest(".error-lines > li");
+      if (line) location.replace(line.querySelector("a").href.replace(/#.*/, location.hash));
+      const fold = target?.closest(".error-list details");
+      if (fold) {
+        fold.open = true;
+        target.scrollIntoView();
+      }
+    };
+    const begin = () => {
+      for (const list of document.querySelectorAll(".error-list"))
+        copyButtons(list, list.dataset.copy);
       addEventListener("hashchange", open);
       open();
+      start();
     };
-    if (document.readyState === "loading") addEventListener("DOMContentLoaded", start);
-    else start();
+    if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin);
+    else begin();
   })();

@@ -237,7 +237,8 @@
   const named = (answer, page) =>
     Number((answer.get(first[page])?.[1] || []).some((term) => names[page].has(term)));
 
-  // [{ page, title, kind, sections: [{ anchor, title, line, code }] }], best first.
+  // [{ page, title, kind, sections: [{ page, anchor, title, line, code }] }], best first. What is
+  // part of another page is found below its title, with its own address.
   function find(query, { most = 8, perPage = 3 } = {}) {
     const asked = units(query);
     if (!asked.length) return [];
@@ -254,7 +255,7 @@
     for (const id of new Set(answers.flatMap((answer) => [...answer.keys()]))) {
       const has = answers.map((answer) => answer.get(id)?.[2] || 0);
       const sum = answers.reduce((all, answer) => all + (answer.get(id)?.[0] || 0), 0);
-      const page = sections[id][PAGE];
+      const page = pages[sections[id][PAGE]][3];
       if (!byPage.has(page)) byPage.set(page, []);
       byPage.get(page).push({ id, has, score: sum * weigh(has) });
     }
@@ -287,6 +288,7 @@
             const terms = new Set(answers.flatMap((answer) => answer.get(id)?.[1] || []));
             const [, anchor, title] = sections[id];
             return {
+              page: pages[sections[id][PAGE]][0],
               anchor,
               first: id === first[sections[id][PAGE]],
               title: marked(title, terms),
@@ -398,14 +400,14 @@
     const query = field.value.trimStart();
     const words = query.trim();
     const found = words ? find(query, dialog ? {} : { most: 16, perPage: 4 }) : [];
-    const groups = found.map(({ page, title, sections }) =>
+    const groups = found.map(({ title, sections }) =>
       make(
         "div",
         "search-page",
         [
           make("div", "search-title", [title], { "aria-hidden": "true" }),
           ...sections.map((hit) =>
-            option(`${root}${page}.html${hit.first ? "" : `#${hit.anchor}`}`, "", [
+            option(`${root}${hit.page}.html${hit.first ? "" : `#${hit.anchor}`}`, "", [
               ...(hit.first ? [] : [make("span", "search-section", hit.title)]),
               make("span", hit.code ? "search-line search-code" : "search-line", hit.line),
             ]),

@@ -17,6 +17,7 @@ import yaml
 
 LANGUAGES = ("en", "zh")
 REFERENCE = "Reference"  # the part of _toc.yml whose pages are no chapters
+ERRORS_OF = "errors_"  # with the name of a family of messages: its page
 OLD_NOTES = "old_notes"  # runs what the old notes got wrong, out of the chapters' way
 
 

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -139,8 +140,8 @@ def test_the_section_of_any_cell_is_that_of_the_heading_before_it(book):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_page_shows_message_cause_cure_section_and_the_cells_that_raise_it(book, lang):
-    text = (book.root / f"book/{lang}/errors.md").read_text("utf8")
+def test_a_familys_page_shows_message_cause_cure_section_and_the_cells_that_raise_it(book, lang):
+    text = (book.root / f"book/{lang}/errors_python.md").read_text("utf8")
     item = text[text.index('<li id="division-by-zero"') :].partition("\n</li>\n")[0]
     assert "\n\n" not in item, "an empty line would end the HTML"
     assert "<code>ZeroDivisionError: division by zero</code>" in item
@@ -151,16 +152,61 @@ def test_the_page_shows_message_cause_cure_section_and_the_cells_that_raise_it(b
     assert f'→ <a href="failing.html">{title}</a>' in item
     reason = {"en": "The divisor is zero.", "zh": "除数为零。"}[lang]
     assert 'class="seen"' in item and reason in item
-    assert 'id="unexpected-end" data-when="{&quot;name&quot;: &quot;end_&quot;}"' in text
-    assert 'data-near="flask"' in text
+    assert '<div class="case" id="unexpected-end">' in text and "data-" not in item
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_line_of_a_message_leads_to_it_and_holds_what_matching_needs_once(book, lang):
+    older = "TypeError: '<{name}>' & \"no\" keyword"
+    write(book.root, [DIVISION, OTHER | {"says": [*OTHER["says"], older], "wraps": True}])
+    pages.generate(book)
+    text = (book.root / f"book/{lang}/errors.md").read_text("utf8")
+    lines = Lines()
+    lines.feed(text[text.index('<ul class="error-lines"') :])
+    assert text.count("division by zero") == 1
+    division, keyword = lines.found
+    assert (division["id"], division["href"]) == (
+        DIVISION["id"],
+        f"errors_python.html#{DIVISION['id']}",
+    )
+    assert "data-wraps" in keyword and "data-says" not in division
+    assert json.loads(keyword["data-says"]) == [older]
+    first, second = keyword["cases"]
+    assert (first["id"], json.loads(first["data-when"])) == ("unexpected-end", {"name": "end_"})
+    assert (second["id"], second["data-near"], len(second)) == ("unexpected-near", "flask", 2)
+
+
+class Lines(HTMLParser):
+    """The attributes of each line, of its link and of its cases."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "li":
+            self.found.append(dict(attrs) | {"cases": []})
+        elif tag == "a":
+            self.found[-1] |= attrs
+        elif tag == "span":
+            self.found[-1]["cases"].append(dict(attrs))
+
+
+def test_every_family_has_its_page_in_the_table_of_contents():
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))
+    (entry,) = (c for p in toc["parts"] for c in p["chapters"] if c["file"] == "errors")
+    listed = [section["file"] for section in entry["sections"]]
+    assert listed == [f"errors_{name}" for name in errors.FAMILIES]
+    families = {Path(e.file).stem for e in messages.load(Book(ROOT))}
+    assert families == set(errors.FAMILIES)
 
 
 def test_a_changed_message_makes_page_and_helpers_stale(book):
     write(book.root, [DIVISION | {"cure": "x = 1"}, OTHER])
     assert [line.partition(":")[0] for line in pages.stale(book)] == [
         "helpers/messages.json",
-        "en/errors.md",
-        "zh/errors.md",
+        "en/errors_python.md",
+        "zh/errors_python.md",
     ]
     pages.generate(book)
     assert json.loads((book.root / messages.PRODUCT).read_text("utf8"))[0]["cure"] == "x = 1"

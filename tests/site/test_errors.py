@@ -1,7 +1,8 @@
-"""The page of errors: what is pasted there, and the addresses that lead to it."""
+"""The pages of errors: what is pasted there, and the addresses that lead to them."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from urllib.parse import quote
@@ -9,8 +10,11 @@ from urllib.parse import quote
 import pytest
 from book_pages import LANGUAGES, ROOT
 
+from helpers import explain
+
 ENTRIES = json.loads((ROOT / "src/helpers/messages.json").read_text("utf8"))
 SHAPES = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 10x5)"
+EMPTY = "The size of tensor a (0) must match the size of tensor b (4) at non-singleton dimension 1"
 GROUND = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
 # what stands on top after each text: ids, and what is said about them
 PASTE = """texts => texts.map(text => {
@@ -30,7 +34,7 @@ def filled(entry):
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_entry_stands_there_and_finds_itself(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
-    ids = page.locator("#error-list li[data-says]").evaluate_all("all => all.map(e => e.id)")
+    ids = page.locator(".error-lines > li").evaluate_all("all => all.map(e => e.id)")
     assert sorted(ids) == sorted(entry["id"] for entry in ENTRIES)
     pasted = [f'Traceback (most recent call last):\n  File "a"\n{filled(e)}' for e in ENTRIES]
     lost = []
@@ -41,18 +45,32 @@ def test_every_entry_stands_there_and_finds_itself(page, url, lang):
     assert not lost
 
 
+def test_the_lines_hold_what_matching_needs(page, url):
+    """The page answers as `helpers.explain` does, with all wordings and conditions."""
+    with (ROOT / "tests/messages/pasted.tsv").open(encoding="utf8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        pasted = [row["message"].replace("\\n", "\n") for row in rows]
+    pasted += [re.sub(r"\{\w+\}", "7", entry["says"][-1]) for entry in ENTRIES[::5]]
+    search = explain.Messages(ENTRIES)
+    page.goto(f"{url}/en/errors.html")
+    answers = zip(pasted, page.evaluate(PASTE, pasted), strict=True)
+    other = [text for text, (ids, _) in answers if ids != [a.id for a in search.find(text)]]
+    assert not other
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_values_are_filled_in_and_the_whole_list_comes_back(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
     field, found = page.locator("#error-search"), page.locator("#error-found > li").first
     field.fill(SHAPES)
-    assert (
-        "10" in found.locator(".cause").first.inner_text()
-        and found.locator(".cure").first.is_visible()
-    )
+    found.locator(".cure").first.wait_for()
+    assert "10" in found.locator(".cause").first.inner_text()
     assert not found.locator(".cause var").count()
     assert not page.locator("#error-list").is_visible()
     assert found.locator("p > a[href*='convolution.html#']").count()
+    assert found.locator(".message").count() == 1
+    whole = found.locator(".message a").get_attribute("href")
+    assert whole == "errors_tensors.html#mat1-mat2-shapes"
     field.fill("zymurgy")
     assert page.locator("#error-count").inner_text().strip()
     assert not page.locator("#error-found > li").count()
@@ -79,11 +97,36 @@ def test_a_message_in_the_address_is_answered_above_the_fold(request, url, scree
     assert answer.bounding_box()["y"] < opened.viewport_size["height"]
 
 
+def test_a_case_stands_first_and_not_among_the_others(page, url):
+    page.goto(f"{url}/en/errors.html?q={quote(EMPTY)}")
+    answer = page.locator("#error-found > li").first
+    assert answer.get_attribute("data-id") == "size-of-tensor-empty"
+    answer.locator(".cure").first.wait_for()
+    assert answer.locator(":scope > :nth-child(2)").get_attribute("class") == "case holds"
+    assert answer.locator(".case.holds").count() == 1
+    assert not answer.locator(".cases .holds, .cases:not(:has(.case)), [id]").count()
+
+
+def test_an_answer_whose_text_does_not_come_leads_to_it(page, url):
+    page.route("**/errors_*.js", lambda route: route.abort())
+    errors = []
+    page.on("pageerror", lambda e: errors.append(str(e)))
+    page.goto(f"{url}/en/errors.html?q={quote(SHAPES)}")
+    answer = page.locator("#error-found > li").first
+    assert answer.inner_text().startswith("RuntimeError: mat1 and mat2") and not errors
+    page.unroute("**/errors_*.js")
+    page.fill("#error-search", f"{SHAPES} ")
+    answer.locator(".cure").first.wait_for()
+    answer.locator(".message a").click()
+    page.wait_for_url("**/errors_tensors.html#mat1-mat2-shapes")
+
+
 def test_each_entry_and_each_case_has_its_address(page, url):
     case = next(c["id"] for e in ENTRIES for c in e.get("cases", ()))
     for name in (ENTRIES[-1]["id"], case):
         page.goto("about:blank")
         page.goto(f"{url}/en/errors.html#{name}")
+        page.wait_for_url(f"{url}/en/errors_*.html#{name}")
         target = page.locator(f"[id='{name}']")
         assert target.count() == 1 and target.is_visible()
         page.wait_for_function(
@@ -94,25 +137,45 @@ def test_each_entry_and_each_case_has_its_address(page, url):
 
 def test_the_page_works_from_disk(page, site):
     page.goto(f"{(site / 'en/errors.html').as_uri()}?q={quote(SHAPES)}")
-    assert page.locator("#error-found > li").first.get_attribute("data-id") == "mat1-mat2-shapes"
-
-
-def test_without_scripts_the_list_is_complete(browser, url):
-    context = browser.new_context(java_script_enabled=False)
-    opened = context.new_page()
-    opened.goto(f"{url}/en/errors.html")
-    assert opened.locator("#error-list li[data-says]").count() == len(ENTRIES)
-    context.close()
+    answer = page.locator("#error-found > li").first
+    assert answer.get_attribute("data-id") == "mat1-mat2-shapes"
+    answer.locator(".cure").first.wait_for()
+    page.goto(f"{(site / 'zh/errors.html').as_uri()}#size-of-tensor-empty")
+    page.wait_for_url("**/zh/errors_tensors.html#size-of-tensor-empty")
+    assert page.locator("#size-of-tensor-empty").is_visible()
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_cure_is_copied(browser, url, lang):
+def test_without_scripts_the_list_is_complete_and_leads_to_the_texts(browser, url, site, lang):
+    context = browser.new_context(java_script_enabled=False)
+    opened = context.new_page()
+    case = "size-of-tensor-empty"
+    opened.goto(f"{url}/{lang}/errors.html#{case}")
+    line = opened.locator(f".error-lines > li:has([id='{case}'])")
+    assert 0 <= line.bounding_box()["y"] < 720
+    links = opened.locator(".error-lines a").evaluate_all("all => all.map(a => a.href)")
+    assert len(links) == len(ENTRIES)
+    line.locator("a").click()
+    opened.wait_for_url("**/errors_tensors.html#size-of-tensor")
+    assert opened.locator("#size-of-tensor > .cause").is_visible()
+    opened.locator("#size-of-tensor > .cases summary").click()
+    assert opened.locator(f"[id='{case}'] .cause").is_visible()
+    context.close()
+    texts = {p.name: p.read_text("utf8") for p in (site / lang).glob("errors_*.html")}
+    every = [(e["id"], c["id"]) for e in ENTRIES for c in (e, *e.get("cases", ()))]
+    pages = {link.partition("#")[2]: link.split("/")[-1].partition("#")[0] for link in links}
+    assert not [one for entry, one in every if texts[pages[entry]].count(f' id="{one}"') != 1]
+
+
+@pytest.mark.parametrize("place", ["errors.html?q=" + quote(SHAPES), "errors_tensors.html"])
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_cure_is_copied(browser, url, lang, place):
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     opened = context.new_page()
-    opened.goto(f"{url}/{lang}/errors.html?q={quote(SHAPES)}")
-    cure = opened.locator("#error-found .cure").first
-    cure.locator("button").click()
-    opened.wait_for_function("document.querySelector('#error-found .copy').textContent === '✓'")
+    opened.goto(f"{url}/{lang}/{place}")
+    entry = opened.locator("#error-found > li, #mat1-mat2-shapes").first
+    entry.locator(".cure > button").first.click()
+    entry.locator(".copy").first.get_by_text("✓").wait_for()
     copied = opened.evaluate("navigator.clipboard.readText()")
     expected = next(e for e in ENTRIES if e["id"] == "mat1-mat2-shapes")
     assert copied == (lang == "zh" and expected.get("cure_zh") or expected["cure"])

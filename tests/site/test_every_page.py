@@ -157,8 +157,8 @@ def test_no_page_has_an_error(visits):
 
 def test_pages_are_light(visits):
     weights = {n: v.weight for n, v in visits.items()}
-    assert statistics.median(weights.values()) <= 250_000
-    assert not {n: w for n, w in weights.items() if w > 400_000}
+    assert statistics.median(weights.values()) <= 150_000
+    assert not {n: w for n, w in weights.items() if w > 300_000}
     requests = {n: len(v.requests) for n, v in visits.items()}
     assert not {n: r for n, r in requests.items() if r > 25}
 

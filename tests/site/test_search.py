@@ -199,12 +199,20 @@ def test_titles_weigh_more_than_text(found):
 def test_every_result_leads_to_a_section_and_shows_a_line(found, site):
     for lang, query in [("en", "memory"), ("zh", "显存"), ("en", "cross_entropy")]:
         for hit in found(lang, query):
-            text = (site / lang / f"{hit['page']}.html").read_text("utf8")
             for section in hit["sections"]:
+                text = (site / lang / f"{section['page']}.html").read_text("utf8")
                 assert f'id="{section["anchor"]}"' in text
                 assert "".join(part for part, _ in section["title"]).strip()
     chapters = [hit for hit in found("zh", "显存") if hit["kind"] == "chapter"]
     assert chapters and all(s["line"] for hit in chapters for s in hit["sections"])
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_messages_are_found_once_below_one_title_and_lead_to_their_text(found, lang):
+    hits = [h for h in found(lang, "non-singleton dimension") if h["page"].startswith("errors")]
+    assert [hit["page"] for hit in hits] == ["errors"]
+    places = [(s["page"], s["anchor"]) for s in hits[0]["sections"]]
+    assert ("errors_tensors", "size-of-tensor") in places and len(set(places)) == len(places)
 
 
 # ---------------------------------------------------------------- the dialog

@@ -88,7 +88,8 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
     listed = names.by_name(book, stored) if "by_name" in wanted else {}
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang
-        yield folder / "errors.md", errors.render(book, lang, mine, entries, said)
+        for name, text in errors.render(book, lang, mine, entries, said).items():
+            yield folder / f"{name}.md", text
         if "symptoms" in wanted:
             yield folder / "symptoms.md", symptoms.render(book, lang)
         if "pitfalls" in wanted:

@@ -1,4 +1,8 @@
-"""The page of errors: what messages mean, what to do, and the sections that show it."""
+"""The pages of errors: what messages mean, what to do, and the sections that show it.
+
+`errors` has the field and a line for each message; its text stands on the page of its family, of
+which `bookbuild.sphinx.messages` makes the script that answers are taken from.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 from bookbuild import messages
-from bookbuild.book import Book
+from bookbuild.book import ERRORS_OF, Book
 from bookbuild.messages import Entry
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import page
@@ -71,8 +75,8 @@ def render(
     chapters: list[Chapter],
     entries: list[Entry],
     said: dict[str, list[tuple[str, str]]],
-) -> str:
-    """The page as Markdown; the list is HTML, so that a page of this size is built quickly.
+) -> dict[str, str]:
+    """The pages as Markdown, by name; lists are HTML, so that pages of this size are built quickly.
 
     Raises:
         BookError: a message has a section that does not exist.
@@ -81,9 +85,17 @@ def render(
     groups: dict[str, list[Error]] = {}
     for error in errors(chapters, entries, said):
         groups.setdefault(Path(error.entry.file).stem, []).append(error)
+    families = {
+        ERRORS_OF + name: _family(book, lang, name, group, w) for name, group in groups.items()
+    }
+    return {"errors": _all(groups, w)} | families
+
+
+def _all(groups: dict[str, list[Error]], w: dict) -> str:
+    """The page with the field and a line for each message."""
     parts = [
-        f'## {w["errors_of"][name]}\n\n<ul class="error-list">\n'
-        + "\n".join(_item(book, lang, error, w) for error in group)
+        f'## [{w["errors_of"][name]}]({ERRORS_OF}{name}.md)\n\n<ul class="error-lines">\n'
+        + "\n".join(_line(f"{ERRORS_OF}{name}.html", error.entry) for error in group)
         + "\n</ul>"
         for name, group in groups.items()
     ]
@@ -114,13 +126,48 @@ def render(
     return page("book/messages and the chapters' outputs", w["errors_summary"], body)
 
 
+def _line(address: str, entry: Entry) -> str:
+    """An entry as a link to its text, with the rest of what a pasted text is compared with."""
+    data = [" data-wraps"] if entry.wraps else []
+    data += [f" data-says='{_json(entry.says[1:])}'"] if entry.says[1:] else []
+    cases = []
+    for case in entry.cases:
+        when = f" data-when='{_json(case.when)}'" if case.when else ""
+        near = f' data-near="{_html(case.near)}"' if case.near else ""
+        cases.append(f'<span id="{case.id}"{when}{near}></span>')
+    return (
+        f'<li id="{entry.id}"{"".join(data)}><a href="{address}#{entry.id}">'
+        f"<code>{_shown(entry.says[0])}</code></a>{''.join(cases)}</li>"
+    )
+
+
+def _json(value: object) -> str:
+    """A value for an attribute in single quotes, where JSON's double ones stay as they are."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#x27;")
+
+
+def _family(book: Book, lang: str, name: str, group: list[Error], w: dict) -> str:
+    """The page of a family, with the whole text of each message."""
+    title, about = w["errors_titles"][name]
+    listed = "\n".join(_item(book, lang, error, w) for error in group)
+    body = f"""\
+# {w["errors"]}{w["colon"]}{title}
+
+{w["errors_family"].format(n=len(group))}
+
+<ul class="error-list" data-copy="{w["errors_copy"]}">
+{listed}
+</ul>
+"""
+    return page("book/messages and the chapters' outputs", about, body)
+
+
 def _item(book: Book, lang: str, error: Error, w: dict) -> str:
     """An entry as HTML without blank lines, so that Markdown leaves it alone."""
     entry = error.entry
-    says = escape(json.dumps(entry.says, ensure_ascii=False), quote=True)
-    wraps = " data-wraps" if entry.wraps else ""
     lines = [
-        f'<li id="{entry.id}" data-says="{says}"{wraps}>',
+        f'<li id="{entry.id}">',
         f'<p class="message"><a href="#{entry.id}"><code>{_shown(entry.says[0])}</code></a></p>',
     ]
     lines += _advice(book, lang, entry)
@@ -135,9 +182,7 @@ def _item(book: Book, lang: str, error: Error, w: dict) -> str:
     if entry.cases:
         lines.append(f'<details class="cases"><summary>{w["errors_cases"]}</summary>')
         for case in entry.cases:
-            when = escape(json.dumps(case.when, ensure_ascii=False), quote=True)
-            near = f' data-near="{_html(case.near)}"' if case.near else ""
-            lines.append(f'<div class="case" id="{case.id}" data-when="{when}"{near}>')
+            lines.append(f'<div class="case" id="{case.id}">')
             lines += [*_advice(book, lang, case), "</div>"]
         lines.append("</details>")
     if error.seen:

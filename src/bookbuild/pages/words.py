@@ -64,6 +64,148 @@ _WORDS: dict[str, tuple] = {
             "python": "自己的代码",
         },
     ),
+    "errors_titles": (  # of a page, and what people search
+        {
+            "tensors": (
+                "tensors, shapes, dtypes",
+                "Size mismatch, shapes cannot be multiplied, wrong dtype, index out of range: "
+                "PyTorch errors of tensors, each with its cause and its cure.",
+            ),
+            "autograd": (
+                "gradients and backward",
+                "Backward a second time, does not require grad, modified by an inplace operation: "
+                "PyTorch errors of autograd, each with its cause and its cure.",
+            ),
+            "modules": (
+                "modules and layers",
+                "Wrong channels, 3D or 4D input expected, input type and weight type differ: "
+                "PyTorch errors of layers, each with its cause and its cure.",
+            ),
+            "losses": (
+                "losses and metrics",
+                "Target out of bounds, batch sizes or dtypes that do not match: errors of loss "
+                "functions and metrics in PyTorch, each with its cause and its cure.",
+            ),
+            "training": (
+                "optimizers and training",
+                "Empty parameter list, invalid learning rate, GradScaler called twice: errors of "
+                "PyTorch's optimizers and schedulers, with cause and cure.",
+            ),
+            "data": (
+                "DataLoader and images",
+                "DataLoader worker exited unexpectedly, default_collate, Can't pickle, images that "
+                "cannot be read: errors of loading data, with cause and cure.",
+            ),
+            "files": (
+                "checkpoints and files",
+                "Weights only load failed, Missing key(s) in state_dict, invalid load key: errors "
+                "of torch.load and load_state_dict, with cause and cure.",
+            ),
+            "devices": (
+                "CUDA and other devices",
+                "CUDA out of memory, device-side assert triggered, tensors on two devices: errors "
+                "of GPUs in PyTorch, each with its cause and its cure.",
+            ),
+            "distributed": (
+                "several processes and GPUs",
+                "NCCL error, process group not initialized, ChildFailedError: errors of torchrun, "
+                "DDP and torch.distributed, each with its cause and its cure.",
+            ),
+            "compile": (
+                "compile, export, functorch",
+                "torch._dynamo Unsupported, recompile_limit, BackendCompilerFailed: errors of "
+                "torch.compile, export and tracing, each with its cause and its cure.",
+            ),
+            "warnings": (
+                "warnings",
+                "Scheduler before optimizer, target size differs from input size, implicit "
+                "dimension: what PyTorch's warnings mean and how to mend the code.",
+            ),
+            "installation": (
+                "installation and drivers",
+                "No module named 'torch', not compiled with CUDA enabled, driver too old: errors "
+                "of installing PyTorch, each with its cause and its cure.",
+            ),
+            "python": (
+                "Python",
+                "'NoneType' object has no attribute, missing positional arguments, not callable: "
+                "Python errors in PyTorch code, each with its cause and its cure.",
+            ),
+        },
+        {
+            "tensors": (
+                "张量的形状、类型与索引",
+                "size mismatch、形状不能相乘、数据类型不对、index out of range："
+                "PyTorch 张量的报错，逐条说明原因和改法。",
+            ),
+            "autograd": (
+                "梯度与反向传播",
+                "第二次反向传播、does not require grad、原地操作改了梯度要用的变量："
+                "PyTorch 自动微分的报错，逐条说明原因和改法。",
+            ),
+            "modules": (
+                "模块与层",
+                "通道数不符、要求 3D 或 4D 输入、输入与权重类型不一致：PyTorch 各种层的报错，"
+                "逐条说明原因和改法。",
+            ),
+            "losses": (
+                "损失与指标",
+                "Target out of bounds、批量大小或数据类型不一致：损失函数和评估指标的报错，"
+                "逐条说明原因和改法。",
+            ),
+            "training": (
+                "优化器与训练",
+                "参数列表为空、Invalid learning rate、GradScaler 重复调用："
+                "PyTorch 优化器与学习率调度器的报错，逐条说明原因和改法。",
+            ),
+            "data": (
+                "DataLoader 与图像",
+                "DataLoader worker 意外退出、default_collate、Can't pickle、图像读不出来："
+                "加载数据时的报错，逐条说明原因和改法。",
+            ),
+            "files": (
+                "检查点与文件",
+                "Weights only load failed、Missing key(s) in state_dict、invalid load key："
+                "torch.load 与 load_state_dict 的报错，逐条说明原因和改法。",
+            ),
+            "devices": (
+                "CUDA 与其他设备",
+                "CUDA out of memory（爆显存）、device-side assert triggered、张量不在同一设备："
+                "GPU 相关的报错，逐条说明原因和改法。",
+            ),
+            "distributed": (
+                "多进程与多卡",
+                "NCCL error、进程组没有初始化、ChildFailedError：torchrun、DDP 与 "
+                "torch.distributed 的报错，逐条说明原因和改法。",
+            ),
+            "compile": (
+                "compile、export、functorch",
+                "torch._dynamo Unsupported、recompile_limit、BackendCompilerFailed："
+                "torch.compile 与 export 的报错，逐条说明原因和改法。",
+            ),
+            "warnings": (
+                "警告",
+                "调度器先于优化器、目标与输入尺寸不同、没有写明 dim：PyTorch 的各种警告是什么意思，"
+                "代码怎么改。",
+            ),
+            "installation": (
+                "安装与驱动",
+                "No module named 'torch'、Torch not compiled with CUDA enabled、驱动太旧："
+                "安装 PyTorch 时的报错，逐条说明原因和改法。",
+            ),
+            "python": (
+                "Python 代码",
+                "'NoneType' object has no attribute、缺少位置参数、not callable："
+                "PyTorch 代码里常见的 Python 报错，逐条说明原因和改法。",
+            ),
+        },
+    ),
+    "errors_family": (
+        "{n} messages, each with its cause and its cure.\n"
+        "Paste yours into [the field](errors.md): it finds the entry, and fills in your values.",
+        "{n} 条报错，各有原因和改法。\n"
+        "把你得到的那条粘贴到[报错信息](errors.md)页，就能找到对应条目，并代入你的数值。",
+    ),
     "errors_copy": ("Copy", "复制"),
     "errors_cases": ("Special cases", "特殊情况"),
     "errors_seen": ("Raised in this book", "书中的例子"),

@@ -15,6 +15,7 @@ from bookbuild.sphinx import (
     drawings,
     languages,
     maths,
+    messages,
     search,
     slim,
 )
@@ -23,7 +24,7 @@ from bookbuild.sphinx import (
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register them all."""
     gc.disable()  # it would take a sixth of the time, and the process ends with the build
-    parts = (languages, search, maths, cells, drawings, callouts, chapters, api, again, slim)
-    for extension in parts:
+    content = (languages, search, maths, cells, drawings, callouts, chapters, api, messages)
+    for extension in (*content, again, slim):
         extension.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

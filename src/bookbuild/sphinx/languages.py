@@ -17,7 +17,7 @@ from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
 from bookbuild import headings, typography
-from bookbuild.book import LANGUAGES
+from bookbuild.book import ERRORS_OF, LANGUAGES
 from bookbuild.sphinx.private import add_link_target
 
 log = logging.getLogger(__name__)
@@ -183,6 +183,8 @@ def source(app: Sphinx, page: str) -> str | None:
     """The file of the repository that a page is made from, if there is one."""
     if page in MADE_FROM:
         return MADE_FROM[page]
+    if page.startswith(ERRORS_OF):
+        return f"book/messages/{page.removeprefix(ERRORS_OF)}.yml"
     root = Path(app.srcdir).parents[1]
     text = root / f"book/text/{page}.md"
     return (text if text.exists() else Path(app.env.doc2path(page))).relative_to(root).as_posix()

@@ -133,13 +133,18 @@ class _Entries(HTMLParser):
         about = dict(attrs)
         if tag in self.blocks:
             self.end_line()
-        if tag in ("li", "tr", "div", "article") and about.get("id") and not self.inside:
+        entry = tag in ("li", "tr", "div", "article") and about.get("id") and not self.inside
+        if entry and not self.left_out():
             self.inside, self.depth = True, len(self.open)
             self.here = _new(self.found, about["id"] or "", "")
         if tag not in self.empty:
             folded = tag == "details" and "class" in about
-            left_out = folded or tag in self.silent or "verdict" in (about.get("class") or "")
-            self.open.append((tag, left_out))
+            told_elsewhere = re.search("verdict|error-lines", about.get("class") or "")
+            self.open.append((tag, bool(folded or tag in self.silent or told_elsewhere)))
+
+    def left_out(self) -> bool:
+        """Whether what is read now is left out."""
+        return any(left_out for _, left_out in self.open)
 
     def handle_endtag(self, tag: str) -> None:
         """End a line."""
@@ -151,7 +156,7 @@ class _Entries(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         """Take the text in."""
-        if not any(left_out for _, left_out in self.open):
+        if not self.left_out():
             self.line += data
 
     def end_line(self) -> None:
@@ -228,27 +233,32 @@ def merge(app: Sphinx, env: BuildEnvironment, pages: set[str], other: BuildEnvir
     env.book_sections = noted | {page: other.book_sections[page] for page in pages}
 
 
-def kinds(app: Sphinx) -> dict[str, str]:
-    """Each page of the table of contents, in order, and whether it is a chapter or reference."""
+def kinds(app: Sphinx) -> dict[str, tuple[str, str]]:
+    """Each page of the table of contents, in order: whether it is a chapter or reference, and the
+    page below whose title it is found, itself unless it is a section of another.
+    """
     site, names = app.config.external_site_map, {REFERENCE}
     names |= {
         language.get("parts", {}).get(REFERENCE) for language in app.config.languages.values()
     }
-    found = {str(site.root.docname): "reference"}
+    root = str(site.root.docname)
+    found = {root: ("reference", root)}
     for tree in site.root.subtrees:
         kind = "reference" if tree.caption in names else "chapter"
-        found |= {str(page): kind for page in tree.files()}
+        for page in tree.files():
+            found |= {name: (kind, page) for name in (page, *site[page].child_files())}
     return found
 
 
 def index(app: Sphinx) -> str:
     """The script that sets `bookIndex`."""
-    pages, records = [], []
-    for page, kind in kinds(app).items():
+    pages, records, places = [], [], {}
+    for page, (kind, whole) in kinds(app).items():
         if page in app.env.titles:
+            places[page] = len(pages)
             noted = app.env.book_sections.get(page, [])
             records += [[len(pages), *record] for record in noted]
-            pages.append([page, app.env.titles[page].astext(), kind])
+            pages.append([page, app.env.titles[page].astext(), kind, places[whole]])
     found = {
         "pages": pages,
         "sections": records,
