@@ -2,6 +2,7 @@
 // The same rules as in helpers/explain.py; a test holds both to the same answers.
 
 const LONGEST = 20000; // characters of a log that are looked at, from its end
+const BEFORE = 3000; // characters before a message in which its special cases are looked for
 const SURE = 0.62; // share of a wording that must be met, if not all of it is
 const RELATED = 0.3;
 const TELLING = 8; // weight of words that may stand for an answer
@@ -13,6 +14,7 @@ const HEAD = /(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:
 const FOREIGN =
   /(?:site|dist)-packages[\\/]+(?:tensorflow|keras|jax|jaxlib|flax|paddle|mxnet|mindspore)[\\/]|\b(?:tensorflow|keras|jax|jaxlib|paddle|mxnet)\.[\w.]*(?:Error|Exception)\b|\b(?:tensorflow|paddle|xla|jaxlib)\/[\w/]+\.(?:cc|cu|h):\d+|_pywrap_tensorflow/;
 const IN_EVERY_TRACEBACK = new Set("traceback most recent call last file line in".split(" "));
+const LAST = /^(?:\[[^\]]{0,160}\]|\([^)]{0,160}\)|<[^>]{0,160}>|\S*)/; // what ends a wording
 const EDGES = /^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$/g; // ** is Markdown
 const quotes = (text) => text.replace(/[“”„‘’`"«»]/g, "'");
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");
@@ -31,6 +33,8 @@ function plainMessage(text) {
     .trim();
 }
 const wordsOf = (text) => text.toLowerCase().match(/[a-z_][a-z_0-9]+|[一-鿿]/g) || [];
+// What may decide on a special case of a message: no lines of a log far above it.
+const about = (text, start) => text.slice(Math.max(0, start - BEFORE));
 const squeezed = (text) => text.toLowerCase().replace(/[^a-z0-9一-鿿]+/g, "");
 
 // A constant piece of a wording as a pattern: spaces may be lost, quotes may differ.
@@ -89,7 +93,7 @@ class Wording {
       }
       const met = this.parts.slice(first + 1).every((part) => {
         if (!part) {
-          const last = /^(?:\[[^\]]{0,160}\]|\([^)]{0,160}\)|<[^>]{0,160}>|\S*)/.exec(text.slice(end, end + 400))[0];
+          const last = LAST.exec(text.slice(end, end + 400))[0];
           values.push(last);
           end += last.length;
           return this.literal.length || `${this.names}` !== "n" || /^\d+$/.test(last);
@@ -151,9 +155,11 @@ class Messages {
       if (!best.has(answer.entry) || best.get(answer.entry).score < answer.score)
         best.set(answer.entry, answer);
     };
-    if (![...best.values()].some((a) => a.score >= TELLING && !this.entries[a.entry].wraps))
+    if (![...best.values()].some((a) => a.score >= TELLING && !this.entries[a.entry].wraps)) {
+      const last = [...text.matchAll(HEAD)].at(-1)?.index || 0;
       for (const [wording, score, sure] of this.parts(text))
-        keep(this.cased({ entry: wording.entry, score, sure }, wording, text, []));
+        keep(this.cased({ entry: wording.entry, score, sure }, wording, about(text, last), []));
+    }
     if (FOREIGN.test(text) && !text.toLowerCase().includes("torch"))
       for (const answer of best.values()) answer.sure = false;
     const rank = (a) => Math.round(a.score * 1e6);
@@ -189,7 +195,8 @@ class Messages {
     if (!wording.literal.length && `${wording.names}` === "n") weight += 1;
     let score = (weight + 3 * typed) * 0.9 ** Math.min(later, 4);
     if (this.entries[wording.entry].wraps) score *= 0.2;
-    return this.cased({ entry: wording.entry, score, sure: true }, wording, text, values);
+    const answer = { entry: wording.entry, score, sure: true };
+    return this.cased(answer, wording, about(text, start), values);
   }
   // Wordings of which the text has only a part: cut short, worded anew, typed from memory.
   parts(text) {

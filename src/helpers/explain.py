@@ -31,6 +31,7 @@ from typing import Any
 
 FILE = Path(__file__).with_name("messages.json")
 LONGEST = 20_000  # characters of a log that are looked at, from its end
+BEFORE = 3_000  # characters before a message in which its special cases are looked for
 SURE = 0.62  # share of a wording that must be met, if not all of it is
 RELATED = 0.3
 TELLING = 8.0  # weight of words that may stand for an answer; a word of one message alone has 6.5
@@ -229,9 +230,11 @@ class Messages:
             return []
         best = self.whole(text)
         if not any(a.score >= TELLING and not a.entry.get("wraps") for a in best.values()):
+            *_, last = 0, *(m.start() for m in _HEAD.finditer(text))
+            about = _about(text, last)
             for wording, score, sure in self._parts(text):
                 entry = self.entries[wording.entry]
-                _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, text, ()))
+                _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, about, ()))
         if _FOREIGN.search(text) and "torch" not in text.lower():
             for answer in best.values():
                 answer.sure = False
@@ -270,7 +273,7 @@ class Messages:
         entry = self.entries[wording.entry]
         if entry.get("wraps"):
             score *= 0.2
-        return _cased(Answer(entry, score, True, True), wording, text, values)
+        return _cased(Answer(entry, score, True, True), wording, _about(text, start), values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
         """Wordings of which the text has only a part: cut short, worded anew, typed from memory."""
@@ -310,6 +313,11 @@ def _keep(best: dict[int, Answer], number: int, answer: Answer) -> None:
 
 def _kind(kind: str) -> str:
     return kind.rpartition(".")[2]
+
+
+def _about(text: str, start: int) -> str:
+    """What may decide on a special case of a message: no lines of a log far above it."""
+    return text[max(0, start - BEFORE) :]
 
 
 def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -> Answer:

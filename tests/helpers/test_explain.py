@@ -133,6 +133,17 @@ def test_a_short_wording_does_not_hide_a_longer_one_of_which_a_part_is_met():
     assert found[0].id == "n1" and found[0].sure
 
 
+def test_a_log_far_above_decides_on_no_special_case():
+    says = ["RuntimeError: the unusual widget could not be frobnicated"]
+    case = {"id": "case", "near": "num_workers"}
+    others = [{"id": f"n{n}", "says": [f"word{n}"]} for n in range(99)]
+    search = explain.Messages([{"id": "widget", "says": says, "cases": [case]}, *others])
+    line = "step 100 of the training, all is well\n"
+    for whole in (says[0], says[0].removesuffix(" frobnicated")):
+        assert search.find(f"num_workers=4\n{line * 20}{whole}")[0].id == "case"
+        assert search.find(f"num_workers=4\n{line * 200}{whole}")[0].id == "widget"
+
+
 def test_a_value_at_the_end_is_taken_whole_in_its_brackets():
     says = ["TypeError: default_collate: batch must contain tensors; found {type}"]
     search = explain.Messages([{"id": "collate", "says": says}])
