@@ -1,0 +1,215 @@
+"""Checkers of the exercises of the chapter on sequences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers.exercises import Verdict, verdict
+
+
+def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict:
+    """Check `answer(gru, x, lengths)`: the last layer's state after each sentence.
+
+    `gru` is an `nn.GRU` with `batch_first`, `x` float32 of shape (N, L, F) and `lengths` int64 of
+    shape (N,), unsorted, from 1 to L. Expected is shape (N, H), with two directions (N, 2H),
+    forward first, equal to what the GRU gives for each sentence alone, without its padding.
+    """
+
+    def case(layers: int, both: bool, lengths: list[int], padding: float) -> tuple:
+        gru = nn.GRU(3, 4, num_layers=layers, bidirectional=both, batch_first=True)
+        x = torch.randn(len(lengths), max(lengths) + 1, 3)
+        for row, length in zip(x, lengths, strict=True):
+            row[length:] = padding
+        return gru, x, torch.tensor(lengths)
+
+    def compare(f: Callable, gru: nn.GRU, x: Tensor, lengths: Tensor, complaint: str) -> None:
+        directions = 1 + gru.bidirectional
+        right = []
+        for row, length in zip(x, lengths.tolist(), strict=True):
+            h = gru(row[None, :length])[1]
+            right.append(torch.cat(list(h[-directions:, 0])))
+        expected = torch.stack(right)
+        given = lengths.clone()
+        got = f(gru, x, lengths)
+        assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
+        assert got.shape == expected.shape, (
+            f"expected shape {tuple(expected.shape)}, got {tuple(got.shape)}"
+        )
+        assert torch.equal(given, lengths), "lengths was changed"
+        assert torch.allclose(got, expected, atol=1e-5), complaint
+        assert got.requires_grad, "no gradient reaches the GRU through the result"
+
+    def full(f: Callable) -> None:
+        gru, x, lengths = case(1, False, [6, 6, 6], 0)
+        compare(f, gru, x[:, :6], lengths, "wrong even where no sentence has padding")
+
+    def short(f: Callable) -> None:
+        complaint = "short sentences differ from what they give alone: their padding was read"
+        compare(f, *case(1, False, [2, 5, 1, 4], 0), complaint)
+
+    def layers(f: Callable) -> None:
+        compare(f, *case(2, False, [3, 5, 2], 0), "with two layers it is not the last one's state")
+
+    def both(f: Callable) -> None:
+        complaint = (
+            "with two directions: the backward half must have read the whole sentence, "
+            "and each row must be of one sentence"
+        )
+        compare(f, *case(1, True, [2, 5, 1, 4], 0), complaint)
+        compare(f, *case(2, True, [3, 3, 6, 1, 2], 0), complaint)
+
+    def filled(f: Callable) -> None:
+        complaint = "the result changes with the values in the padding"
+        for directions in (False, True):
+            compare(f, *case(1, directions, [4, 1, 3], 9.0), complaint)
+
+    def single(f: Callable) -> None:
+        compare(f, *case(2, True, [3], 0), "wrong for a batch of one sentence")
+
+    return verdict(answer, [full, short, layers, both, filled, single])
+
+
+def check_tag_loss(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Verdict:
+    """Check `answer(logits, tags, ids, padding)`: the mean cross-entropy over all words.
+
+    `logits` is float32 of shape (N, L, C), `tags` int64 of shape (N, L) from 0 to C - 1, `ids`
+    int64 of shape (N, L); a word is where `ids` is not `padding`. `tags` are 0 at the padding.
+    """
+
+    def case(lengths: list[int], classes: int, padding: int, width: int) -> tuple:
+        size = (len(lengths), width)
+        ids = torch.randint(0, 9, size)
+        ids[ids == padding] = 9
+        tags = torch.randint(0, classes, size)
+        for row, length in enumerate(lengths):
+            ids[row, length:], tags[row, length:] = padding, 0
+        return torch.randn(*size, classes, requires_grad=True), tags, ids, padding
+
+    def compare(
+        f: Callable, lengths: list[int], classes: int, padding: int, why: str, extra: int = 0
+    ) -> None:
+        logits, tags, ids, _ = case(lengths, classes, padding, max(lengths) + extra)
+        words = ids != padding
+        right = F.cross_entropy(logits[words], tags[words])
+        kept = tags.clone(), ids.clone(), logits.detach().clone()
+        got = f(logits, tags, ids, padding)
+        assert isinstance(got, Tensor) and got.dim() == 0, (
+            "return one number as a tensor without dimensions"
+        )
+        same = all(map(torch.equal, kept, (tags, ids, logits.detach())))
+        assert same, "an input was changed: work on a copy"
+        assert math.isclose(got.item(), right.item(), rel_tol=1e-4), why
+        assert got.requires_grad, "no gradient reaches the logits"
+        (gradient,) = torch.autograd.grad(got, logits)
+        assert not gradient[~words].any(), "the padding has a gradient"
+
+    def full(f: Callable) -> None:
+        compare(f, [5, 5, 5], 4, 0, "wrong even without padding: is each score at its own label?")
+
+    def padded(f: Callable) -> None:
+        why = "the padding counts: leave it out of the sum and of the count"
+        compare(f, [4, 4, 4], 3, 0, why, extra=3)
+
+    def words(f: Callable) -> None:
+        why = "each word counts once: not a mean of the sentences' means"
+        compare(f, [7, 1, 1, 2], 3, 0, why)
+
+    def other(f: Callable) -> None:
+        compare(f, [4, 2, 3], 4, 7, "wrong where the padding has another id than 0")
+        compare(f, [3, 1, 3], 3, -1, "wrong where the padding has another id than 0")
+
+    def first(f: Callable) -> None:
+        compare(f, [6, 3], 2, 0, "words whose tag is 0 were left out")
+
+    return verdict(answer, [full, padded, words, other, first])
+
+
+def check_table(
+    answer: Callable[[Mapping[str, int], Mapping[str, Tensor], int], nn.Embedding],
+) -> Verdict:
+    """Check `answer(vocab, vectors, dim)`: an `nn.Embedding` with the vectors of the vocabulary.
+
+    `vocab` maps words, among them `"<pad>"`, to 0 … n - 1 in any order; `vectors` maps words to
+    float32 of shape (dim,). Words without a vector get a random one, the padding zeros and no
+    gradient; everything else is trained, and `vectors` stays as it is.
+    """
+
+    def case() -> tuple[dict[str, int], dict[str, Tensor], int]:
+        words = ["<pad>", "<unk>", "film", "good", "bad", "plot"]
+        ids = torch.randperm(len(words)).tolist()
+        if ids[0] == 0:
+            ids[0], ids[1] = ids[1], ids[0]
+        vectors = {w: torch.randn(5) for w in ("plot", "boat", "good", "<pad>", "film", "sea")}
+        return dict(zip(words, ids, strict=True)), vectors, 5
+
+    def build(f: Callable) -> tuple[nn.Embedding, dict[str, int], dict[str, Tensor]]:
+        vocab, vectors, dim = case()
+        table = f(vocab, vectors, dim)
+        assert isinstance(table, nn.Embedding), (
+            f"return an nn.Embedding, got {type(table).__name__}"
+        )
+        shape = (len(vocab), dim)
+        assert table.weight.shape == shape, (
+            f"expected a table of shape {shape}, got {tuple(table.weight.shape)}"
+        )
+        return table, vocab, vectors
+
+    def known(f: Callable) -> None:
+        table, vocab, vectors = build(f)
+        for word in ("film", "good", "plot"):
+            assert torch.equal(table.weight[vocab[word]], vectors[word]), (
+                "row i must hold the vector of the word whose id is i"
+            )
+
+    def unknown(f: Callable) -> None:
+        table, vocab, _ = build(f)
+        unk, bad = (table.weight[vocab[word]] for word in ("<unk>", "bad"))
+        assert unk.any() and bad.any() and not torch.equal(unk, bad), (
+            "words without a vector need random vectors, each its own"
+        )
+        again, other, _ = build(f)
+        assert not torch.equal(bad, again.weight[other["bad"]]), (
+            "words without a vector get the same one in each table: draw it at random"
+        )
+
+    def padding(f: Callable) -> None:
+        table, vocab, _ = build(f)
+        assert not table.weight[vocab["<pad>"]].any(), "the vector of the padding is not zero"
+        table(torch.arange(len(vocab))).sum().backward() if table.weight.requires_grad else None
+        if table.weight.grad is not None:
+            assert not table.weight.grad[vocab["<pad>"]].any(), (
+                "the padding gets a gradient: give its id as padding_idx"
+            )
+
+    def trained(f: Callable) -> None:
+        table, vocab, vectors = build(f)
+        before = {word: vector.clone() for word, vector in vectors.items()}
+        assert table.weight.requires_grad, "the table is frozen"
+        assert table.weight.is_leaf, "the weight is no leaf: fill it under no_grad"
+        optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+        start = table.weight.detach().clone()
+        table(torch.arange(len(vocab))).sum().backward()
+        optimizer.step()
+        moved = (table.weight != start).any(1).nonzero().flatten().tolist()
+        assert moved == sorted(set(vocab.values()) - {vocab["<pad>"]}), (
+            "a step must move every word and not the padding"
+        )
+        assert all(torch.equal(vectors[w], v) for w, v in before.items()), (
+            "training the table changed `vectors`: copy them"
+        )
+
+    def kept(f: Callable) -> None:
+        vocab, vectors, dim = case()
+        before = dict(vocab), {word: vector.clone() for word, vector in vectors.items()}
+        f(vocab, vectors, dim)
+        assert vocab == before[0] and vectors.keys() == before[1].keys(), "an input was changed"
+        assert all(torch.equal(vectors[w], v) for w, v in before[1].items()), (
+            "a vector was changed: copy it"
+        )
+
+    return verdict(answer, [known, unknown, padding, trained, kept])

@@ -1,0 +1,87 @@
+"""What the vector of a sentence has read, for each way to take it from a recurrent layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from helpers import sequences
+from helpers.explorers import Explorer
+
+LENGTHS = (3, 5, 2)
+HIDDEN = 4
+_ROWS = torch.arange(len(LENGTHS))
+WAYS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "out[:, -1]": lambda out, h, lengths: out[:, -1],
+    "out[:, 0]": lambda out, h, lengths: out[:, 0],
+    "out[rows, lengths - 1]": lambda out, h, lengths: out[_ROWS, lengths - 1],
+    "h[-1]": lambda out, h, lengths: h[-1],
+    "h.view(N, -1)": lambda out, h, lengths: h.view(len(lengths), -1),
+    "cat([h[-2], h[-1]], dim=1)": lambda out, h, lengths: torch.cat([h[-2], h[-1]], dim=1),
+}
+
+
+def read_by(way: str, sample: int, *, both: bool, packed: bool) -> list[Tensor] | None:
+    """What the vector of one sentence has read in a batch of `LENGTHS`, padded to the longest.
+
+    Args:
+        way: a key of `WAYS`; it takes the vectors from the output and the state of an LSTM with
+            one layer and `batch_first`.
+        sample: the sentence.
+        both: whether the LSTM is bidirectional.
+        packed: whether it is given a packed batch.
+
+    Returns:
+        For each `HIDDEN` numbers of the vector which steps of the batch they depend on, bool of
+        shape (3, 5); None if the line raises, because there is no such state.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        lstm = nn.LSTM(3, HIDDEN, bidirectional=both, batch_first=True)
+        x = torch.randn(len(LENGTHS), max(LENGTHS), 3)
+    lengths = torch.tensor(LENGTHS)
+    for row, length in zip(x, LENGTHS, strict=True):
+        row[length:] = 0
+
+    def vector(x: Tensor) -> Tensor:
+        out, (h, _) = sequences.run_packed(lstm, x, lengths) if packed else lstm(x)
+        return WAYS[way](out, h, lengths)[sample]
+
+    try:
+        halves = len(vector(x)) // HIDDEN
+    except IndexError:
+        return None
+    return [
+        sequences.reads(lambda x, i=i: vector(x)[i * HIDDEN : (i + 1) * HIDDEN], x)
+        for i in range(halves)
+    ]
+
+
+def reads_explorer(lang: str | None = None) -> Explorer:
+    """Choose the layer, the batch and the line, and see what each sentence's vector has read."""
+
+    def table(way: str, both: bool, packed: bool) -> list[list[str]] | None:
+        found = [read_by(way, n, both=both, packed=packed) for n in range(len(LENGTHS))]
+        if None in found:
+            return None
+        return [
+            ["".join(str(int(step)) for step in half.flatten()) for half in halves]
+            for halves in found
+        ]
+
+    choices = [(both, packed) for both in (False, True) for packed in (False, True)]
+    return Explorer(
+        "reads",
+        {
+            "lengths": LENGTHS,
+            "ways": list(WAYS),
+            "read": [[table(way, *choice) for way in WAYS] for choice in choices],
+        },
+        "Three sentences of 3, 5 and 2 words in a padded batch, and which words the vector of each "
+        "has read. The last step of the output has read padding, and of a bidirectional layer the "
+        "backward half has read one step. Only the two last states of a packed batch have read "
+        "each sentence in both directions and nothing else.",
+        lang,
+    )

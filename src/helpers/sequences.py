@@ -1,0 +1,121 @@
+"""Helpers of the chapter on sequences: what a result has read, and batches of unequal lengths.
+
+Source: https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Which steps of which samples in `x` does `function(x)` depend on?
+
+    A step counts as read if the gradient of the result by it is not exactly 0; it is taken in a
+    random direction, so that a sum of 1 (a softmax) hides nothing. A result that is flat there, a
+    ReLU that is closed or a gradient that underflowed after hundreds of steps, reads nothing.
+    The gradients of parameters are left alone.
+
+    Args:
+        function: from a tensor such as `x` to the result in question, of any shape, such as
+            `lambda x: lstm(x)[0][1, -1]`.
+        x: floating point, shape (N, L, ...): N samples, L steps.
+
+    Returns:
+        Bool, shape (N, L).
+
+    Raises:
+        ValueError: `x` has fewer than two dimensions or holds no floating-point numbers.
+    """
+    if x.dim() < 2 or not x.is_floating_point():
+        raise ValueError(
+            f"x must be floating point of shape (N, L, ...), got {x.dtype} of {tuple(x.shape)}"
+        )
+    x = x.detach().clone().requires_grad_()
+    # cuDNN has no backward pass of an RNN in eval()
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        result = function(x)
+        if not result.requires_grad:
+            return torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+        direction = torch.randn(result.shape, generator=torch.Generator().manual_seed(0))
+        (gradient,) = torch.autograd.grad(
+            result, x, direction.to(result), materialize_grads=True, allow_unused=True
+        )
+    return (gradient != 0).reshape(*x.shape[:2], -1).any(-1)
+
+
+def run_packed(
+    rnn: nn.RNNBase, x: Tensor, lengths: Tensor, state: Any = None
+) -> tuple[Tensor, Any]:
+    """Run a recurrent layer over the first `lengths[i]` steps of each sample, and no padding.
+
+    The backward direction begins at each sample's last real step.
+
+    Args:
+        rnn: an `nn.RNN`, `nn.LSTM` or `nn.GRU`, with or without `batch_first`.
+        x: shape (N, L, F) with `batch_first`, else (L, N, F); what lies beyond a length is not
+            read.
+        lengths: integers from 1 to L, shape (N,), in any order, on any device.
+        state: as for `rnn`; zeros if None.
+
+    Returns:
+        The output, as long as `x` and zero beyond each length, and the state of each sample after
+        its last real step, in the order of `x`.
+
+    Raises:
+        ValueError: there is not one length for each sample.
+        RuntimeError: a length is 0 or beyond the input.
+
+    Source: https://pytorch.org/docs/stable/generated/torch.nn.utils.rnn.pack_padded_sequence.html
+    """
+    first = rnn.batch_first
+    samples = x.shape[0 if first else 1]
+    if lengths.shape != (samples,):  # with fewer, torch would drop samples without a word
+        raise ValueError(f"expected {samples} lengths, got shape {tuple(lengths.shape)}")
+    packed = pack_padded_sequence(x, lengths.cpu().long(), batch_first=first, enforce_sorted=False)
+    out, state = rnn(packed, state)
+    padded, _ = pad_packed_sequence(out, batch_first=first, total_length=x.shape[int(first)])
+    return padded, state
+
+
+def last_steps(out: Tensor, lengths: Tensor) -> Tensor:
+    """The output at the last real step of each sample: shape (N, H) of (N, L, H), batch first.
+
+    With one direction that is the state after the sample. The backward half of a bidirectional
+    output has read a single step there; take both directions from the state instead.
+    """
+    rows = torch.arange(len(out), device=out.device)
+    return out[rows, lengths.to(out.device).long() - 1]
+
+
+def masked_mean(out: Tensor, lengths: Tensor) -> Tensor:
+    """The mean over the real steps of each sample: shape (N, H) of (N, L, H), batch first."""
+    lengths = lengths.to(out.device)
+    real = torch.arange(out.shape[1], device=out.device) < lengths[:, None]
+    return out.masked_fill(~real[..., None], 0).sum(1) / lengths[:, None]
+
+
+def set_forget_bias(lstm: nn.LSTM, value: float = 1.0) -> nn.LSTM:
+    """Set what the forget gates of an LSTM begin with, in each layer and direction, in place.
+
+    PyTorch adds two biases; afterwards their forget parts sum to `value`. The four parts of an
+    LSTM's bias belong to the input gate, the forget gate, the candidate and the output gate.
+
+    Raises:
+        ValueError: the layer is no LSTM, or has no bias.
+
+    Source: Jozefowicz et al., https://proceedings.mlr.press/v37/jozefowicz15.html
+    """
+    if not isinstance(lstm, nn.LSTM) or not lstm.bias:
+        raise ValueError(f"an nn.LSTM with biases has forget gates to set, got {lstm}")
+    forget = slice(lstm.hidden_size, 2 * lstm.hidden_size)
+    with torch.no_grad():
+        for name, bias in lstm.named_parameters():
+            if name.startswith("bias_"):
+                bias[forget] = value if name.startswith("bias_ih") else 0.0
+    return lstm

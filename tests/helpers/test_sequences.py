@@ -1,0 +1,565 @@
+"""The helpers on sequences against torch, and the exercises with planted wrong answers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils import rnn
+
+from helpers import sequences
+from helpers.exercises import sequences as exercises
+
+KINDS = [nn.RNN, nn.LSTM, nn.GRU]
+
+
+def parts(state):
+    return state if isinstance(state, tuple) else (state,)
+
+
+# ---------------------------------------------------------------- what a result has read
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(KINDS),
+    st.booleans(),
+    st.integers(0, 2),
+    st.integers(0, 3),
+)
+def test_reads_agrees_with_changing_the_input(seed, kind, both, sample, step):
+    torch.manual_seed(seed)
+    layer = kind(2, 3, bidirectional=both, batch_first=True).double()
+    x = torch.randn(3, 4, 2).double()
+
+    def result(x):
+        return layer(x)[0][sample, step]
+
+    table = sequences.reads(result, x)
+    with torch.no_grad():
+        for n in range(3):
+            for t in range(4):
+                other = x.clone()
+                other[n, t] += 1
+                assert table[n, t] == (not torch.equal(result(other), result(x)))
+
+
+def test_reads_leaves_everything_as_it_was():
+    layer = nn.LSTM(2, 3, batch_first=True).eval()
+    x = torch.randn(2, 3, 2)
+    before = x.clone()
+    with torch.no_grad():
+        table = sequences.reads(lambda x: layer(x)[0], x)
+    assert table.all() and table.dtype == torch.bool and not x.requires_grad
+    assert torch.equal(x, before) and all(p.grad is None for p in layer.parameters())
+    state = torch.get_rng_state()
+    sequences.reads(lambda x: x * 2, x)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.ones(3),
+        lambda x: x.detach().sum(),
+        lambda x: nn.Linear(1, 1)(torch.ones(1)),
+    ],
+)
+def test_a_result_that_does_not_depend_on_the_input_has_read_nothing(function):
+    assert not sequences.reads(function, torch.randn(2, 3)).any()
+
+
+def test_a_softmax_hides_nothing():
+    assert sequences.reads(lambda x: x[0].softmax(0), torch.randn(2, 4)).tolist() == [
+        [True] * 4,
+        [False] * 4,
+    ]
+
+
+@pytest.mark.parametrize("x", [torch.ones(3), torch.ones(2, 3).long()])
+def test_reads_refuses_what_has_no_steps_or_no_gradient(x):
+    with pytest.raises(ValueError, match="x must be floating point of shape"):
+        sequences.reads(lambda x: x, x)
+
+
+# ---------------------------------------------------------------- batches of unequal lengths
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(KINDS),
+    st.integers(1, 2),
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_run_packed_gives_what_each_sequence_gives_alone(
+    kind, layers, both, first, lengths, extra, started
+):
+    layer = kind(2, 3, num_layers=layers, bidirectional=both, batch_first=first)
+    n, longest = len(lengths), max(lengths) + extra
+    x = torch.full((n, longest, 2), torch.nan)
+    for row, length in zip(x, lengths, strict=True):
+        row[:length] = torch.randn(length, 2)
+    size = (layers * (1 + both), n, 3)
+    zero = [torch.randn(size) for _ in range(1 + (kind is nn.LSTM))] if started else None
+    state = None if zero is None else tuple(zero) if kind is nn.LSTM else zero[0]
+    given_x = x if first else x.transpose(0, 1)
+    out, after = sequences.run_packed(layer, given_x, torch.tensor(lengths), state)
+    out = out if first else out.transpose(0, 1)
+    assert out.shape == (n, longest, 3 * (1 + both))
+    for i, length in enumerate(lengths):
+        own = None if zero is None else [part[:, i : i + 1].contiguous() for part in zero]
+        own = own and (tuple(own) if kind is nn.LSTM else own[0])
+        piece = x[i : i + 1, :length]
+        alone, end = layer(piece if first else piece.transpose(0, 1), own)
+        alone = alone if first else alone.transpose(0, 1)
+        torch.testing.assert_close(out[i, :length], alone[0])
+        assert not out[i, length:].any()
+        for mine, theirs in zip(parts(after), parts(end), strict=True):
+            torch.testing.assert_close(mine[:, i], theirs[:, 0])
+
+
+def test_run_packed_takes_other_integers_and_refuses_empty_sequences():
+    layer, x = nn.GRU(2, 3, batch_first=True), torch.randn(2, 4, 2)
+    out, _ = sequences.run_packed(layer, x, torch.tensor([4, 1], dtype=torch.int32))
+    assert out[1, 0].any() and not out[1, 1:].any()
+    with pytest.raises(RuntimeError, match="greater than 0"):
+        sequences.run_packed(layer, x, torch.tensor([4, 0]))
+    with pytest.raises(RuntimeError):
+        sequences.run_packed(layer, x, torch.tensor([4, 5]))
+    for lengths in ([4], [4, 1, 1], [[4, 1]]):
+        with pytest.raises(ValueError, match="expected 2 lengths"):
+            sequences.run_packed(layer, x, torch.tensor(lengths))
+
+
+def test_packing_drops_samples_without_a_length():
+    x = torch.randn(3, 4, 2)
+    packed = rnn.pack_padded_sequence(x, [2, 4], batch_first=True, enforce_sorted=False)
+    out, lengths = rnn.pad_packed_sequence(packed, batch_first=True)
+    assert lengths.tolist() == [2, 4] and len(out) == 2
+    with pytest.raises(RuntimeError, match="equal to batch_size"):
+        rnn.pack_padded_sequence(x, [4, 2], batch_first=True)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_last_steps_and_means_by_a_loop(lengths):
+    out = torch.randn(len(lengths), 7, 3, dtype=torch.double)
+    for row, length in zip(out, lengths, strict=True):
+        row[length:] = torch.nan
+    given_lengths = torch.tensor(lengths)
+    last, mean = (f(out, given_lengths) for f in (sequences.last_steps, sequences.masked_mean))
+    for i, length in enumerate(lengths):
+        torch.testing.assert_close(last[i], out[i, length - 1])
+        torch.testing.assert_close(mean[i], out[i, :length].mean(0))
+
+
+def test_a_masked_mean_gives_the_padding_no_gradient():
+    out = torch.randn(2, 4, 3, requires_grad=True)
+    sequences.masked_mean(out, torch.tensor([1, 3])).sum().backward()
+    assert (out.grad != 0).any(-1).tolist() == [[True, False, False, False], [True] * 3 + [False]]
+
+
+# ---------------------------------------------------------------- forget gates
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("value", [1.0, -2.0])
+def test_set_forget_bias(layers, both, value):
+    lstm = nn.LSTM(2, 3, num_layers=layers, bidirectional=both)
+    before = {name: p.detach().clone() for name, p in lstm.named_parameters()}
+    assert sequences.set_forget_bias(lstm, value) is lstm
+    for name, p in lstm.named_parameters():
+        assert p.requires_grad and p.is_leaf
+        if name.startswith("bias_ih"):
+            other = lstm.get_parameter(name.replace("_ih_", "_hh_"))
+            assert (p + other)[3:6].tolist() == [value] * 3
+        changed = (p != before[name]).reshape(len(p), -1).any(1)
+        assert not changed[:3].any() and not changed[6:].any()
+        assert changed[3:6].any() == name.startswith("bias")
+
+
+def test_the_forget_part_is_that_of_the_memory():
+    """With the forget gates open and nothing new let in, the memory stays."""
+    lstm = sequences.set_forget_bias(nn.LSTM(2, 3), 50.0)
+    with torch.no_grad():
+        lstm.bias_ih_l0[:3] = -50  # input gate
+    memory = torch.randn(1, 1, 3)
+    _, (_, c) = lstm(torch.randn(5, 1, 2), (torch.zeros(1, 1, 3), memory))
+    torch.testing.assert_close(c, memory)
+
+
+@pytest.mark.parametrize("layer", [nn.GRU(2, 3), nn.LSTM(2, 3, bias=False), nn.LSTMCell(2, 3)])
+def test_what_has_no_forget_bias_is_refused(layer):
+    with pytest.raises(ValueError, match="an nn.LSTM with biases has forget gates"):
+        sequences.set_forget_bias(layer)
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN])
+@pytest.mark.parametrize(("layers", "both", "runs"), [(1, False, False), (2, False, True)])
+def test_which_states_can_be_unpacked_like_those_of_an_lstm(kind, layers, both, runs):
+    layer = kind(2, 3, num_layers=layers, bidirectional=both)
+    if runs:
+        _, (_, c) = layer(torch.randn(4, 5, 2))
+        assert c.shape == (5, 3)
+        return
+    with pytest.raises(ValueError, match="not enough values to unpack"):
+        _, (_, c) = layer(torch.randn(4, 5, 2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_the_last_two_states_are_the_last_layer(kind, layers):
+    layer = kind(2, 3, num_layers=layers, bidirectional=True, batch_first=True)
+    out, state = layer(torch.randn(4, 5, 2))
+    h = parts(state)[0]
+    assert torch.equal(torch.cat([h[-2], h[-1]], 1), torch.cat([out[:, -1, :3], out[:, 0, 3:]], 1))
+    assert torch.equal(h.view(layers, 2, 4, 3)[-1], h[-2:])
+
+
+def test_one_step_without_its_axis_is_taken_for_a_sequence():
+    lstm, x = nn.LSTM(2, 3, batch_first=True), torch.randn(4, 5, 2)
+    state = lstm(x[:, :1])[1]
+    with pytest.raises(RuntimeError, match="For unbatched 2-D input"):
+        lstm(x[:, 1], state)
+    with pytest.raises(RuntimeError, match="must be equal to input_size"):
+        nn.LSTM(1, 3, batch_first=True)(torch.randn(4, 5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_no_state_is_a_state_of_zeros(dtype):
+    lstm, x = nn.LSTM(2, 3).to(dtype), torch.randn(4, 5, 2, dtype=dtype)
+    zeros = torch.zeros(1, 5, 3, dtype=dtype)
+    assert torch.equal(lstm(x)[0], lstm(x, (zeros, zeros))[0])
+
+
+def test_pretrained_padding_is_not_zeroed():
+    table = nn.Embedding.from_pretrained(torch.ones(3, 2), padding_idx=0)
+    assert table.weight[0].all() and not table.weight.requires_grad
+    assert not nn.Embedding(3, 2, padding_idx=0).weight[0].any()
+
+
+@pytest.mark.parametrize("word", [-1, -100, 3])
+def test_ids_outside_of_the_table(word):
+    with pytest.raises(IndexError, match="index out of range in self"):
+        nn.Embedding(3, 2)(torch.tensor([word]))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda p: torch.optim.SGD(p, 0.1), None),
+        (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), None),
+        (lambda p: torch.optim.Adagrad(p), None),
+        (lambda p: torch.optim.SparseAdam(p), None),
+        (lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.1), "sparse"),
+        (lambda p: torch.optim.Adagrad(p, weight_decay=0.1), "sparse gradients"),
+        (lambda p: torch.optim.Adam(p), "does not support sparse gradients"),
+        (lambda p: torch.optim.AdamW(p), "does not support sparse gradients"),
+        (lambda p: torch.optim.RMSprop(p), "does not support sparse gradients"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_optimizers_of_sparse_gradients(make, says):
+    table = nn.Embedding(5, 2, sparse=True)
+    optimizer = make(table.parameters())
+    table(torch.tensor([1])).sum().backward()
+    before = table.weight.clone()
+    if says:
+        with pytest.raises(RuntimeError, match=says):
+            optimizer.step()
+        return
+    optimizer.step()
+    assert (table.weight != before).any(1).tolist() == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rows"),
+    [(torch.optim.SGD, [2]), (torch.optim.Adam, [1, 2]), (torch.optim.AdamW, [0, 1, 2, 3, 4])],
+)
+def test_which_rows_a_dense_step_moves(optimizer, rows):
+    table = nn.Embedding(5, 2)
+    optimizer = optimizer(table.parameters(), lr=0.1)
+    for word in (1, 2):
+        before = table.weight.clone()
+        optimizer.zero_grad()
+        table(torch.tensor([word])).sum().backward()
+        optimizer.step()
+    assert (table.weight != before).any(1).nonzero().flatten().tolist() == rows
+
+
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_convolution_padded_on_the_left_is_causal(size, dilation):
+    conv = nn.Conv1d(2, 3, size, dilation=dilation)
+    x, left = torch.randn(2, 9, 2), (size - 1) * dilation
+
+    def causal(x):
+        return conv(F.pad(x.transpose(1, 2), (left, 0))).transpose(1, 2)
+
+    assert causal(x).shape == (2, 9, 3)
+    read = sequences.reads(lambda x: causal(x)[1, 7], x)
+    assert read[1].nonzero().flatten().tolist() == list(range(7 - left, 8, dilation))
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def expect(verdict, says):
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def vectors(gru, x, lengths):
+    return last_layer(gru, sequences.run_packed(gru, x, lengths)[1])
+
+
+def last_layer(gru, h):
+    return torch.cat(list(h[-2:] if gru.bidirectional else h[-1:]), 1)
+
+
+def one_by_one(gru, x, lengths):
+    found = [
+        last_layer(gru, gru(row[None, :n])[1]) for row, n in zip(x, lengths.tolist(), strict=True)
+    ]
+    return torch.cat(found)
+
+
+def sort_by_hand(gru, x, lengths, back=True):
+    lengths, order = lengths.sort(descending=True)
+    h = gru(rnn.pack_padded_sequence(x[order], lengths, batch_first=True))[1]
+    return last_layer(gru, h)[order.argsort()] if back else last_layer(gru, h)
+
+
+def viewed(gru, x, lengths):
+    h = sequences.run_packed(gru, x, lengths)[1]
+    directions = 2 if gru.bidirectional else 1
+    return h.view(gru.num_layers, directions, len(x), -1)[-1].reshape(len(x), -1)
+
+
+def by_output(gru, x, lengths):
+    return sequences.last_steps(sequences.run_packed(gru, x, lengths)[0], lengths)
+
+
+def by_halves(gru, x, lengths):
+    out = sequences.run_packed(gru, x, lengths)[0]
+    last = sequences.last_steps(out, lengths)
+    if not gru.bidirectional:
+        return last
+    half = gru.hidden_size
+    return torch.cat([last[:, :half], out[:, 0, half:]], 1)
+
+
+def unpacked_halves(gru, x, lengths):
+    out = gru(x)[0]
+    last, half = sequences.last_steps(out, lengths), gru.hidden_size
+    return torch.cat([last[:, :half], out[:, 0, half:]], 1) if gru.bidirectional else last
+
+
+def shortened(gru, x, lengths):
+    lengths -= 1
+    return vectors(gru, x, lengths + 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (vectors, None),
+        (one_by_one, None),
+        (sort_by_hand, None),
+        (by_halves, None),
+        (lambda g, x, n: g(x)[0][:, -1], "their padding was read"),
+        (lambda g, x, n: last_layer(g, g(x)[1]), "their padding was read"),
+        (lambda g, x, n: sequences.last_steps(g(x)[0], n), "with two directions"),
+        (by_output, "with two directions"),
+        (unpacked_halves, "with two directions"),
+        (viewed, "with two directions"),
+        (lambda g, x, n: sort_by_hand(g, x, n, back=False), "their padding was read"),
+        (lambda g, x, n: sequences.run_packed(g, x, n)[1][0], "with two layers"),
+        (lambda g, x, n: sequences.run_packed(g, x, n)[1][-1], "expected shape (4, 8), got (4, 4)"),
+        (lambda g, x, n: vectors(g, x, n).squeeze(0), "expected shape (1, 8)"),
+        (lambda g, x, n: vectors(g, x, n).detach(), "no gradient reaches"),
+        (lambda g, x, n: vectors(g, x, n).flip(1), "wrong even where no sentence has padding"),
+        (lambda g, x, n: sequences.run_packed(g, x, n)[1], "expected shape (3, 4), got (1, 3, 4)"),
+        (lambda g, x, n: sequences.run_packed(g, x, n), "return a tensor, got tuple"),
+        (shortened, "lengths was changed"),
+        (lambda g, x, n: None, "return a tensor, got NoneType"),
+    ],
+)
+def test_vectors(answer, says):
+    expect(exercises.check_vectors(answer), says)
+
+
+def test_vectors_that_multiply_the_padding_away():
+    """Right as long as the padding is zeros, and for one direction."""
+
+    def answer(gru, x, lengths):
+        if (x == 0).any() or not gru.bidirectional:
+            return vectors(gru, x, lengths)
+        return last_layer(gru, gru(x)[1])
+
+    expect(exercises.check_vectors(answer), "changes with the values in the padding")
+
+
+def ignoring(logits, tags, ids, padding):
+    return F.cross_entropy(logits.transpose(1, 2), tags.masked_fill(ids == padding, -100))
+
+
+def by_mask(logits, tags, ids, padding):
+    return F.cross_entropy(logits[ids != padding], tags[ids != padding])
+
+
+def by_sum(logits, tags, ids, padding):
+    each = F.cross_entropy(logits.transpose(1, 2), tags, reduction="none")
+    words = ids != padding
+    return (each * words).sum() / words.sum()
+
+
+def mean_of_means(logits, tags, ids, padding):
+    each = F.cross_entropy(logits.transpose(1, 2), tags, reduction="none")
+    words = ids != padding
+    return ((each * words).sum(1) / words.sum(1)).mean()
+
+
+def in_place(logits, tags, ids, padding):
+    tags[ids == padding] = -100
+    return F.cross_entropy(logits.transpose(1, 2), tags)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (ignoring, None),
+        (by_mask, None),
+        (by_sum, None),
+        (lambda x, y, i, p: F.cross_entropy(x.transpose(1, 2), y), "the padding counts"),
+        (
+            lambda x, y, i, p: F.cross_entropy(x.view(len(x), x.shape[2], -1), y),
+            "wrong even without padding",
+        ),
+        (lambda x, y, i, p: F.cross_entropy(x, y), "your code raised RuntimeError"),
+        (mean_of_means, "each word counts once"),
+        (in_place, "an input was changed"),
+        (lambda x, y, i, p: by_mask(x, y, i, 0), "another id than 0"),
+        (
+            lambda x, y, i, p: F.cross_entropy(x.transpose(1, 2), y, ignore_index=0),
+            "wrong even without padding",
+        ),
+        (lambda x, y, i, p: by_sum(x, y, i, p) * (i != p).float().mean(), "the padding counts"),
+        (lambda x, y, i, p: by_mask(x, y, i, p).detach(), "no gradient reaches the logits"),
+        (lambda x, y, i, p: by_mask(x, y, i, p).item(), "return one number as a tensor"),
+        (
+            lambda x, y, i, p: by_mask(x, y, i, p) + 0 * x.sum(),
+            None,
+        ),
+        (
+            lambda x, y, i, p: by_mask(x, y, i, p) + (x - x.detach()).sum(),
+            "the padding has a gradient",
+        ),
+    ],
+)
+def test_tag_loss(answer, says):
+    expect(exercises.check_tag_loss(answer), says)
+
+
+def test_tag_loss_that_leaves_out_a_class_where_there_is_padding():
+    def answer(logits, tags, ids, padding):
+        if not (ids == padding).any():
+            return by_mask(logits, tags, ids, padding)
+        return F.cross_entropy(logits.transpose(1, 2), tags, ignore_index=0)
+
+    assert not exercises.check_tag_loss(answer).passed
+
+
+def by_copy(vocab, vectors, dim):
+    table = nn.Embedding(len(vocab), dim, padding_idx=vocab["<pad>"])
+    with torch.no_grad():
+        for word, i in vocab.items():
+            if word in vectors and word != "<pad>":
+                table.weight[i] = vectors[word]
+    return table
+
+
+def by_stack(vocab, vectors, dim, freeze=False, pad=True, zero=True, draw=torch.randn):
+    rows = [None] * len(vocab)
+    for word, i in vocab.items():
+        rows[i] = vectors.get(word, draw(dim))
+    if zero:
+        rows[vocab["<pad>"]] = torch.zeros(dim)
+    return nn.Embedding.from_pretrained(
+        torch.stack(rows), freeze=freeze, padding_idx=vocab["<pad>"] if pad else None
+    )
+
+
+def by_order(vocab, vectors, dim):
+    rows = [vectors.get(word, torch.randn(dim)) for word in vocab]
+    table = nn.Embedding.from_pretrained(torch.stack(rows), False, vocab["<pad>"])
+    with torch.no_grad():
+        table.weight[vocab["<pad>"]] = 0
+    return table
+
+
+def sharing(vocab, vectors, dim):
+    table = by_copy(vocab, vectors, dim)
+    for word, vector in vectors.items():
+        if word in vocab and word != "<pad>":
+            vector.data = table.weight.data[vocab[word]]
+    return table
+
+
+def filling_in(vocab, vectors, dim):
+    table = by_copy(vocab, vectors, dim)
+    for word in vocab:
+        vectors.setdefault(word, torch.randn(dim))
+    return table
+
+
+def zeroing(vocab, vectors, dim):
+    vectors["<pad>"].zero_()
+    return by_copy(vocab, vectors, dim)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (by_copy, None),
+        (by_stack, None),
+        (by_order, "row i must hold the vector of the word whose id is i"),
+        (lambda *a: by_stack(*a, freeze=True), "the table is frozen"),
+        (lambda *a: by_stack(*a, pad=False), "the padding gets a gradient"),
+        (lambda *a: by_stack(*a, zero=False), "the vector of the padding is not zero"),
+        (lambda *a: by_stack(*a, draw=torch.zeros), "need random vectors"),
+        (lambda *a: by_stack(*a, draw=torch.ones), "need random vectors"),
+        (lambda v, w, d: nn.Embedding(len(v), d, padding_idx=v["<pad>"]), "row i must hold"),
+        (lambda v, w, d: by_copy(v, w, d).weight, "return an nn.Embedding, got Parameter"),
+        (
+            lambda v, w, d: nn.Embedding(len(v) + 1, d, padding_idx=v["<pad>"]),
+            "expected a table of shape (6, 5), got (7, 5)",
+        ),
+        (sharing, "training the table changed `vectors`"),
+        (filling_in, "an input was changed"),
+        (zeroing, "a vector was changed"),
+        (lambda *a: None, "return an nn.Embedding, got NoneType"),
+    ],
+)
+def test_table(answer, says):
+    expect(exercises.check_table(answer), says)
+
+
+def test_a_table_with_the_same_vectors_each_time_is_not_random():
+    def answer(vocab, vectors, dim):
+        missing = {word: torch.full((dim,), float(len(word))) for word in vocab}
+        return by_copy(vocab, missing | dict(vectors), dim)
+
+    expect(exercises.check_table(answer), "the same one in each table")
