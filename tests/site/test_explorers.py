@@ -25,9 +25,11 @@ from helpers.explorers.memory import memory_explorer
 from helpers.explorers.modes import modes_explorer
 from helpers.explorers.move import move_explorer
 from helpers.explorers.norm import norm_explorer
+from helpers.explorers.reads import reads_explorer
 from helpers.explorers.schedule import schedule_explorer
 from helpers.explorers.stride import stride_explorer
 from helpers.explorers.threshold import threshold_explorer
+from helpers.explorers.wheels import wheels_explorer
 
 EXPLORERS = [
     accumulate_explorer,
@@ -46,9 +48,11 @@ EXPLORERS = [
     modes_explorer,
     move_explorer,
     norm_explorer,
+    reads_explorer,
     schedule_explorer,
     stride_explorer,
     threshold_explorer,
+    wheels_explorer,
     lambda lang: allocator_explorer(notes_trace(), lang=lang),
 ]
 

@@ -1,0 +1,47 @@
+"""Broken installations for the chapter on installing, made in a folder or by a patch."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+from helpers import child
+
+
+@contextmanager
+def cpu_build() -> Iterator[None]:
+    """Let this PyTorch take itself for a build without CUDA; a GPU that is in use stays in use."""
+    found = {name: getattr(torch._C, name) for name in dir(torch._C) if "_cuda_getDeviceC" in name}
+    with patch.object(torch.version, "cuda", None):
+        for name in found:
+            delattr(torch._C, name)
+        try:
+            yield
+        finally:
+            for name, value in found.items():
+                setattr(torch._C, name, value)
+
+
+def beside(name: str, code: str) -> str:
+    """Run `code` in a folder that has an empty file `name`; the last line, up to a bracket.
+
+    What stands in brackets is a path, and newer Pythons say there how to mend it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys; sys.path[0] = ''\n{code}"],
+            cwd=folder, env=child.environment(), capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    lines = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
+    return re.split(r" \(", lines[-1])[0]

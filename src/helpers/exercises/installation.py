@@ -1,0 +1,110 @@
+"""Checkers of the exercises of the chapter on installing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from helpers.exercises import Verdict, verdict
+from helpers.installation import driver_suffices, runs
+
+Builds = dict[str, tuple[str, list[str]]]
+
+CAPABILITIES = [(5, 2), (6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+DRIVERS = ["450.80.02", "470.256.02", "525.60.13", "535.104.05", "580.65.06"]
+
+
+def _archs(kinds: tuple[str, ...] = ("sm", "compute")) -> list[str]:
+    drawn = random.sample(CAPABILITIES, random.randint(1, 5))
+    return [f"{random.choice(kinds)}_{major}{minor}" for major, minor in drawn]
+
+
+def check_will_run(answer: Callable[[tuple[int, int], list[str]], bool]) -> Verdict:
+    """Check `answer(capability, archs)`: whether a build has code that the GPU can run."""
+
+    def ask(f, capability, archs):
+        given = list(archs)
+        found = f(capability, given)
+        said = f"will_run({capability}, {archs})"
+        assert isinstance(found, bool), f"{said} is {found!r}, expected True or False"
+        assert given == archs, f"{said} changed the list that it was given"
+        expected = runs(capability, archs) is not None
+        assert found == expected, f"{said} is {found}, expected {expected}"
+
+    def binary(f):
+        for capability, archs in [
+            ((8, 6), ["sm_86"]),
+            ((8, 9), ["sm_80", "sm_86"]),  # later minor version
+            ((8, 0), ["sm_86"]),  # earlier one
+            ((9, 0), ["sm_80", "sm_86"]),  # another major version
+            ((12, 0), ["sm_100", "sm_120"]),  # two digits
+            ((12, 1), ["sm_120"]),
+            ((1, 2), ["sm_120"]),
+        ]:
+            ask(f, capability, archs)
+
+    def intermediate(f):
+        for capability, archs in [
+            ((9, 0), ["compute_80"]),
+            ((8, 6), ["compute_90"]),
+            ((12, 0), ["sm_90", "compute_90"]),
+            ((8, 0), ["compute_86"]),
+            ((10, 0), ["compute_86"]),
+            ((8, 6), []),
+        ]:
+            ask(f, capability, archs)
+
+    def any_machine(f):
+        for _ in range(200):
+            ask(f, random.choice(CAPABILITIES), _archs())
+
+    return verdict(answer, [binary, intermediate, any_machine])
+
+
+def check_choose(answer: Callable[[Builds, str, tuple[int, int]], str | None]) -> Verdict:
+    """Check `answer(builds, driver, capability)`: the newest build that runs there, or None."""
+
+    def newest(builds: Builds, driver: str, capability: tuple[int, int]) -> str | None:
+        ways = [
+            ([int(part) for part in cuda.split(".")], name)
+            for name, (cuda, archs) in builds.items()
+            if driver_suffices(driver, cuda) and runs(capability, archs)
+        ]
+        return max(ways)[1] if ways else None
+
+    def ask(f, builds, driver, capability):
+        before = {name: (cuda, list(archs)) for name, (cuda, archs) in builds.items()}
+        found, expected = f(builds, driver, capability), newest(before, driver, capability)
+        said = f"choose({before}, {driver!r}, {capability})"
+        assert builds == before, f"{said} changed the builds that it was given"
+        assert found == expected, f"{said} is {found!r}, expected {expected!r}"
+
+    def a_card(f):
+        builds = {
+            "cu126": ("12.6", ["sm_60", "sm_80"]),
+            "cu128": ("12.8", ["sm_80", "sm_120"]),
+            "cu130": ("13.0", ["sm_80", "sm_120"]),
+        }
+        for capability in [(6, 1), (8, 9), (12, 0), (7, 0)]:
+            for driver in DRIVERS:
+                ask(f, builds, driver, capability)
+
+    def names(f):
+        """Versions are numbers, and a name need not tell one."""
+        builds = {"old": ("12.6", ["sm_80"]), "new": ("12.10", ["sm_80"])}
+        for order in (builds, dict(reversed(builds.items()))):
+            ask(f, order, "580.65.06", (8, 0))
+        ask(f, {"z": ("11.8", ["sm_80"]), "a": ("12.1", ["sm_80"])}, "525.60.13", (8, 0))
+
+    def nothing(f):
+        ask(f, {}, "580.65.06", (8, 0))
+        ask(f, {"cu118": ("11.8", ["sm_90"])}, "580.65.06", (8, 0))
+
+    def any_machine(f):
+        for _ in range(100):
+            versions = random.sample(["11.8", "12.1", "12.4", "12.6", "12.10", "13.0"], 3)
+            names = random.sample(["a", "b", "c", "d"], 3)
+            builds = {n: (v, _archs()) for n, v in zip(names, versions, strict=True)}
+            ask(f, builds, random.choice(DRIVERS), random.choice(CAPABILITIES))
+
+    return verdict(answer, [a_card, names, nothing, any_machine])

@@ -1,0 +1,52 @@
+"""Which build of PyTorch runs on which GPU, under which driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helpers.explorers import Explorer
+from helpers.installation import OLDEST_DRIVER, driver_suffices, runs
+
+# What PyTorch 2.9 was built for: https://github.com/Comfy-Org/ComfyUI/pull/16438
+WHEELS = {
+    "cu126": ("12.6", "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"),
+    "cu128": ("12.8", "sm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"),
+    "cu130": ("13.0", "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"),
+}
+# https://developer.nvidia.com/cuda-gpus and its page of legacy GPUs
+GPUS = {
+    "GTX 1080": (6, 1),
+    "V100": (7, 0),
+    "RTX 2080": (7, 5),
+    "A100": (8, 0),
+    "RTX 4090": (8, 9),
+    "H100": (9, 0),
+    "RTX 5090": (12, 0),
+}
+DRIVERS = ("470.256", "535.104", "580.65")
+
+
+def outcome(wheel: str, gpu: str, driver: str) -> dict[str, Any]:
+    """What `wheel` finds: `kernel` that serves the GPU, or None; whether the `driver` suffices."""
+    cuda, archs = WHEELS[wheel]
+    kernel = runs(GPUS[gpu], archs.split())
+    return {"kernel": kernel, "driver": driver_suffices(driver, cuda)}
+
+
+def wheels_explorer(lang: str | None = None) -> Explorer:
+    """Choose a GPU and a driver, and see which of three builds runs, and by which kernel."""
+    rows = [
+        [[outcome(wheel, gpu, driver) for wheel in WHEELS] for driver in DRIVERS] for gpu in GPUS
+    ]
+    wheels = [
+        {"name": name, "cuda": cuda, "needs": OLDEST_DRIVER[int(cuda[:2])], "archs": archs.split()}
+        for name, (cuda, archs) in WHEELS.items()
+    ]
+    gpus = [f"{name} (sm_{a}{b})" for name, (a, b) in GPUS.items()]
+    return Explorer(
+        "wheels",
+        {"wheels": wheels, "gpus": gpus, "drivers": DRIVERS, "rows": rows},
+        "Of three builds of PyTorch 2.9, an RTX 5090 runs cu128 and cu130, and a GTX 1080 only "
+        "cu126: a build needs a kernel for the GPU, and a driver of its major version of CUDA.",
+        lang,
+    )

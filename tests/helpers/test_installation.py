@@ -1,0 +1,307 @@
+"""The chapter on installing: described machines, this one, broken ones; its exercises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import child, installation
+from helpers.demos import installation as demos
+from helpers.exercises import installation as exercises
+from helpers.installation import (
+    Machine,
+    diagnose,
+    driver_suffices,
+    find_shadows,
+    fits,
+    report,
+    runs,
+    smoke_test,
+    this_machine,
+)
+
+# A machine on which nothing is wrong.
+SOUND = Machine(
+    torch="2.9.0+cu128",
+    cuda="12.8",
+    archs=("sm_75", "sm_80", "sm_86", "sm_90"),
+    torchvision="0.24.0",
+    wants="==2.9.0",
+    driver="535.104.05",
+    gpus=(("NVIDIA A100", (8, 0)), ("NVIDIA GeForce RTX 4090", (8, 9))),
+)
+CAPABILITIES = st.tuples(st.integers(1, 12), st.integers(0, 9))
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def as_arch(capability, kind="sm", suffix="") -> str:
+    return f"{kind}_{capability[0]}{capability[1]}{suffix}"
+
+
+@given(CAPABILITIES, st.lists(CAPABILITIES, max_size=6))
+def test_binaries_serve_later_minor_versions_as_torch_says(gpu, built):
+    archs = [as_arch(b) for b in built]
+    found = runs(gpu, archs)
+    serving = [b for b in built if torch.cuda._CompatInterval(10 * b[0] + b[1]).__contains__(
+        10 * gpu[0] + gpu[1])]  # fmt: skip
+    assert found == (as_arch(max(serving)) if serving else None)
+
+
+@given(CAPABILITIES, st.lists(CAPABILITIES, max_size=4), st.lists(CAPABILITIES, max_size=4))
+def test_intermediate_code_is_the_second_choice(gpu, binary, built):
+    archs = [as_arch(b, "compute") for b in built] + [as_arch(b) for b in binary]
+    first, older = runs(gpu, map(as_arch, binary)), [b for b in built if b <= gpu]
+    assert runs(gpu, archs) == (first or (as_arch(max(older), "compute") if older else None))
+
+
+def test_code_for_one_capability_and_for_a_family():
+    assert runs((9, 0), ["sm_90a"]) == "sm_90a" and runs((9, 1), ["sm_90a"]) is None
+    assert runs((10, 3), ["sm_100f"]) == "sm_100f" and runs((12, 0), ["sm_100f"]) is None
+    assert runs((8, 0), []) is None
+
+
+@pytest.mark.parametrize("arch", ["sm86", "8.6", "sm_8", "gfx90a", "", "sm_86x"])
+def test_what_is_no_architecture_is_told(arch):
+    with pytest.raises(ValueError, match=f"expected something like .* got '{arch}'"):
+        runs((8, 6), [arch])
+
+
+# ---------------------------------------------------------------- drivers and versions
+
+
+@pytest.mark.parametrize(
+    ("driver", "served"),
+    [("450.80", "11"), ("524.9", "11"), ("525.60.13", "11 12"), ("579", "11 12"),
+     ("580.65.06", "11 12 13"), ("999", "11 12 13")],
+)  # fmt: skip
+def test_the_major_version_of_cuda_decides(driver, served):
+    found = [m for m in ("11", "12", "13") if driver_suffices(driver, f"{m}.4")]
+    assert " ".join(found) == served
+    assert found == [m for m in ("11", "12", "13") if driver_suffices(driver, f"{m}.0")]
+
+
+@pytest.mark.parametrize("driver, cuda", [("new", "12.4"), ("535", "twelve"), ("", "12")])
+def test_what_is_no_version_is_told(driver, cuda):
+    with pytest.raises(ValueError, match="expected versions such as '535.104' and '12.4'"):
+        driver_suffices(driver, cuda)
+
+
+@pytest.mark.parametrize("cuda", ["10.2", "14.0"])
+def test_a_cuda_that_the_table_lacks_is_told(cuda):
+    with pytest.raises(ValueError, match=f"known for CUDA .*, got '{cuda}'"):
+        driver_suffices("580", cuda)
+
+
+def test_local_parts_and_prereleases_of_a_version():
+    assert fits("2.9.0+cu128", "==2.9.0") and fits("2.14.1", ">=2.14.0")
+    assert not fits("2.8.0", "==2.9.0") and fits("2.15.0a0+git1", ">=2.14.0")
+
+
+# ---------------------------------------------------------------- diagnosis
+
+BROKEN = {
+    "hides what is installed": {"shadows": ("torch.py",)},
+    "has no PyTorch": {"torch": None, "cuda": None},
+    "wants torch==2.8.0, and torch is 2.9.0": {"wants": "==2.8.0"},
+    "a build for the CPU": {"cuda": None, "archs": ()},
+    "no NVIDIA driver answers": {"driver": None, "gpus": ()},
+    "hides every GPU": {"visible": ""},
+    "too old for CUDA 12.8": {"driver": "470.256.02"},
+    "RTX 5090 is sm_120": {"gpus": (("RTX 5090", (12, 0)),)},
+}
+
+
+def test_a_sound_machine_has_no_findings():
+    assert diagnose(SOUND) == []
+    assert report(SOUND).endswith("nothing found")
+    for visible in ("0", "1,0", "GPU-8932f937", "MIG-1/2", " 0"):
+        assert diagnose(replace(SOUND, visible=visible)) == []
+    for other in ({"hip": "6.2", "cuda": None}, {"system": "Darwin", "cuda": None}):
+        assert diagnose(replace(SOUND, **other, driver=None, gpus=())) == []
+    assert diagnose(replace(SOUND, cuda=None, driver=None, gpus=())) == []  # a laptop
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_each_fault_alone_is_found_with_what_to_do(what):
+    (found,) = diagnose(replace(SOUND, **BROKEN[what]))
+    assert what in found.what and found.do
+    assert str(found) in report(replace(SOUND, **BROKEN[what]))
+
+
+def test_what_breaks_the_import_comes_first():
+    all_wrong = replace(SOUND, **BROKEN["hides what is installed"], visible="-1", driver="470")
+    found = [f.what for f in diagnose(all_wrong)]
+    assert "hides what is installed" in found[0] and len(found) == 3
+
+
+@given(st.builds(
+    Machine, system=st.sampled_from(["Linux", "Windows", "Darwin", ""]),
+    torch=st.sampled_from([None, "2.9.0", "1.13.1+cu117"]), torchvision=st.none() | st.just("0.1"),
+    wants=st.sampled_from(["", "==2.9.0"]), cuda=st.sampled_from([None, "9.2", "12.4", "13.0"]),
+    driver=st.sampled_from([None, "418.1", "580"]), visible=st.none() | st.text(max_size=4),
+    gpus=st.lists(st.tuples(st.text(max_size=5), st.none() | CAPABILITIES), max_size=2).map(tuple),
+    archs=st.lists(CAPABILITIES.map(as_arch), max_size=3).map(tuple),
+))  # fmt: skip
+def test_no_machine_is_too_strange(machine):
+    assert all(str(f) in report(machine) for f in diagnose(machine))
+
+
+# ---------------------------------------------------------------- this machine
+
+
+def test_this_machine_is_described_as_torch_sees_it():
+    mine = this_machine()
+    assert (mine.torch, mine.cuda) == (torch.__version__.split("+")[0], torch.version.cuda) or (
+        mine.torch == torch.__version__
+    )
+    if mine.cuda and not torch.cuda.is_available():
+        assert mine.archs and mine.said
+    assert fits(mine.torch, mine.wants)
+
+
+NVIDIA_SMI = """#!/bin/sh
+echo "535.104.05, NVIDIA A100-SXM4-40GB, 8.0"
+echo "535.104.05, Quadro, [N/A]"
+"""
+
+
+def test_what_nvidia_smi_says_is_read(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(NVIDIA_SMI)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = installation._nvidia_smi()
+    assert found["driver"] == "535.104.05"
+    assert found["gpus"] == (("NVIDIA A100-SXM4-40GB", (8, 0)), ("Quadro", None))
+    for broken in ("#!/bin/sh\nexit 9\n", "#!/bin/sh\necho No devices were found\n"):
+        program.write_text(broken)
+        assert installation._nvidia_smi() == {}
+
+
+def test_the_report_names_no_path_and_nobody():
+    text = subprocess.run(
+        [sys.executable, "-m", "helpers.installation"],
+        env=child.environment(), capture_output=True, text=True, check=True, cwd="/",
+    ).stdout  # fmt: skip
+    assert text.startswith("system") and "torch" in text
+    assert sys.prefix not in text and "site-packages" not in text
+
+
+def test_a_torch_that_does_not_import_is_reported(tmp_path):
+    (tmp_path / "torch.py").write_text("raise OSError('libcudnn.so.9: cannot open')")
+    done = subprocess.run(
+        [sys.executable, "-m", "helpers.installation"], cwd=tmp_path,
+        env=child.environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "OSError: libcudnn.so.9: cannot open" in done.stdout
+    assert "torch.py in this folder hides what is installed" in done.stdout
+
+
+def test_files_that_hide_modules(tmp_path):
+    for name in ("torch.py", "train.py", "random.py", "numpy/__init__.py", "torch/notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert find_shadows(tmp_path) == ("numpy/", "random.py", "torch.py")
+    assert find_shadows(tmp_path / "missing") == ()
+
+
+def test_a_build_for_the_cpu_is_played_and_taken_back():
+    before = torch.version.cuda, torch.cuda.is_available()
+    with demos.cpu_build(), pytest.raises(AssertionError, match="not compiled with CUDA"):
+        torch.zeros(1, device="cuda")
+    assert (torch.version.cuda, torch.cuda.is_available()) == before
+
+
+def test_a_device_that_computes_wrongly_is_found(monkeypatch):
+    assert smoke_test() == dict.fromkeys(("copy", "product", "convolution", "gradient"), True)
+    conv = torch.nn.functional.conv2d
+    monkeypatch.setattr(
+        "torch.nn.functional.conv2d",
+        lambda x, w: conv(x, w) * (1.1 if x.dtype == torch.float32 else 1),
+    )
+    found = smoke_test()
+    assert not found["convolution"] and not found["gradient"] and found["product"]
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def same_major(capability, archs):
+    numbers = [a.split("_") for a in archs]
+    return any(
+        capability >= (int(n[:-1]), int(n[-1])) and (k == "compute" or capability[0] == int(n[:-1]))
+        for k, n in numbers
+    )
+
+
+WRONG_RUN = {
+    "equal only": lambda c, a: f"sm_{c[0]}{c[1]}" in a,
+    "any older": lambda c, a: any(10 * c[0] + c[1] >= int(x.split("_")[1]) for x in a),
+    "same major": lambda c, a: any(str(c[0]) == x.split("_")[1][:-1] for x in a),
+    "one digit": lambda c, a: same_major(c, [x for x in a if len(x.split("_")[1]) == 2]),
+    "binaries only": lambda c, a: same_major(c, [x for x in a if x.startswith("sm")]),
+    "the kernel": lambda c, a: runs(c, a),
+    "takes away": lambda c, a: [same_major(c, a), a.clear()][0],
+    "always": lambda c, a: True,
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_RUN.values(), ids=list(WRONG_RUN))
+def test_will_run_refuses(wrong):
+    assert not exercises.check_will_run(wrong).passed
+
+
+@pytest.mark.parametrize("right", [same_major, lambda c, a: runs(c, a) is not None])
+def test_will_run_accepts(right):
+    assert exercises.check_will_run(right).passed, exercises.check_will_run(right)
+
+
+def serving(builds, driver, capability):
+    return {
+        name: [int(p) for p in cuda.split(".")]
+        for name, (cuda, archs) in builds.items()
+        if driver_suffices(driver, cuda) and runs(capability, archs)
+    }
+
+
+WRONG_CHOICE = {
+    "by name": lambda b, d, c: max(serving(b, d, c), default=None),
+    "as text": lambda b, d, c: max(serving(b, d, c), key=lambda n: b[n][0], default=None),
+    "no driver": lambda b, d, c: max(serving(b, "999", c), key=serving(b, "999", c).get,
+                                     default=None),
+    "any card": lambda b, d, c: max((n for n in b if driver_suffices(d, b[n][0])), default=None),
+    "an error": lambda b, d, c: max(serving(b, d, c), key=serving(b, d, c).get),
+    "the last": lambda b, d, c: [*serving(b, d, c), None][-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG_CHOICE.values(), ids=list(WRONG_CHOICE))
+def test_choose_refuses(wrong):
+    assert not exercises.check_choose(wrong).passed
+
+
+def by_hand(builds, driver, capability):
+    best, newest = None, (0, 0)
+    for name, (cuda, archs) in builds.items():
+        version = tuple(map(int, cuda.split(".")))
+        if driver_suffices(driver, cuda) and runs(capability, archs) and version > newest:
+            best, newest = name, version
+    return best
+
+
+def by_max(builds, driver, capability):
+    found = serving(builds, driver, capability)
+    return max(found, key=found.get) if found else None
+
+
+@pytest.mark.parametrize("right", [by_hand, by_max])
+def test_choose_accepts(right):
+    assert exercises.check_choose(right).passed, exercises.check_choose(right)
