@@ -6,13 +6,13 @@
 # make validated  the notebooks, and note in book/validated.json what was proved where
 # make warnings  the notebooks with deprecations as errors
 # make gpu     beside the PyTorch of a machine with a GPU: the notebooks there, and the recordings
-# JOBS=4 runs four tests at a time instead of two.
+# JOBS=4 runs four tests at a time instead of three; half of them wait for a process or a clock.
 # Needs Python 3.11 or newer; everything else goes into .venv, exact versions from requirements.txt,
 # or for `make book`, `make check` and `make release` only what requirements-book.txt has of them.
 
 PYTHON ?= python3
 SERVE ?= 1
-JOBS ?= 2
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 # visdom is published as source only; the constraint is what building it needs, with any pip.
