@@ -9,8 +9,6 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.evaluation import preserve_modes
@@ -108,25 +106,3 @@ def summary(model: nn.Module, *inputs: Tensor) -> str:
     lines = str(table).splitlines()
     end = next(n for n, line in enumerate(lines) if line.startswith("Non-trainable params"))
     return "\n".join(lines[: end + 1])
-
-
-def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
-    """The weights that `F.scaled_dot_product_attention` uses and does not return.
-
-    The values are the identity matrix, so the output is the weights themselves.
-
-    Args:
-        query: floating point, shape (..., Lq, E).
-        key: shape (..., Lk, E).
-        options: `attn_mask`, `is_causal`, `dropout_p`, `scale`.
-
-    Returns:
-        Shape (..., Lq, Lk). Each row adds up to 1; a row that sees no key is 0.
-
-    Source: https://pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
-    """
-    length = key.shape[-2]
-    values = torch.eye(length, dtype=key.dtype, device=key.device)
-    return F.scaled_dot_product_attention(
-        query, key, values.expand(*key.shape[:-1], length), **options
-    )

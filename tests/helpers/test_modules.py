@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import prune
 
@@ -155,37 +152,6 @@ def test_summary_takes_several_inputs_and_gives_modes_back_after_a_failure():
     assert [m.training for m in broken.modules()] == [True, True, False]
     with pytest.raises(ValueError, match="inputs of forward"):
         modules.summary(model)
-
-
-# ---------------------------------------------------------------- attention
-
-lengths = st.integers(1, 5)
-
-
-@settings(max_examples=50, deadline=None)
-@given(lq=lengths, lk=lengths, batch=st.sampled_from([(), (2,), (2, 3)]), seed=st.integers(0, 999))
-def test_attention_weights_are_the_softmax(lq, lk, batch, seed):
-    g = torch.Generator().manual_seed(seed)
-    q, k = torch.randn(*batch, lq, 4, generator=g), torch.randn(*batch, lk, 4, generator=g)
-    mask = torch.rand(lq, lk, generator=g) < 0.6
-    mask[:, 0] = True
-    scores = q @ k.transpose(-2, -1) / math.sqrt(4)
-    expected = scores.masked_fill(~mask, -math.inf).softmax(-1)
-    got = modules.attention_weights(q, k, attn_mask=mask)
-    assert got.shape == (*batch, lq, lk)
-    torch.testing.assert_close(got, expected)
-    v = torch.randn(*batch, lk, 3, generator=g)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-    torch.testing.assert_close(got @ v, out)
-
-
-def test_attention_weights_passes_options_on_and_keeps_the_dtype():
-    q = torch.randn(1, 1, 3, 4, dtype=torch.double)
-    weights = modules.attention_weights(q, q, is_causal=True, scale=2.0)
-    assert weights.dtype == torch.double
-    expected = (q @ q.transpose(-2, -1) * 2).masked_fill(torch.ones(3, 3).triu(1) > 0, -math.inf)
-    torch.testing.assert_close(weights, expected.softmax(-1))
-    assert not modules.attention_weights(q, q, attn_mask=torch.zeros(3, 3) > 0).any()
 
 
 # ---------------------------------------------------------------- exercises
@@ -336,55 +302,6 @@ class SavedButNotMoved(standardized(mean=lambda v: v)):
 
 def test_standardized_sees_a_mean_that_stays_behind():
     judge(exercises.check_standardized(SavedButNotMoved), "stays behind when the model moves")
-
-
-def past_of(q, k):
-    lq, lk = q.shape[-2], k.shape[-2]
-    return torch.ones(lq, lk, dtype=torch.bool).tril(lk - lq)
-
-
-def attend(mask, **options):
-    def answer(q, k, v, keep):
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask(q, k, keep), **options)
-
-    return answer
-
-
-def one_by_one(q, k, v, keep):
-    rows = []
-    for i in range(q.shape[-2]):
-        end = k.shape[-2] - q.shape[-2] + i + 1
-        seen = keep[:, None, None, :end]
-        part = F.scaled_dot_product_attention
-        rows.append(part(q[:, :, i : i + 1], k[:, :, :end], v[:, :, :end], attn_mask=seen))
-    return torch.cat(rows, 2)
-
-
-def added(q, k, keep):
-    seen = past_of(q, k) & keep[:, None, None]
-    return torch.zeros(seen.shape).masked_fill(~seen, -math.inf)
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        (attend(lambda q, k, keep: past_of(q, k) & keep[:, None, None]), None),
-        (attend(added), None),
-        (one_by_one, None),
-        (attend(lambda q, k, keep: None, is_causal=True), "the last query must see every key"),
-        (attend(lambda q, k, keep: None), "it is not causal"),
-        (attend(lambda q, k, keep: past_of(q, k)), "with padding"),
-        (attend(lambda q, k, keep: keep[:, None, None]), "it is not causal"),
-        (attend(lambda q, k, keep: past_of(q, k) & ~keep[:, None, None]), "it is not causal"),
-        (attend(lambda q, k, keep: (past_of(q, k) & keep[:, None, None]).float()), "not causal"),
-        (attend(lambda q, k, keep: keep[:, None, None], is_causal=True), "raised RuntimeError"),
-        (lambda q, k, v, keep: q.mean(), "expected shape"),
-        (lambda q, k, v, keep: q * math.nan, "the result has nan"),
-        (lambda q, k, v, keep: None, "expected a tensor, got NoneType"),
-    ],
-)
-def test_attend(answer, says):
-    judge(exercises.check_attend(answer), says)
 
 
 def test_the_chapters_word_on_torchinfo_and_the_gpu(monkeypatch):

@@ -1,0 +1,194 @@
+"""Checkers of the exercises of the chapter on attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers.attention import rotary
+from helpers.exercises import Verdict, verdict
+
+
+def _between(low: int, high: int) -> int:
+    """A random number, both ends included."""
+    return int(torch.randint(low, high + 1, ()))
+
+
+def _compare(got: Any, right: Tensor, wrong: str) -> None:
+    assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+    assert got.shape == right.shape, f"expected shape {tuple(right.shape)}, got {tuple(got.shape)}"
+    assert not got.isnan().any(), "the result has nan: some query sees no key at all"
+    assert torch.allclose(got, right, atol=1e-5), wrong
+
+
+def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Verdict:
+    """Check `answer(q, k, v, keep)`: causal attention of the last queries, without the padding.
+
+    `q` is (N, H, Lq, E), `k` and `v` are (N, H, Lk, E) with Lq <= Lk, all float32; the queries
+    are the last Lq positions. `keep` is bool of shape (N, Lk), True for a real token; position 0
+    is always one.
+    """
+
+    def draw(lq, lk):
+        n, h = _between(1, 3), _between(1, 3)
+        q, k, v = (torch.randn(n, h, length, 4) for length in (lq, lk, lk))
+        return q, k, v, torch.ones(n, lk, dtype=torch.bool)
+
+    def by_hand(q, k, v, keep):
+        lq, lk = q.shape[-2], k.shape[-2]
+        here = torch.arange(lk - lq, lk)[:, None]
+        hidden = (torch.arange(lk) > here) | ~keep[:, None, None]
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+
+    def compare(f, batch, wrong):
+        _compare(f(*batch), by_hand(*batch), wrong)
+
+    def square(f):
+        length = _between(2, 5)
+        compare(f, draw(length, length), "with as many queries as keys it is not causal")
+
+    def cache(f):
+        lq = _between(1, 3)
+        batch = draw(lq, lq + _between(1, 3))
+        compare(f, batch, "with more keys than queries, the last query must see every key")
+
+    def padding(f):
+        lq = _between(1, 3)
+        batch = draw(lq, lq + _between(2, 4))
+        batch[-1][torch.rand(batch[-1].shape) < 0.3] = False
+        batch[-1][:, 0], batch[-1][:, 1] = True, False
+        compare(f, batch, "with padding, not exactly the kept keys are seen")
+
+    return verdict(answer, [square, cache, padding])
+
+
+def check_mask(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
+    """Check `answer(keep, heads)`: an `attn_mask` for `nn.MultiheadAttention` without nan.
+
+    `keep` is bool of shape (N, L), True for a real token, with at least one of them in each
+    sample. Through the module the mask must be causal, hide the padding from the real tokens,
+    and leave every output and every gradient finite.
+    """
+
+    def run(f, keep, heads):
+        mask = f(keep.clone(), heads)
+        assert isinstance(mask, Tensor), f"expected a tensor, got {type(mask).__name__}"
+        (n, length), shape = keep.shape, tuple(mask.shape)
+        right = (n * heads, length, length)
+        assert shape == right or (n == 1 and shape == right[1:]), (
+            f"expected shape {right}, (N * heads, L, L), got {shape}"
+        )
+        module = nn.MultiheadAttention(4 * heads, heads, batch_first=True)
+        x = torch.randn(n, length, 4 * heads)
+        out, weights = module(x, x, x, attn_mask=mask, average_attn_weights=False)
+        return module, x, out, weights
+
+    def hides(f, keep, heads):
+        module, x, out, weights = run(f, keep, heads)
+        real = weights.transpose(1, 2)[keep]  # of each real query: heads, keys
+        where = keep.nonzero()
+        future = torch.arange(keep.shape[1]) > where[:, 1:]
+        assert not (real.nan_to_num() > 0)[future[:, None].expand_as(real)].any(), (
+            "a real token sees a later one (in attn_mask True means ignore)"
+        )
+        padding = ~keep[where[:, 0]][:, None].expand_as(real)
+        assert not (real.nan_to_num() > 0)[padding].any(), "a real token sees padding"
+        assert not out.isnan().any(), "an output is nan: a query sees no key at all"
+        for n, kept in enumerate(keep):
+            alone = x[n : n + 1, kept]
+            later = torch.ones(len(alone[0]), len(alone[0]), dtype=torch.bool).triu(1)
+            right = module(alone, alone, alone, attn_mask=later)[0]
+            assert torch.allclose(out[n, kept], right[0], atol=1e-5), (
+                "a real token does not see all the real tokens up to itself alike"
+            )
+        out[keep].square().mean().backward()
+        assert module.in_proj_weight.grad.isfinite().all(), "a gradient is not finite"
+
+    def causal(f):
+        hides(f, torch.ones(_between(2, 3), _between(3, 5), dtype=torch.bool), 1)
+
+    def behind(f):
+        length = _between(4, 6)
+        keep = torch.arange(length) < torch.tensor([[length], [length - 2], [1]])
+        hides(f, keep, _between(2, 3))
+
+    def front(f):
+        length = _between(4, 6)
+        keep = torch.arange(length) >= torch.tensor([[0], [length - 1], [2]])
+        hides(f, keep, _between(2, 3))
+
+    def anywhere(f):
+        keep = torch.rand(_between(2, 4), 6) < 0.5
+        keep[:, _between(0, 5)] = True
+        hides(f, keep, _between(1, 3))
+
+    return verdict(answer, [causal, behind, front, anywhere])
+
+
+def check_window(answer: Callable[..., tuple[Tensor, Any]]) -> Verdict:
+    """Check `answer(q, k, v, cache, window)`: rotary attention to a window, with a cache.
+
+    `q`, `k` and `v` are the new tokens, float32 of shape (N, H, L, E); `cache` is what the last
+    call returned, or None. The outputs of all calls together must be those of one call.
+    """
+
+    def draw(length):
+        return torch.randn(3, _between(1, 2), _between(1, 3), length, 8)
+
+    def by_hand(q, k, v, window):
+        here = torch.arange(q.shape[-2])
+        q, k = rotary(q, here), rotary(k, here)
+        back = here[:, None] - here
+        mask = (back >= 0) & (back < window)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    def call(f, q, k, v, cache, window):
+        got = f(q.clone(), k.clone(), v.clone(), cache, window)
+        pair = isinstance(got, tuple | list) and len(got) == 2
+        assert pair, f"expected (out, cache), got {type(got).__name__}"
+        return got
+
+    def parts(f, batch, lengths, window, cache=None):
+        outs = []
+        for q, k, v in zip(*(t.split(lengths, -2) for t in batch), strict=True):
+            out, cache = call(f, q, k, v, cache, window)
+            outs.append(out)
+            assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+        return torch.cat(outs, -2), cache
+
+    def prompt(f):
+        length = _between(4, 6)
+        batch = draw(length)
+        got, _ = call(f, *batch, None, length)
+        _compare(got, by_hand(*batch, length), "without a cache it is not causal rotary attention")
+
+    def window(f):
+        batch, size = draw(7), _between(1, 4)
+        got, _ = call(f, *batch, None, size)
+        _compare(got, by_hand(*batch, size), f"a query does not see exactly {size} positions")
+
+    def one_by_one(f):
+        batch = draw(8)
+        got, _ = parts(f, batch, [3, 1, 1, 1, 1, 1], 8)
+        _compare(got, by_hand(*batch, 8), "token by token it is not what one call gives")
+
+    def chunks(f):
+        batch, size = draw(9), _between(2, 4)
+        got, _ = parts(f, batch, [2, 3, 1, 3], size)
+        _compare(got, by_hand(*batch, size), "in chunks it is not what one call gives")
+
+    def branches(f):
+        start, size = draw(4), 6
+        _, cache = call(f, *start, None, size)
+        for _ in range(2):
+            more = torch.randn(*start.shape[:3], 3, 8)
+            got, _ = parts(f, more, [2, 1], size, cache)
+            right = by_hand(*torch.cat((start, more), -2), size)[:, :, 4:]
+            _compare(got, right, "a cache that is continued twice gives other numbers")
+
+    return verdict(answer, [prompt, window, one_by_one, chunks, branches])

@@ -1,0 +1,507 @@
+"""The attention chapter's helpers against torch, and its exercises with planted wrong answers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.attention import SDPBackend
+
+from helpers import attention
+from helpers.demos import attention as demos
+from helpers.exercises import attention as exercises
+
+lengths = st.integers(1, 5)
+seeds = st.integers(0, 999)
+
+
+# ---------------------------------------------------------------- weights
+
+
+@settings(max_examples=50, deadline=None)
+@given(lq=lengths, lk=lengths, batch=st.sampled_from([(), (2,), (2, 3)]), seed=seeds)
+def test_attention_weights_are_the_softmax(lq, lk, batch, seed):
+    g = torch.Generator().manual_seed(seed)
+    q, k = torch.randn(*batch, lq, 4, generator=g), torch.randn(*batch, lk, 4, generator=g)
+    mask = torch.rand(lq, lk, generator=g) < 0.6
+    mask[:, 0] = True
+    scores = q @ k.transpose(-2, -1) / math.sqrt(4)
+    expected = scores.masked_fill(~mask, -math.inf).softmax(-1)
+    got = attention.attention_weights(q, k, attn_mask=mask)
+    assert got.shape == (*batch, lq, lk)
+    torch.testing.assert_close(got, expected)
+    v = torch.randn(*batch, lk, 3, generator=g)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch.testing.assert_close(got @ v, out)
+
+
+def test_attention_weights_passes_options_on_and_keeps_the_dtype():
+    q = torch.randn(1, 1, 3, 4, dtype=torch.double)
+    weights = attention.attention_weights(q, q, is_causal=True, scale=2.0)
+    assert weights.dtype == torch.double
+    expected = (q @ q.transpose(-2, -1) * 2).masked_fill(torch.ones(3, 3).triu(1) > 0, -math.inf)
+    torch.testing.assert_close(weights, expected.softmax(-1))
+    assert not attention.attention_weights(q, q, attn_mask=torch.zeros(3, 3) > 0).any()
+
+
+# ---------------------------------------------------------------- reach
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 2), lengths, st.integers(1, 4), seeds)
+def test_reach_is_the_mask(n, length, width, seed):
+    torch.manual_seed(seed)
+    mask = torch.rand(length, length) < 0.5
+    x = torch.randn(n, length, width)
+    seen = attention.reach(
+        lambda t: F.scaled_dot_product_attention(x, x, t, attn_mask=mask), x
+    )  # x as constants: only the values' positions count
+    assert torch.equal(seen, mask)
+    assert not x.requires_grad
+
+
+def test_reach_looks_through_norms_modes_and_other_lengths():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    x = torch.randn(2, 4, 8)
+    causal = nn.Transformer.generate_square_subsequent_mask(4)
+    with torch.no_grad():
+        seen = attention.reach(lambda t: layer(t, causal, is_causal=True), x)
+    assert torch.equal(seen, torch.ones(4, 4).tril() > 0)
+    assert attention.reach(lambda t: t.mean(1, keepdim=True), x).tolist() == [[True] * 4]
+    assert not attention.reach(lambda t: (0 * t).detach() + torch.ones_like(t[:1]), x).any()
+    assert attention.reach(lambda t: t.to(torch.bfloat16), x).sum() == 4
+    assert attention.reach(lambda t: t * math.nan, x).diag().all()
+    assert all(p.grad is None for p in layer.parameters())
+
+
+def test_reach_keeps_samples_and_features_together():
+    def second_sample_only(x):
+        return x * torch.tensor([0.0, 1.0])[:, None, None]
+
+    def one_feature(x):
+        return x[..., 3:].cumsum(1)
+
+    x = torch.randn(2, 3, 4)
+    assert torch.equal(attention.reach(second_sample_only, x), torch.eye(3) > 0)
+    assert torch.equal(attention.reach(one_feature, x), torch.ones(3, 3).tril() > 0)
+
+
+def test_reach_refuses_other_shapes():
+    with pytest.raises(ValueError, match=r"an input \(N, L, E\), got shape \(3, 4\)"):
+        attention.reach(lambda t: t, torch.randn(3, 4))
+    with pytest.raises(ValueError, match=r"an output \(N, L, E\), got shape \(1, 3\)"):
+        attention.reach(lambda t: t.sum(-1), torch.randn(1, 3, 4))
+
+
+# ---------------------------------------------------------------- positions
+
+
+def complex_rotary(x, positions, base=10000.0):
+    """RoPE by complex numbers, on the two halves."""
+    width = x.shape[-1]
+    speed = base ** (-torch.arange(0, width, 2).double() / width)
+    turn = torch.polar(torch.ones(()).double(), positions[..., None].double() * speed)
+    a, b = x.double().chunk(2, -1)
+    z = torch.complex(a, b) * turn
+    return torch.cat((z.real, z.imag), -1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 4), lengths, st.integers(0, 10**5), st.sampled_from([(), (2,), (2, 3)]))
+def test_rotary_is_a_rotation_by_the_position(half, length, start, batch):
+    x = torch.randn(*batch, length, 2 * half)
+    positions = start + torch.arange(length)
+    got = attention.rotary(x, positions)
+    assert got.dtype == x.dtype and got.shape == x.shape
+    # angles of float32: 1e5 radians are known to some 0.004
+    torch.testing.assert_close(
+        got.double(), complex_rotary(x, positions), atol=2e-2 if start > 1000 else 1e-3, rtol=0
+    )
+    precise = attention.rotary(x.double(), positions)
+    torch.testing.assert_close(precise, complex_rotary(x, positions), atol=1e-8, rtol=0)
+    torch.testing.assert_close(got.norm(dim=-1), x.norm(dim=-1))
+    assert torch.equal(attention.rotary(x, torch.zeros(length).long()), x)
+
+
+def test_rotary_in_half_precision_knows_far_positions():
+    x = torch.randn(2, 8, dtype=torch.bfloat16)
+    a, b = attention.rotary(x[:1].repeat(2, 1), torch.tensor([2048, 2049]))
+    assert a.dtype == torch.bfloat16 and not torch.equal(a, b)
+
+
+def test_rotary_takes_positions_per_sample():
+    x = torch.randn(2, 3, 4, 8)
+    positions = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]])
+    got = attention.rotary(x, positions[:, None], base=100.0)
+    for n in range(2):
+        torch.testing.assert_close(got[n], attention.rotary(x[n], positions[n], base=100.0))
+
+
+def test_rotary_wants_pairs():
+    with pytest.raises(ValueError, match="an even number of features, got 7"):
+        attention.rotary(torch.randn(3, 7), torch.arange(3))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 9))
+def test_sinusoids_are_those_of_the_paper(length, width):
+    table = attention.sinusoids(length, width)
+    assert table.shape == (length, width) and table.dtype == torch.float32
+    for place in range(length):
+        for i in range(width):
+            wave = math.cos if i % 2 else math.sin
+            want = wave(place / 10000 ** ((i - i % 2) / width))
+            assert math.isclose(table[place, i].item(), want, abs_tol=1e-5)
+
+
+@pytest.mark.parametrize(("length", "width"), [(0, 4), (4, 0), (-1, 4)])
+def test_sinusoids_need_a_size(length, width):
+    with pytest.raises(ValueError, match="a length and a width of 1 or more"):
+        attention.sinusoids(length, width)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def test_backends_say_which_kernels_run_and_why_not():
+    q = torch.randn(1, 2, 4, 8)
+    for options, value, why in [
+        ({}, q, "runs"),
+        ({"attn_mask": torch.ones(4, 4) > 0}, q, "runs"),
+        ({"dropout_p": 0.1}, q, "Both fused kernels do not support non-zero dropout"),
+        ({}, q[..., :4], "requires q,k,v to have the same last dimension"),
+    ]:
+        for _ in range(2):  # a warning is not only given once
+            found = attention.backends(q, q, value, **options)
+            assert list(found) == ["flash", "efficient", "cudnn", "math"]
+            assert why in found["flash"] and found["math"] == "runs"
+            assert "No viable backend" in found["efficient"] and "Triggered" not in str(found)
+
+
+def test_backends_leave_the_settings_and_give_no_warnings():
+    q = torch.randn(1, 2, 4, 8)
+    before = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention.backends(q, q, q, dropout_p=0.1)
+    after = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()
+    assert before == after == (True, True)
+    assert {kind.name for kind in SDPBackend.__members__.values()} >= {
+        "MATH",
+        "FLASH_ATTENTION",
+        "EFFICIENT_ATTENTION",
+        "CUDNN_ATTENTION",
+    }
+
+
+GPU = """\
+Memory efficient kernel not used because: (Triggered internally at ../sdp_utils.cpp:718.)
+Memory Efficient attention has been runtime disabled. (Triggered internally at ../sdp.h:495.)
+Flash attention kernel not used because: (Triggered internally at ../sdp_utils.cpp:720.)
+Flash Attention does not support non-null attn_mask. (Triggered internally at ../sdp.h:269.)
+cuDNN attention kernel not used because: (Triggered internally at ../sdp_utils.cpp:722.)
+cuDNN attention has been runtime disabled. (Triggered internally at ../sdp_utils.cpp:496.)"""
+
+
+def test_reasons_of_a_gpu_are_told_apart():
+    """The warnings of https://github.com/Dao-AILab/flash-attention/issues/1321, in its order."""
+    told = GPU.split("\n")
+    assert attention._reason(told, "flash") == "Flash Attention does not support non-null attn_mask"
+    off = "Memory Efficient attention has been runtime disabled"
+    assert attention._reason(told, "efficient") == off
+    assert attention._reason(told, "cudnn") == "cuDNN attention has been runtime disabled"
+    assert attention._reason([], "flash") == ""
+
+
+# ---------------------------------------------------------------- what the chapter says
+
+
+def test_the_chapters_words_on_nan():
+    """`nan_to_num` does not mend a gradient, and SDPA gives zeros in each dtype."""
+    seen = torch.tensor([[False, False], [True, True]])
+    mha, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 2, 8)
+    mha(x, x, x, attn_mask=~seen)[0].nan_to_num().sum().backward()
+    assert mha.in_proj_weight.grad.isnan().any()
+    added = torch.where(seen, 0.0, -math.inf)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        for shape in ((2, 8), (1, 2, 8), (1, 1, 2, 8)):
+            q = torch.randn(shape, dtype=dtype)
+            for mask in (seen, added.to(dtype)):
+                out = F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+                assert not out[..., 0, :].any() and out.isfinite().all()
+
+
+@pytest.mark.parametrize("need", [False, True])
+def test_the_chapters_word_on_float_masks_of_the_module(need):
+    """Only encoders take a bias for a bool mask; the module adds it in eval mode, too."""
+    mha, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 4, 8)
+    masks = [{"attn_mask": torch.randn(4, 4)}, {"key_padding_mask": torch.randn(2, 4)}]
+    with torch.no_grad():
+        for mask in masks:
+            trained = mha.train()(x, x, x, need_weights=need, **mask)[0]
+            evaluated = mha.eval()(x, x, x, need_weights=need, **mask)[0]
+            torch.testing.assert_close(trained, evaluated)
+
+
+def test_the_chapters_word_on_float_padding_masks_of_encoders():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    x = torch.randn(2, 4, 8)
+    keep = torch.tensor([[True] * 4, [True, True, False, False]])
+    infinite, bias = torch.where(keep, 0.0, -math.inf), torch.where(keep, 0.0, 1.0)
+    same = {}
+    with torch.no_grad():
+        for name, mask in {"infinite": infinite, "bias": bias}.items():
+            outs = [layer.train(mode)(x, src_key_padding_mask=mask)[keep] for mode in (True, False)]
+            same[name] = torch.allclose(*outs, atol=1e-5)
+    assert same == {"infinite": True, "bias": False}
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_draw_seen_has_a_panel_for_each_mask_and_a_box_for_each_weight():
+    drawing = demos.draw_seen(
+        {"is_causal=True": torch.ones(2, 5).tril() > 0, "b": torch.eye(3) > 0}
+    )
+    assert drawing.labels() == ["key", "query", "is_causal=True", "b"]
+    boxes = [len(axis.patches) for axis in drawing.axes]
+    assert boxes == [10, 9]
+    first = drawing.axes[0].patches
+    colors = {patch.get_facecolor() for patch in first}
+    assert len(colors) == 2
+    assert sum(patch.get_facecolor() == first[0].get_facecolor() for patch in first) == 3
+    assert "查询" in drawing._repr_html_()
+
+
+def test_draw_kept_draws_both_curves():
+    drawing = demos.draw_kept([64, 128], {"by hand": [10, 40], "SDPA": [10, 20]})
+    lines = [line.get_ydata().tolist() for line in drawing.axes[0].lines]
+    assert lines == [[10, 40], [10, 20]]
+    with pytest.raises(ValueError):
+        demos.draw_kept([64], {"by hand": [10]})
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def judge(verdict, says):
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def past_of(q, k):
+    lq, lk = q.shape[-2], k.shape[-2]
+    return torch.ones(lq, lk, dtype=torch.bool).tril(lk - lq)
+
+
+def attend(mask, **options):
+    def answer(q, k, v, keep):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask(q, k, keep), **options)
+
+    return answer
+
+
+def by_rows(q, k, v, keep):
+    rows = []
+    for i in range(q.shape[-2]):
+        end = k.shape[-2] - q.shape[-2] + i + 1
+        seen = keep[:, None, None, :end]
+        part = F.scaled_dot_product_attention
+        rows.append(part(q[:, :, i : i + 1], k[:, :, :end], v[:, :, :end], attn_mask=seen))
+    return torch.cat(rows, 2)
+
+
+def added(q, k, keep):
+    seen = past_of(q, k) & keep[:, None, None]
+    return torch.zeros(seen.shape).masked_fill(~seen, -math.inf)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (attend(lambda q, k, keep: past_of(q, k) & keep[:, None, None]), None),
+        (attend(added), None),
+        (by_rows, None),
+        (attend(lambda q, k, keep: None, is_causal=True), "the last query must see every key"),
+        (attend(lambda q, k, keep: None), "it is not causal"),
+        (attend(lambda q, k, keep: past_of(q, k)), "with padding"),
+        (attend(lambda q, k, keep: keep[:, None, None]), "it is not causal"),
+        (attend(lambda q, k, keep: past_of(q, k) & ~keep[:, None, None]), "it is not causal"),
+        (attend(lambda q, k, keep: (past_of(q, k) & keep[:, None, None]).float()), "not causal"),
+        (attend(lambda q, k, keep: keep[:, None, None], is_causal=True), "raised RuntimeError"),
+        (lambda q, k, v, keep: q.mean(), "expected shape"),
+        (lambda q, k, v, keep: q * math.nan, "the result has nan"),
+        (lambda q, k, v, keep: None, "expected a tensor, got NoneType"),
+    ],
+)
+def test_attend(answer, says):
+    judge(exercises.check_attend(answer), says)
+
+
+def make_mask(keep, heads, own=True, real=True, spread="interleave", invert=True):
+    length = keep.shape[1]
+    seen = torch.ones(length, length, dtype=torch.bool).tril().expand(len(keep), -1, -1)
+    seen = seen & keep[:, None] if real else seen
+    seen = seen | torch.eye(length, dtype=torch.bool) if own else seen
+    seen = ~seen if invert else seen
+    wide = {"interleave": seen.repeat_interleave(heads, 0), "repeat": seen.repeat(heads, 1, 1)}
+    return wide[spread]
+
+
+def with_options(**options):
+    return lambda keep, heads: make_mask(keep, heads, **options)
+
+
+def as_float(keep, heads):
+    return torch.zeros(()).masked_fill(make_mask(keep, heads), -math.inf)
+
+
+def padding_sees_everything(keep, heads):
+    """Padding's queries may look anywhere: nobody uses them."""
+    length = keep.shape[1]
+    hidden = ~(torch.ones(length, length).tril().bool() & keep[:, None]) & keep[..., None]
+    return hidden.repeat_interleave(heads, 0)
+
+
+def first_only(keep, heads):
+    length = keep.shape[1]
+    hidden = ~torch.eye(length, dtype=torch.bool).expand(len(keep) * heads, -1, -1)
+    return hidden
+
+
+def small_bias(keep, heads):
+    return as_float(keep, heads) + 0.5 * torch.arange(keep.shape[1])
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (make_mask, None),
+        (as_float, None),
+        (padding_sees_everything, None),
+        (with_options(own=False), "nan"),
+        (with_options(real=False), "a real token sees padding"),
+        (with_options(spread="repeat"), "a real token"),
+        (with_options(invert=False), "a real token sees a later one"),
+        (lambda keep, heads: make_mask(keep, 1)[:1], "expected shape"),
+        (lambda keep, heads: make_mask(keep, heads).float(), "a real token sees a later one"),
+        (first_only, "does not see all the real tokens"),
+        (small_bias, "does not see all the real tokens"),
+        (lambda keep, heads: ~keep, "expected shape"),
+        (lambda keep, heads: None, "expected a tensor, got NoneType"),
+    ],
+)
+def test_mask(answer, says):
+    for _ in range(3):
+        judge(exercises.check_mask(answer), says)
+
+
+def step(q, k, v, cache, window, start=None, causal=True, size=None, keys=True, values=False):
+    past = 0 if cache is None else cache[0].shape[-2]
+    here = (past if start is None else start) + torch.arange(q.shape[-2])
+    turn = attention.rotary
+    q, k = turn(q, here), turn(k, here) if keys else k
+    v = turn(v, here) if values else v
+    if cache is not None:
+        k, v = torch.cat((cache[0], k), -2), torch.cat((cache[1], v), -2)
+    back = past + torch.arange(q.shape[-2])[:, None] - torch.arange(k.shape[-2])
+    mask = back < (window if size is None else window + size)
+    mask = mask & (back >= 0) if causal else mask
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask), (k, v)
+
+
+def stepping(**options):
+    return lambda *batch: step(*batch, **options)
+
+
+def dropping(q, k, v, cache, window):
+    """Keeps only the keys that a window can reach, and how many there were."""
+    old_k, old_v, past = cache or (k[:, :, :0], v[:, :, :0], 0)
+    here = past + torch.arange(q.shape[-2])
+    q, k = attention.rotary(q, here), attention.rotary(k, here)
+    k, v = torch.cat((old_k, k), -2), torch.cat((old_v, v), -2)
+    last = past + q.shape[-2]
+    back = here[:, None] - torch.arange(last - k.shape[-2], last)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=(back >= 0) & (back < window))
+    return out, (k[:, :, -window:], v[:, :, -window:], last)
+
+
+def raw_keys(q, k, v, cache, window):
+    """Caches the keys as they came and rotates all of them each time."""
+    past = 0 if cache is None else cache[0].shape[-2]
+    if cache is not None:
+        k, v = torch.cat((cache[0], k), -2), torch.cat((cache[1], v), -2)
+    places = torch.arange(k.shape[-2])
+    back = places[past:, None] - places
+    out = F.scaled_dot_product_attention(
+        attention.rotary(q, places[past:]),
+        attention.rotary(k, places),
+        v,
+        attn_mask=(back >= 0) & (back < window),
+    )
+    return out, (k, v)
+
+
+def rotated_again(q, k, v, cache, window):
+    """Caches rotated keys and rotates them once more."""
+    past = 0 if cache is None else cache[0].shape[-2]
+    if cache is not None:
+        k, v = torch.cat((cache[0], k), -2), torch.cat((cache[1], v), -2)
+    places = torch.arange(k.shape[-2])
+    q, k = attention.rotary(q, places[past:]), attention.rotary(k, places)
+    back = places[past:, None] - places
+    mask = (back >= 0) & (back < window)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask), (k, v)
+
+
+def in_place(q, k, v, cache, window):
+    """A cache of lists that grows: the second continuation sees the first."""
+    cache = cache if cache is not None else ([], [])
+    past = sum(t.shape[-2] for t in cache[0])
+    here = past + torch.arange(q.shape[-2])
+    cache[0].append(attention.rotary(k, here))
+    cache[1].append(v)
+    q, k, v = attention.rotary(q, here), torch.cat(cache[0], -2), torch.cat(cache[1], -2)
+    back = here[:, None] - torch.arange(k.shape[-2])
+    mask = (back >= 0) & (back < window)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask), cache
+
+
+def causal_corner(q, k, v, cache, window):
+    """The flag in place of the mask: right for the prompt, wrong for chunks."""
+    out, cache = step(q, k, v, cache, window)
+    here = cache[0].shape[-2] - q.shape[-2] + torch.arange(q.shape[-2])
+    q = attention.rotary(q, here)
+    return F.scaled_dot_product_attention(q, *cache, is_causal=True), cache
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (step, None),
+        (stepping(), None),
+        (dropping, None),
+        (raw_keys, None),
+        (stepping(start=0), "token by token"),
+        (stepping(causal=False), "without a cache"),
+        (stepping(size=1), "does not see exactly"),
+        (stepping(size=-1), "without a cache"),
+        (stepping(keys=False), "without a cache"),
+        (stepping(values=True), "without a cache"),
+        (rotated_again, "token by token"),
+        (in_place, "a cache that is continued twice"),
+        (causal_corner, "does not see exactly"),
+        (lambda q, k, v, cache, window: q, "expected (out, cache), got Tensor"),
+        (lambda q, k, v, cache, window: (None, None), "expected a tensor, got NoneType"),
+        (lambda q, k, v, cache, window: (q[:, 0], None), "expected shape"),
+        (lambda q, k, v, cache, window: step(q, k, v, None, window), "token by token"),
+    ],
+)
+def test_window(answer, says):
+    judge(exercises.check_window(answer), says)
