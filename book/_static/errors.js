@@ -60,6 +60,7 @@ class Wording {
     this.names = pieces.filter((_, n) => n % 2);
     this.constant = pieces.filter((_, n) => n % 2 === 0);
     this.literal = wordsOf(plainMessage(this.constant.join(" ")));
+    this.numbers = this.constant.join(" ").match(/\d{3,}/g) || []; // exit code 139 is not 1
     // the type alone tells: KeyError: {n}
     if (!this.literal.length)
       this.constant[0] = `${this.kind.split(".").pop()}: ${this.constant[0]}`;
@@ -157,8 +158,10 @@ class Messages {
     };
     if (![...best.values()].some((a) => a.score >= TELLING && !this.entries[a.entry].wraps)) {
       const last = [...text.matchAll(HEAD)].at(-1)?.index || 0;
+      const whole = new Set(best.keys());
       for (const [wording, score, sure] of this.parts(text))
-        keep(this.cased({ entry: wording.entry, score, sure }, wording, about(text, last), []));
+        if (!whole.has(wording.entry))
+          keep(this.cased({ entry: wording.entry, score, sure }, wording, about(text, last), []));
     }
     if (FOREIGN.test(text) && !text.toLowerCase().includes("torch"))
       for (const answer of best.values()) answer.sure = false;
@@ -205,6 +208,7 @@ class Messages {
     const last = heads.length ? text.slice(heads.at(-1).index).replace("('", ": ") : text;
     const told = last.replace(TYPE, "").slice(0, 600);
     const mine = wordsOf(told);
+    const digits = /\d/.test(told);
     const set = new Set(mine);
     const pairs = new Set(mine.slice(1).map((word, n) => `${mine[n]} ${word}`));
     const whole = this.weight([...set]);
@@ -225,7 +229,9 @@ class Messages {
       const least = TELLING * (other ? 1.5 : 1); // another type of error: more must agree
       const lacking = literal.filter((word) => !both.has(word));
       const telling = this.rarest(lacking) < this.rarest([...both]) + 1;
-      const sure = score >= least && ((share >= SURE && telling) || covered >= 0.85);
+      const numbered = !digits || wording.numbers.every((number) => text.includes(number));
+      const sure =
+        numbered && score >= least && ((share >= SURE && telling) || covered >= 0.85);
       if (sure || (met >= TELLING / 2 && Math.max(share, covered) >= RELATED))
         found.push([wording, score, sure]);
     }

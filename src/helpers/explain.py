@@ -94,6 +94,7 @@ class Wording:
     kind: str = ""  # the exception's or warning's type
     literal: list[str] = field(default_factory=list)  # its words outside the variable parts
     names: list[str] = field(default_factory=list)
+    numbers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         text = self.text
@@ -102,6 +103,7 @@ class Wording:
         self.body = text.rstrip(" .!")
         self.literal = words(plain(_SLOT.sub(" ", text)))
         self.names = _SLOT.findall(text)
+        self.numbers = re.findall(r"\d{3,}", _SLOT.sub(" ", text))  # exit code 139 is not 1
         if not self.literal:  # the type alone tells: KeyError: {n}
             self.body = f"{_kind(self.kind)}: {self.body}"
 
@@ -233,6 +235,8 @@ class Messages:
             *_, last = 0, *(m.start() for m in _HEAD.finditer(text))
             about = _about(text, last)
             for wording, score, sure in self._parts(text):
+                if wording.entry in best and best[wording.entry].whole:
+                    continue
                 entry = self.entries[wording.entry]
                 _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, about, ()))
         if _FOREIGN.search(text) and "torch" not in text.lower():
@@ -282,6 +286,7 @@ class Messages:
         told = text[heads[-1].start() :] if heads else text
         told = _TYPE.sub("", told.replace("('", ": ", 1) if heads else told)[:600]
         mine = words(told)
+        digits = re.search(r"\d", told)
         pairs = set(zip(mine, mine[1:], strict=False))
         whole = self.weight(sorted(set(mine)))
         found = []
@@ -301,6 +306,7 @@ class Messages:
             least = TELLING * (1.5 if other else 1)  # another type of error: more must agree
             telling = self._rarest(set(literal) - {*words_met}) < self._rarest(words_met) + 1
             sure = score >= least and (share >= SURE and telling or covered >= 0.85)
+            sure = sure and (not digits or all(number in text for number in wording.numbers))
             if sure or (met >= TELLING / 2 and max(share, covered) >= RELATED):
                 found.append((wording, score, sure))
         return found

@@ -144,6 +144,18 @@ def test_a_log_far_above_decides_on_no_special_case():
         assert search.find(f"num_workers=4\n{line * 200}{whole}")[0].id == "widget"
 
 
+def test_another_number_is_another_message():
+    entries = [
+        {"id": "segfault", "says": ["Process finished with exit code 139"]},
+        {"id": "code", "says": ["Process finished with exit code {n}"], "wraps": True},
+        *({"id": f"n{n}", "says": [f"word{n}"]} for n in range(999)),
+    ]
+    for code, expected in {"139": "segfault", "1": "code", "-1073740940": "code"}.items():
+        answer = explain.Messages(entries).find(f"Process finished with exit code {code}")[0]
+        assert answer.id == expected and answer.sure
+    assert answer.values == {"n": code}
+
+
 def test_a_value_at_the_end_is_taken_whole_in_its_brackets():
     says = ["TypeError: default_collate: batch must contain tensors; found {type}"]
     search = explain.Messages([{"id": "collate", "says": says}])
