@@ -24,7 +24,7 @@ seeds = st.integers(0, 999)
 # ---------------------------------------------------------------- weights
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(lq=lengths, lk=lengths, batch=st.sampled_from([(), (2,), (2, 3)]), seed=seeds)
 def test_attention_weights_are_the_softmax(lq, lk, batch, seed):
     g = torch.Generator().manual_seed(seed)
@@ -76,6 +76,8 @@ def test_reach_looks_through_norms_modes_and_other_lengths():
     assert attention.reach(lambda t: t.mean(1, keepdim=True), x).tolist() == [[True] * 4]
     assert not attention.reach(lambda t: (0 * t).detach() + torch.ones_like(t[:1]), x).any()
     assert attention.reach(lambda t: t.to(torch.bfloat16), x).sum() == 4
+    constant = torch.randn(2, 4, 8)  # has a gradient, but not by x
+    assert not attention.reach(lambda t: layer(constant), x).any()
     assert attention.reach(lambda t: t * math.nan, x).diag().all()
     assert all(p.grad is None for p in layer.parameters())
 
@@ -235,6 +237,28 @@ def test_the_chapters_words_on_nan():
             for mask in (seen, added.to(dtype)):
                 out = F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
                 assert not out[..., 0, :].any() and out.isfinite().all()
+
+
+def test_the_chapters_word_on_layouts_with_several_heads():
+    """Reordering the rows of each head by themselves turns neighbours into halves."""
+    heads, width, places = 3, 8, torch.arange(5)
+    x, to_q, to_k = torch.randn(5, 24), torch.randn(24, 24), torch.randn(24, 24)
+
+    def split(weight):
+        return (x @ weight.T).unflatten(-1, (heads, width)).transpose(0, 1)
+
+    def neighbours(t):
+        z = torch.view_as_complex(t.unflatten(-1, (-1, 2)).contiguous())
+        speed = 10000.0 ** (-torch.arange(0, width, 2) / width)
+        return torch.view_as_real(z * torch.polar(torch.ones(()), places[:, None] * speed)).flatten(
+            -2
+        )
+
+    wanted = neighbours(split(to_q)) @ neighbours(split(to_k)).mT
+    order = torch.arange(width).view(-1, 2).T.flatten()
+    q, k = (w.unflatten(0, (heads, width))[:, order].flatten(0, 1) for w in (to_q, to_k))
+    got = attention.rotary(split(q), places) @ attention.rotary(split(k), places).mT
+    torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("need", [False, True])
