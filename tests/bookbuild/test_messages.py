@@ -23,6 +23,7 @@ from bookbuild.cli import main
 from bookbuild.notebooks import code_cells, read
 from bookbuild.pages import errors
 from bookbuild.pages.chapters import chapters
+from bookbuild.sphinx.languages import source
 from helpers import explain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -192,13 +193,14 @@ class Lines(HTMLParser):
             self.found[-1]["cases"].append(dict(attrs))
 
 
-def test_every_family_has_its_page_in_the_table_of_contents():
+def test_every_family_has_its_page_whose_edit_link_opens_its_messages():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))
     (entry,) = (c for p in toc["parts"] for c in p["chapters"] if c["file"] == "errors")
     listed = [section["file"] for section in entry["sections"]]
     assert listed == [f"errors_{name}" for name in errors.FAMILIES]
     families = {Path(e.file).stem for e in messages.load(Book(ROOT))}
     assert families == set(errors.FAMILIES)
+    assert all((ROOT / (source(None, page) or "nowhere")).is_file() for page in listed)
 
 
 def test_a_changed_message_makes_page_and_helpers_stale(book):
