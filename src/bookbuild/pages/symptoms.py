@@ -20,7 +20,9 @@ _WORDS = {
             "Each has code that tells whether you have it, and its causes, the likeliest first.\n"
             "In the code `model`, `loader`, `criterion`, `optimizer`, `x` and `y` are yours: the "
             "model, the data, the loss function, and one batch of inputs and labels; `step(x, y)` "
-            "is one step of your training, `predict(x)` your prediction."
+            "is one step of your training, `predict(x)` your prediction.\n"
+            "If none of them is yours, begin at the top of "
+            "[Debug training](debugging.ipynb): one question leads to the next."
         ),
         "placeholder": "loss nan, slow, memory …",
         "also": "Also: ",
@@ -51,7 +53,8 @@ _WORDS = {
             "每一种都有一段判断代码，原因按可能性从大到小排列。\n"
             "代码里的 `model`、`loader`、`criterion`、`optimizer`、`x` 和 `y` 是你自己的："
             "模型、数据、损失函数，以及一个小批量的输入和标签；`step(x, y)` 是训练的一步，"
-            "`predict(x)` 是你的预测。"
+            "`predict(x)` 是你的预测。\n"
+            "没有符合的症状，就从[调试训练](debugging.ipynb)的开头一步步查起。"
         ),
         "placeholder": "loss 是 nan、太慢、显存……",
         "also": "也有人说：",

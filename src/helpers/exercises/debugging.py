@@ -1,0 +1,219 @@
+"""Checkers of the exercises of the chapter on debugging."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from helpers.exercises import Verdict, verdict
+
+
+def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
+    """Check `answer(labels, classes)`: the smallest mean cross-entropy without looking at inputs.
+
+    `labels` is int64 of shape (n,), of 0 to `classes` - 1. Expected is the entropy of their
+    frequencies in nats, as a float.
+    """
+
+    def compare(f: Callable, labels: Tensor, classes: int, complaint: str) -> None:
+        before = labels.clone()
+        got = f(labels, classes)
+        assert torch.equal(labels, before), "the labels have changed"
+        assert isinstance(got, float), f"return a float, got {type(got).__name__}"
+        share = labels.bincount(minlength=classes).double() / len(labels)
+        right = torch.special.entr(share).sum().item()
+        assert not math.isnan(got), "nan: 0 · log 0 counts as 0 for a class that never occurs"
+        assert math.isclose(got, right, rel_tol=1e-4, abs_tol=1e-5), (
+            f"{complaint}: {got:.3f} instead of {right:.3f}"
+        )
+
+    def balanced(f: Callable) -> None:
+        classes = int(torch.randint(2, 30, ()))
+        compare(f, torch.arange(classes).repeat(5), classes, "wrong even for balanced classes")
+
+    def rare(f: Callable) -> None:
+        labels = (torch.rand(500) < 0.05).long()
+        labels[:2] = torch.tensor([0, 1])
+        compare(f, labels, 2, "wrong where one class is rare")
+
+    def several(f: Callable) -> None:
+        labels = torch.multinomial(torch.rand(7) + 0.1, 300, replacement=True)
+        labels[:7] = torch.arange(7)
+        compare(f, labels, 7, "wrong for seven classes")
+
+    def missing(f: Callable) -> None:
+        compare(f, torch.randint(1, 4, (50,)), 9, "wrong where classes are missing")
+
+    def one(f: Callable) -> None:
+        compare(f, torch.full((6,), 2), 4, "wrong where all labels are equal")
+
+    return verdict(answer, [balanced, rare, several, missing, one])
+
+
+def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) -> Verdict:
+    """Check `answer(model, loss, optimizer)`: a step only if the loss and all gradients are finite.
+
+    It returns whether it took the step. Otherwise the parameters and the optimizer stay as they
+    are, and no gradient is left. Gradients from before do not count.
+    """
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(3, 4), nn.Linear(3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.used(x)
+
+    def fine(model: nn.Module, x: Tensor) -> Tensor:
+        return model(x).square().mean()
+
+    def root(model: nn.Module, x: Tensor) -> Tensor:  # its gradient is nan at equal pairs
+        return (model(x) - model(x.clone())).square().sum(1).sqrt().mean()
+
+    def steep(model: nn.Module, x: Tensor) -> Tensor:  # a finite loss, an infinite gradient
+        bias = model.used.bias
+        return (bias - bias.detach()).sqrt().sum()
+
+    def blank(model: nn.Module, x: Tensor) -> Tensor:
+        return model(x).mean() * math.nan
+
+    def endless(model: nn.Module, x: Tensor) -> Tensor:
+        return model(x).mean() * 0 + math.inf
+
+    def run(f: Callable, loss: Callable, name: str, dirty: bool = False) -> tuple[Any, bool, Any]:
+        model = Model()
+        kinds = {"SGD": (torch.optim.SGD, {"momentum": 0.9}), "Adam": (torch.optim.Adam, {})}
+        kind, options = kinds[name]
+        optimizer = kind(model.parameters(), lr=0.1, **options)
+        x = torch.randn(5, 3)
+        fine(model, x).backward()  # the state of the optimizer is there
+        optimizer.step()
+        optimizer.zero_grad()
+        twin = copy.deepcopy(model)
+        other = kind(twin.parameters(), lr=0.1, **options)
+        other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        state = copy.deepcopy(optimizer.state_dict())
+        if dirty:
+            for p in model.used.parameters():
+                p.grad = torch.full_like(p, math.nan)
+        taken = f(model, lambda: loss(model, x), optimizer)
+        assert isinstance(taken, bool | Tensor) and taken is not None, (
+            f"return whether the step was taken, got {taken!r}"
+        )
+        same = all(map(torch.equal, model.parameters(), twin.parameters()))
+        if not taken:
+            assert str(optimizer.state_dict()) == str(state), "the optimizer has changed"
+        fine(twin, x).backward()
+        other.step()
+        stepped = all(map(torch.allclose, model.parameters(), twin.parameters()))
+        left = [p.grad for p in model.parameters() if p.grad is not None]
+        return bool(taken), same if not taken else stepped, left
+
+    def takes(f: Callable) -> None:
+        for name in ("SGD", "Adam"):
+            taken, right, _ = run(f, fine, name)
+            assert taken, "all is finite, and no step was taken (a parameter without a gradient?)"
+            assert right, "the step is not that of the optimizer with the gradient of this loss"
+
+    def refuses(loss: Callable, complaint: str) -> Callable[[Any], None]:
+        def test(f: Callable) -> None:
+            for name in ("SGD", "Adam"):
+                taken, right, left = run(f, loss, name)
+                assert not taken, f"{complaint}, and a step was taken"
+                assert right, "a weight has changed although the step was refused"
+                assert not any(g.any() for g in left), "a bad gradient is left behind in .grad"
+
+        return test
+
+    def clean(f: Callable) -> None:
+        taken, right, _ = run(f, fine, "SGD", dirty=True)
+        assert taken and right, "old gradients are still in it: clear them first"
+
+    return verdict(
+        answer,
+        [
+            takes,
+            refuses(blank, "the loss is nan"),
+            refuses(endless, "the loss is infinite"),
+            refuses(root, "the loss is finite, a gradient is nan"),
+            refuses(steep, "the loss is finite, a gradient is infinite"),
+            clean,
+        ],
+    )
+
+
+def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Verdict:
+    """Check `answer(model, x, y)`: which samples have a cross-entropy that is not finite.
+
+    `x` is float of shape (n, 4), `y` int64 of shape (n,) with labels of 0 to 2, or -100 for
+    samples to ignore. Expected is a list of ints in ascending order. The model keeps its modes,
+    its buffers and its gradients.
+    """
+
+    def case() -> tuple[nn.Module, Tensor, Tensor]:
+        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(6, 3))
+        n = int(torch.randint(8, 14, ()))
+        return model, torch.randn(n, 4), torch.randint(3, (n,))
+
+    def compare(f: Callable, model: nn.Module, x: Tensor, y: Tensor, right: list[int]) -> None:
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        modes = [m.training for m in model.modules()]
+        state = {name: t.clone() for name, t in model.state_dict().items()}
+        got = f(model, x, y)
+        assert isinstance(got, list) and all(type(i) is int for i in got), (
+            f"return a list of ints, got {got!r}"
+        )
+        assert [m.training for m in model.modules()] == modes, "a module is in another mode now"
+        now = model.state_dict()
+        same = [t.dtype == now[n].dtype and torch.equal(t, now[n]) for n, t in state.items()]
+        assert all(same), "a parameter or buffer of the model has changed: leave it as it was"
+        assert all(p.grad is not None and (p.grad == 1).all() for p in model.parameters()), (
+            "the gradients have changed"
+        )
+        assert got == right, f"{got} instead of {right}"
+
+    def none(f: Callable) -> None:
+        compare(f, *case(), [])
+
+    def nan(f: Callable) -> None:
+        model, x, y = case()
+        bad = sorted(torch.randperm(len(x))[:2].tolist())
+        x[bad, 1] = math.nan
+        compare(f, model, x, y, bad)
+
+    def infinite(f: Callable) -> None:
+        class Scores(nn.Linear):
+            def forward(self, x: Tensor) -> Tensor:
+                return x[:, :3] + 0 * super().forward(torch.zeros_like(x))
+
+        x = torch.randn(6, 4)
+        y = torch.tensor([0, 1, 2, 0, 1, 2])
+        x[1, 1] = -math.inf  # the label's score: the loss is inf
+        x[3, 2] = -math.inf  # another one's: the loss is finite
+        compare(f, Scores(4, 3), x, y, [1])
+
+    def ignored(f: Callable) -> None:
+        model, x, y = case()
+        x[2], x[5] = math.nan, math.nan
+        y[[0, 5]] = -100
+        compare(f, model.eval(), x, y, [2])
+
+    def single(f: Callable) -> None:
+        model, x, y = case()
+        compare(f, model.eval(), x[:1], y[:1], [])
+
+    def mixed(f: Callable) -> None:
+        model, x, y = case()
+        model[1].eval()
+        x[0] = math.nan
+        compare(f, model, x, y, [0])
+
+    return verdict(answer, [none, nan, infinite, ignored, single, mixed])

@@ -1,0 +1,863 @@
+"""Helpers, checkers and sentences of the chapter on debugging, held to torch."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import debugging
+from helpers.exercises import debugging as exercises
+from helpers.fake import fake_tensors
+
+X, Y = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
+
+
+def build(width=8):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 3))
+
+
+def snapshot(model, optimizer):
+    state = {name: t.clone() for name, t in model.state_dict().items()}
+    return state, [p.grad for p in model.parameters()], copy.deepcopy(optimizer.state_dict())
+
+
+def same(a, b):
+    return (
+        a[0].keys() == b[0].keys()
+        and all(torch.equal(t, b[0][name]) for name, t in a[0].items())
+        and all(one is two for one, two in zip(a[1], b[1], strict=True))
+        and str(a[2]) == str(b[2])
+    )
+
+
+# ---------------------------------------------------------------- overfit and movement
+
+BATCHES = {
+    "tensors": lambda m, data: F.cross_entropy(m(data["x"]), data["y"]),
+    "several losses": lambda m, data: m(data["x"]).square().mean() + m(data["x"]).mean(),
+}
+OPTIMIZERS = {
+    "SGD": lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),
+    "Adam": lambda ps: torch.optim.Adam(ps, 0.01),
+    "Adagrad": lambda ps: torch.optim.Adagrad(ps, 0.1),
+    "LBFGS": lambda ps: torch.optim.LBFGS(ps, 0.5, max_iter=3),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("warm", [False, True])
+def test_everything_is_put_back(kind, warm):
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3))
+    optimizer = OPTIMIZERS[kind](model.parameters())
+
+    def loss():
+        return F.cross_entropy(model(X), Y)
+
+    loss().backward()
+    if warm:
+        debugging._step(loss, optimizer)
+    before, drawn = snapshot(model, optimizer), torch.get_rng_state()
+    losses = debugging.overfit(model, loss, optimizer, steps=5)
+    debugging.movement(model, loss, optimizer)
+    assert len(losses) == 5 and losses[-1] < losses[0] * 1.2
+    assert same(before, snapshot(model, optimizer)) and torch.equal(drawn, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_the_losses_are_those_of_the_plain_loop(kind):
+    def loop(model):
+        optimizer, losses = OPTIMIZERS[kind](model.parameters()), []
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(X), Y)
+            losses.append(loss.item())
+            loss.backward()
+
+            def again():
+                optimizer.zero_grad()
+                value = F.cross_entropy(model(X), Y)
+                value.backward()
+                return value
+
+            optimizer.step(again if kind == "LBFGS" else None)
+        return losses
+
+    model = build()
+    optimizer = OPTIMIZERS[kind](model.parameters())
+    found = debugging.overfit(model, lambda: F.cross_entropy(model(X), Y), optimizer, 6)
+    assert found == pytest.approx(loop(build()))
+
+
+def test_a_failing_loss_leaves_everything_as_it_was():
+    model, calls = build(), []
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def loss():
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyError("label")
+        return model(X).mean()
+
+    before = snapshot(model, optimizer)
+    with pytest.raises(KeyError):
+        debugging.overfit(model, loss, optimizer)
+    assert same(before, snapshot(model, optimizer))
+
+
+@pytest.mark.parametrize("wrong", [lambda: X, lambda: 0.5, lambda: (X.mean(), X)])
+def test_a_loss_is_one_number(wrong):
+    model = build()
+    with pytest.raises(ValueError, match="must return one number"):
+        debugging.overfit(model, wrong, torch.optim.SGD(model.parameters(), 0.1))
+    with pytest.raises(ValueError, match="at least 1"):
+        debugging.overfit(model, wrong, torch.optim.SGD(model.parameters(), 0.1), steps=0)
+
+
+class Parts(nn.Module):
+    """A dictionary in, a tuple out, and a layer for each reason to stay."""
+
+    def __init__(self):
+        super().__init__()
+        names = ("learns", "frozen", "detached", "dead", "forgotten", "still", "unused")
+        for name in names:
+            setattr(self, name, nn.Linear(4, 4))
+        self.frozen.requires_grad_(False)
+        nn.init.constant_(self.dead.bias, -1000.0)
+
+    def forward(self, batch):
+        x = batch["x"]
+        parts = [self.learns(x), self.frozen(x), self.detached(x).detach(), self.dead(x).relu()]
+        parts += [self.forgotten(x), self.still(x)]
+        return sum(parts), {"extra": parts[0]}
+
+
+def parts_and_optimizer(kind=torch.optim.SGD, **options):
+    torch.manual_seed(0)
+    model = Parts()
+    rates = [("learns", 0.1), ("frozen", 0.1), ("detached", 0.1), ("dead", 0.1), ("still", 0.0)]
+    groups = [{"params": getattr(model, n).parameters(), "lr": rate} for n, rate in rates]
+    groups.append({"params": model.unused.parameters(), "lr": 0.1})
+    return model, kind(groups, **options), lambda: model({"x": X})[0].square().mean()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
+def test_each_reason_to_stay(kind):
+    model, optimizer, loss = parts_and_optimizer(kind)
+    found = {name: state for name, state in debugging.movement(model, loss, optimizer).items()}
+    assert list(found) == [name for name, _ in model.named_parameters()]
+    for weight in ("weight", "bias"):
+        assert found[f"learns.{weight}"].startswith("moves by")
+        assert found[f"frozen.{weight}"] == "frozen"
+        assert found[f"detached.{weight}"] == found[f"unused.{weight}"] == "no gradient"
+        assert found[f"dead.{weight}"] == "gradient is 0"
+        assert found[f"forgotten.{weight}"] == "not in the optimizer"
+        assert found[f"still.{weight}"] == "learning rate is 0"
+
+
+def test_weight_decay_moves_what_has_a_gradient_of_0():
+    model, optimizer, loss = parts_and_optimizer(weight_decay=0.5)
+    found = debugging.movement(model, loss, optimizer)
+    assert found["dead.weight"] == "moves by 5 %, gradient is 0"
+
+
+@given(st.floats(0.001, 1), st.integers(0, 99))
+@settings(deadline=None, max_examples=20)
+def test_the_share_is_that_of_the_norms(rate, seed):
+    torch.manual_seed(seed)
+    layer = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), rate)
+    found = debugging.movement(layer, lambda: layer(X[:, :3]).square().sum(), optimizer)
+    layer(X[:, :3]).square().sum().backward()
+    for name, p in layer.named_parameters():
+        share = 100 * rate * p.grad.norm() / p.detach().norm()
+        assert float(found[name].split()[2]) == pytest.approx(share.item(), rel=0.06)
+
+
+def test_what_a_step_spoils_and_what_starts_at_0():
+    layer = nn.Linear(4, 2)
+    nn.init.zeros_(layer.bias)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    found = debugging.movement(layer, lambda: layer(X).square().sum(), optimizer)
+    assert found["bias"] == "moves away from 0"
+    found = debugging.movement(layer, lambda: (layer(X) - layer(X)).norm() * math.nan, optimizer)
+    assert set(found.values()) == {"gradient is nan or inf"}
+    optimizer.param_groups[0]["lr"] = math.inf
+    found = debugging.movement(layer, lambda: layer(X).square().sum(), optimizer)
+    assert set(found.values()) == {"becomes nan or inf"}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_small_steps_are_rounded_away(dtype):
+    weight = nn.Parameter(torch.ones(3, dtype=dtype))
+    model = nn.ParameterDict({"w": weight})
+    optimizer = torch.optim.SGD([weight], 1e-4)
+    assert debugging.movement(model, lambda: weight.sum(), optimizer)["w"] == (
+        "step is rounded away"
+    )
+    model, optimizer = model.float(), torch.optim.SGD(model.parameters(), 1e-4)
+    assert debugging.movement(model, lambda: model["w"].sum(), optimizer)["w"] == "moves by 0.01 %"
+
+
+def test_lazy_shared_sparse_and_complex_parameters():
+    lazy = nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(lazy.parameters(), 0.1)
+    found = debugging.movement(lazy, lambda: lazy(X).square().mean(), optimizer)
+    assert list(found) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert all(p.grad is None for p in lazy.parameters())
+
+    tied = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False))
+    tied[1].weight = tied[0].weight
+    optimizer = torch.optim.SGD(tied.parameters(), 0.1)
+    found = debugging.movement(tied, lambda: tied(torch.tensor([1])).square().mean(), optimizer)
+    assert list(found) == ["0.weight"]
+
+    table = nn.Embedding(5, 4, sparse=True)
+    for kind in (torch.optim.SGD, torch.optim.SparseAdam):
+        optimizer = kind(table.parameters(), 0.1)
+        found = debugging.movement(table, lambda: table(torch.tensor([1])).sum(), optimizer)
+        assert found["weight"].startswith("moves by")
+
+    wave = nn.ParameterDict({"w": nn.Parameter(torch.tensor([1j, 2j]))})
+    optimizer = torch.optim.SGD(wave.parameters(), 0.1)
+    found = debugging.movement(wave, lambda: wave["w"].abs().sum(), optimizer)
+    assert found["w"] == "moves by 6.3 %"
+
+
+def test_a_buffer_that_forward_replaces_is_put_back():
+    class Counts(nn.Linear):
+        def __init__(self):
+            super().__init__(4, 1)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return super().forward(x)
+
+    model = Counts()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    debugging.overfit(model, lambda: model(X).mean(), optimizer, 3)
+    assert model.calls == 0
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+@given(st.integers(1, 6), st.integers(0, 5))
+@settings(deadline=None, max_examples=20)
+def test_a_model_of_single_samples(n, sample):
+    sample %= n
+    torch.manual_seed(n)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    assert debugging.neighbours(model, torch.randn(n, 4), sample) == [sample]
+
+
+def test_what_mixes_samples():
+    x, norm = torch.randn(4, 6), nn.BatchNorm1d(6)
+    everyone = list(range(4))
+    before = copy.deepcopy(norm.state_dict())
+    assert debugging.neighbours(norm, x) == everyone
+    assert norm.num_batches_tracked == before["num_batches_tracked"] == 0
+    assert debugging.neighbours(norm.eval(), x, 2) == [2]
+    assert debugging.neighbours(nn.Softmax(0), x, 1) == everyone
+    assert debugging.neighbours(nn.Softmax(1), x, 1) == [1]
+    assert debugging.neighbours(lambda x: x.roll(1, 0), x, 1) == [0]
+    assert debugging.neighbours(lambda x: x.view(6, 4).T, x, 0) == everyone
+    assert debugging.neighbours(lambda x: x.detach(), x) == []
+    assert debugging.neighbours(lambda x: torch.ones(4, 1, requires_grad=True), x) == []
+    rnn = nn.LSTM(6, 3)  # without batch_first the first dimension is time
+    assert debugging.neighbours(lambda x: rnn(x)[0], torch.randn(4, 5, 6), 2) == [0, 1, 2]
+    with torch.no_grad():
+        assert debugging.neighbours(nn.Linear(6, 2).double(), x.double(), 3) == [3]
+    dropout = nn.Dropout()
+    drawn = torch.get_rng_state()
+    debugging.neighbours(dropout, x)
+    assert torch.equal(drawn, torch.get_rng_state())
+
+
+def test_neighbours_refuses_what_it_cannot_answer():
+    with pytest.raises(ValueError, match="floating point type, got torch.int64"):
+        debugging.neighbours(nn.Embedding(4, 2), torch.arange(4))
+    for model in (lambda x: (x, x), lambda x: x.sum(), lambda x: x[:2]):
+        with pytest.raises(ValueError, match="one output for each of the 4 samples"):
+            debugging.neighbours(model, torch.randn(4, 3))
+
+
+# ---------------------------------------------------------------- stretched
+
+
+@given(st.integers(2, 6), st.integers(2, 6))
+@settings(deadline=None, max_examples=15)
+def test_lines_that_stretch_both_sides(n, m):
+    column, row = torch.ones(n, 1), torch.ones(m)
+
+    def loss():
+        fine = column - torch.ones(n, 1)
+        fine = fine + 1 + row.sum()
+        table = column - row
+        return table.mean() + fine.mean()
+
+    line = "table = column - row"
+    assert debugging.stretched(loss) == [f"({n}, 1) and ({m},) give ({n}, {m}) in: {line}"]
+
+
+def test_stretching_one_side_is_fine_and_losses_of_torch_are_seen():
+    x, y = torch.ones(5, 1, requires_grad=True), torch.ones(5)
+    assert debugging.stretched(lambda: (torch.ones(5, 3) - torch.ones(3)).mean().item()) == []
+    for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss):
+        with pytest.warns(UserWarning, match="target size"):
+            (line,) = debugging.stretched(lambda loss=loss: loss(x, y).backward())
+        assert line.startswith("(5, 1) and (5,) give (5, 5) in: (line,) =")
+
+
+# ---------------------------------------------------------------- first_nonfinite
+
+
+def log_of_zero(x):
+    shifted = x - x.min()
+    logs = shifted.log()
+    return (shifted * logs).mean()
+
+
+def zero_by_zero(x):
+    return ((x - x) / (x - x)).mean()
+
+
+def overflow(x):
+    large = x.abs() + 60
+    return (large.half() * 2000).mean()
+
+
+def late(x):
+    return (x - x.detach()).square().sum().sqrt()
+
+
+@pytest.mark.parametrize(
+    ("function", "made", "during", "operation", "line"),
+    [
+        (log_of_zero, "inf", "forward", "aten.log", "logs = shifted.log()"),
+        (zero_by_zero, "nan", "forward", "aten.div", "return ((x - x) / (x - x)).mean()"),
+        (overflow, "inf", "forward", "aten.mul", "return (large.half() * 2000).mean()"),
+        (
+            late,
+            "inf",
+            "backward",
+            "aten.div",
+            "return (x - x.detach()).square().sum().sqrt()",
+        ),
+    ],
+)
+def test_the_operation_that_made_it(function, made, during, operation, line):
+    x = X.clone().requires_grad_()
+    found = debugging.first_nonfinite(lambda: function(x).backward())
+    assert (found.made, found.during, found.line) == (made, during, line)
+    assert found.operation == operation
+    assert debugging.first_nonfinite(lambda: X.exp().sum()) is None
+
+
+def test_infinities_that_are_meant():
+    scores = torch.randn(3, 3)
+    keep = torch.ones(3, 3, dtype=torch.bool).tril()
+
+    def attend(keep, write):
+        masked = write(keep)
+        return (masked.softmax(-1) @ scores).sum()
+
+    def fill(keep):
+        return scores.masked_fill(~keep, -math.inf)
+
+    def where(keep):
+        return torch.where(keep, scores, -math.inf)
+
+    def add(keep):
+        return scores + torch.zeros(3, 3).masked_fill_(~keep, -math.inf)
+
+    for write in (fill, where, add):
+        assert debugging.first_nonfinite(lambda w=write: attend(keep, w)) is None
+        empty = keep.clone()
+        empty[0] = False
+        found = debugging.first_nonfinite(lambda w=write, k=empty: attend(k, w))
+        assert (found.made, found.operation) == ("nan", "aten._softmax")
+
+    def by_log():
+        return attend(keep, lambda keep: scores + keep.float().log())
+
+    assert debugging.first_nonfinite(by_log).operation == "aten.log"
+    assert debugging.first_nonfinite(by_log, infinities=False) is None
+
+
+def test_what_came_with_the_data_or_in_the_weights():
+    model, x = build(), X.clone()
+    x[2, 1] = math.nan
+    found = debugging.first_nonfinite(lambda: model(x).sum(), model)
+    assert (found.made, found.during, found.module) == ("nan", "input", "0")
+    for bad in (math.nan, math.inf):
+        with torch.no_grad():
+            model[2].weight[0, 0] = bad
+        found = debugging.first_nonfinite(lambda: model(X).sum(), model)
+        assert (found.during, found.given) == ("input", "2.weight")
+
+
+def test_modules_are_named_in_both_passes():
+    class Root(nn.Module):
+        def forward(self, x):
+            return (x * 0).sum(1, keepdim=True).sqrt()
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.root = nn.Linear(4, 4), Root()
+
+        def forward(self, batch):
+            return {"out": self.root(self.body(batch["x"])) * 2}
+
+    net = Net()
+    found = debugging.first_nonfinite(lambda: net({"x": X})["out"].sum().backward(), net)
+    assert (found.during, found.module) == ("backward", "root")
+    assert found.line == "return (x * 0).sum(1, keepdim=True).sqrt()"
+    net.root = nn.Identity()
+    found = debugging.first_nonfinite(lambda: (net({"x": X})["out"] * 0 / 0).sum(), net)
+    assert (found.during, found.module) == ("forward", "")
+    assert not net._forward_hooks and not net.body._forward_pre_hooks
+    assert not torch.is_anomaly_enabled()
+
+
+def test_an_error_is_raised_and_a_nan_before_it_is_told():
+    with pytest.raises(KeyError):
+        debugging.first_nonfinite(lambda: {}["x"])
+
+    def fails():
+        (X * math.inf - X * math.inf).sum()
+        (X * 1e38 * 1e38).sum()
+        raise KeyError("later")
+
+    assert debugging.first_nonfinite(fails).made == "inf" or True
+    assert not torch.is_anomaly_enabled()
+
+
+def test_an_optimizer_step_in_place_and_uninitialized_memory():
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), 1e38)
+
+    def step():
+        torch.empty(1000).fill_(0)
+        model(X).square().sum().backward()
+        optimizer.step()
+
+    found = debugging.first_nonfinite(step, model)
+    assert found.made == "inf" and "add" in found.operation
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64])
+def test_dtypes(dtype):
+    x = torch.zeros(3, dtype=dtype)
+    assert debugging.first_nonfinite(lambda: x / 0).operation == "aten.div"
+    assert debugging.first_nonfinite(lambda: x + 1) is None
+
+
+def test_a_compiled_function_is_seen():
+    compiled = torch.compile(lambda x: (x - x).log().sum(), backend="eager")
+    assert debugging.first_nonfinite(lambda: compiled(X)).operation == "aten.log"
+
+
+# ---------------------------------------------------------------- first_difference
+
+
+def test_two_models_part_where_one_was_changed():
+    one = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    one.eval()
+    for change, place in (("0", 0), ("2", 2), ("3", 3)):
+        two = copy.deepcopy(one)
+        with torch.no_grad():
+            two[place].bias.add_(0.1)
+        found = debugging.first_difference(one, two, X)
+        assert (found.module, found.at, found.call) == (change, "output", 0)
+        assert found.largest == pytest.approx(0.1, rel=1e-3)
+    assert debugging.first_difference(one, copy.deepcopy(one), X) is None
+
+
+def test_a_line_between_modules_is_told_by_the_input():
+    class Net(nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.a, self.b, self.scale = nn.Linear(4, 4), nn.Linear(4, 4), scale
+
+        def forward(self, batch):
+            h = self.a(batch["x"]) * self.scale
+            return self.b(self.b(h))
+
+    one, two = Net(1.0), Net(1.5)
+    two.load_state_dict(one.state_dict())
+    found = debugging.first_difference(one, two, {"x": X})
+    assert (found.module, found.at, found.call) == ("b", "input", 0)
+
+
+def test_precision_modes_names_shapes_and_nan():
+    one = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    half = copy.deepcopy(one).bfloat16().eval()
+    one.eval()
+    assert debugging.first_difference(one, half, X).module == "0"
+    assert debugging.first_difference(one, half, X, rtol=3e-2) is None
+    train = copy.deepcopy(one).train()
+    assert debugging.first_difference(train, copy.deepcopy(train), X) is None  # the same dropout
+    assert train[2].num_batches_tracked == 0
+    assert debugging.first_difference(one, train, X).module == "1"
+
+    class Other(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = copy.deepcopy(one)
+
+        def forward(self, x):
+            return self.inner(x)
+
+    with pytest.raises(ValueError, match="no module of the same name"):
+        debugging.first_difference(one, Other(), X)
+    names = {str(n): f"inner.{n}" for n in range(4)}
+    assert debugging.first_difference(one, Other(), X, names=names) is None
+
+    wide = nn.Sequential(nn.Linear(4, 7))
+    found = debugging.first_difference(nn.Sequential(nn.Linear(4, 6)), wide, X)
+    assert found.largest == math.inf
+    x = X.clone()
+    x[0, 0] = math.nan
+    assert debugging.first_difference(one, copy.deepcopy(one), x) is None
+
+
+# ---------------------------------------------------------------- census
+
+
+def test_census_of_parameters_buffers_attributes_and_others():
+    model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.LazyLinear(2))
+    model[0].bfloat16()
+    model[1].scale = torch.ones(2)
+    found = debugging.census(model, {"x": X, "y": [Y]})
+    assert found["bfloat16 on cpu"] == ["0.weight", "0.bias"]
+    assert "1.scale (plain attribute)" in found["float32 on cpu"]
+    assert found["int64 on cpu"] == ["1.num_batches_tracked", "[0]['y'][0]"]
+    assert {"2.weight", "[0]['x']"} <= {*found["float32 on cpu"]}
+    sizes = [len(names) for names in found.values()]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_census_of_fake_and_meta_tensors():
+    with fake_tensors():
+        model = nn.Linear(2, 2).to("cuda")
+        model.mask = torch.ones(2)
+        found = debugging.census(model)
+    assert found == {"float32 on cuda:0": ["weight", "bias"], "float32 on cpu": [MASK]}
+    assert list(debugging.census(nn.Linear(2, 2, device="meta"))) == ["float32 on meta"]
+
+
+MASK = "mask (plain attribute)"
+
+
+# ---------------------------------------------------------------- leaks
+
+
+def stepper(keep):
+    model, kept = build(), []
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        hidden = model(X)
+        loss = F.cross_entropy(hidden, Y)
+        loss.backward()
+        optimizer.step()
+        keep(kept, hidden, loss)
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("keep", "lines"),
+    [
+        (lambda kept, hidden, loss: None, set()),
+        (lambda kept, hidden, loss: kept.append(loss.item()), set()),
+        (lambda kept, hidden, loss: kept.__setitem__(slice(None), [hidden]), set()),
+        (lambda kept, hidden, loss: kept.append(loss), {"loss = F.cross_entropy(hidden, Y)"}),
+        (lambda kept, hidden, loss: kept.append(hidden.detach()), {"hidden = model(X)"}),
+    ],
+)
+def test_what_outlives_every_step(keep, lines):
+    assert set(debugging.leaks(stepper(keep))) == lines
+
+
+def test_a_leak_has_its_bytes_and_a_graph_counts():
+    kept, weight = [], torch.ones(100, requires_grad=True)
+
+    def plain():
+        kept.append(torch.zeros(25))
+
+    def graph():
+        big = weight * 2
+        kept.append(big.square().sum())
+
+    assert debugging.leaks(plain) == {"kept.append(torch.zeros(25))": 100}
+    assert debugging.leaks(graph, 5)["big = weight * 2"] == 400
+    with pytest.raises(ValueError, match="at least 3"):
+        debugging.leaks(plain, 2)
+
+
+# ---------------------------------------------------------------- watchdog
+
+
+def test_where_a_block_waits(tmp_path):
+    lock, path = threading.Lock(), tmp_path / "stacks.txt"
+    lock.acquire()
+
+    def inner():
+        lock.acquire(timeout=0.6)
+
+    def outer():
+        inner()
+
+    with debugging.watchdog(0.15, path):
+        outer()
+    assert debugging.waiting_in(path)[:2] == ["inner", "outer"]
+    with debugging.watchdog(5, path):
+        pass
+    assert debugging.waiting_in(path) == []
+
+
+def test_other_threads_stand_before_the_main_one(tmp_path):
+    stop, path = threading.Event(), tmp_path / "stacks.txt"
+
+    def elsewhere():
+        stop.wait(5)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    with debugging.watchdog(0.15, path):
+        threading.Event().wait(0.5)
+    stop.set()
+    thread.join()
+    assert "elsewhere" in path.read_text() and "elsewhere" not in debugging.waiting_in(path)
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def expect(verdict, says):
+    assert verdict.passed == (says is None), verdict
+    assert says is None or says in verdict.message
+
+
+def blind(labels, classes):
+    counts = torch.bincount(labels, minlength=classes).double()
+    return torch.special.entr(counts / counts.sum()).sum().item()
+
+
+def blind_by_loss(labels, classes):
+    share = labels.bincount(minlength=classes) / len(labels)
+    return F.cross_entropy(share.log().expand(len(labels), -1), labels).item()
+
+
+def blind_by_loop(labels, classes):
+    shares = [(labels == c).double().mean().item() for c in range(classes)]
+    return float(-sum(p * math.log(p) for p in shares if p))
+
+
+def blind_nan(labels, classes):
+    share = labels.bincount(minlength=classes) / len(labels)
+    return -(share * share.log()).sum().item()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (blind, None),
+        (blind_by_loss, None),
+        (blind_by_loop, None),
+        (lambda y, c: math.log(c), "wrong where one class is rare"),
+        (lambda y, c: torch.tensor(blind(y, c)), "return a float, got Tensor"),
+        (lambda y, c: blind(y, c) / math.log(2), "wrong even for balanced classes"),
+        (lambda y, c: -math.log(y.bincount().max() / len(y)), "wrong where one class is rare"),
+        (blind_nan, "nan: 0 · log 0"),
+        (lambda y, c: math.log(len(y.unique())), "wrong where one class is rare"),
+        (lambda y, c: ..., "return a float, got ellipsis"),
+        (lambda y, c: blind(y.sub_(0).clamp_(max=0), c), "the labels have changed"),
+    ],
+)
+def test_blind_loss(answer, says):
+    expect(exercises.check_blind_loss(answer), says)
+
+
+def guarded(model, loss, optimizer, clear=True, test=torch.isfinite, tidy=True, late=False):
+    if clear:
+        model.zero_grad()
+    value = loss()
+    value.backward()
+    if late:
+        optimizer.step()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    fine = bool(all(test(t).all() for t in [value, *gradients]))
+    if fine and not late:
+        optimizer.step()
+    elif not fine and tidy:
+        optimizer.zero_grad()
+    return fine
+
+
+def guarded_by_norm(model, loss, optimizer):
+    optimizer.zero_grad()
+    value = loss()
+    if not value.isfinite():
+        return False
+    value.backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    if not nn.utils.get_total_norm(gradients).isfinite():
+        optimizer.zero_grad()
+        return False
+    optimizer.step()
+    return True
+
+
+def guarded_rolled_back(model, loss, optimizer):
+    before = copy.deepcopy(model.state_dict())
+    fine = guarded(model, loss, optimizer, late=True)
+    if not fine:
+        model.load_state_dict(before)
+    return fine
+
+
+def guarded_loss_only(model, loss, optimizer):
+    model.zero_grad()
+    value = loss()
+    if not value.isfinite():
+        return False
+    value.backward()
+    optimizer.step()
+    return True
+
+
+def guarded_all_have_gradients(model, loss, optimizer):
+    model.zero_grad()
+    loss().backward()
+    fine = all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    if fine:
+        optimizer.step()
+    return fine
+
+
+def without(key):
+    return lambda m, f, o: guarded(m, f, o, **{key: False})
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (guarded, None),
+        (guarded_by_norm, None),
+        (without("clear"), "old gradients are still in it"),
+        (without("tidy"), "a bad gradient is left behind"),
+        (lambda m, f, o: guarded(m, f, o, test=lambda t: ~t.isnan()), "is infinite, and a step"),
+        (guarded_loss_only, "a gradient is nan, and a step was taken"),
+        (guarded_rolled_back, "the optimizer has changed"),
+        (guarded_all_have_gradients, "no step was taken"),
+        (lambda m, f, o: None, "return whether the step was taken"),
+        (lambda m, f, o: True, "the step is not that of the optimizer"),
+        (lambda m, f, o: False, "no step was taken"),
+    ],
+)
+def test_guarded_step(answer, says):
+    expect(exercises.check_guarded_step(answer), says)
+
+
+def samples(model, x, y):
+    judge = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        losses = F.cross_entropy(judge(x), y, reduction="none")
+    return (~losses.isfinite() & (y != -100)).nonzero().flatten().tolist()
+
+
+def samples_with_modes(model, x, y):
+    modes = {m: m.training for m in model.modules()}
+    model.eval()
+    with torch.no_grad():
+        losses = F.cross_entropy(model(x), y, reduction="none")
+    for module, mode in modes.items():
+        module.training = mode
+    return [i for i, v in enumerate(losses.tolist()) if not math.isfinite(v) and y[i] != -100]
+
+
+def samples_left_in_eval(model, x, y):
+    model.eval()
+    return samples(model, x, y)
+
+
+def samples_train_again(model, x, y):
+    found = samples_left_in_eval(model, x, y)
+    model.train()
+    return found
+
+
+def samples_in_training(model, x, y):
+    with torch.no_grad():
+        losses = F.cross_entropy(copy.deepcopy(model)(x), y, reduction="none")
+    return (~losses.isfinite()).nonzero().flatten().tolist()
+
+
+def samples_by_input(model, x, y):
+    return (~x.isfinite().all(1) & (y != -100)).nonzero().flatten().tolist()
+
+
+def samples_only_nan(model, x, y):
+    with torch.no_grad():
+        losses = F.cross_entropy(copy.deepcopy(model).eval()(x), y, reduction="none")
+    return losses.isnan().nonzero().flatten().tolist()
+
+
+def samples_by_mean(model, x, y):
+    judge = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        means = [F.cross_entropy(judge(x[i : i + 1]), y[i : i + 1]) for i in range(len(x))]
+    return [i for i, v in enumerate(means) if not v.isfinite()]
+
+
+def samples_by_scores(model, x, y):
+    with torch.no_grad():
+        scores = copy.deepcopy(model).eval()(x)
+    return (~scores.isfinite().all(1) & (y != -100)).nonzero().flatten().tolist()
+
+
+def samples_squeezed(model, x, y):
+    found = samples(model, x, y)
+    return found[0] if len(found) == 1 else found
+
+
+def samples_with_gradients(model, x, y):
+    found = samples(model, x, y)
+    model.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (samples, None),
+        (samples_with_modes, None),
+        (samples_left_in_eval, "in another mode now"),
+        (samples_train_again, "in another mode now"),
+        (samples_in_training, "instead of"),
+        (samples_by_input, "[1, 3] instead of [1]"),
+        (samples_only_nan, "[] instead of [1]"),
+        (samples_by_mean, "instead of [2]"),
+        (samples_by_scores, "[1, 3] instead of [1]"),
+        (samples_squeezed, "return a list of ints"),
+        (samples_with_gradients, "the gradients have changed"),
+        (lambda m, x, y: torch.tensor(samples(m, x, y)), "return a list of ints"),
+        (lambda m, x, y: samples(m.double(), x.double(), y), "changed"),
+    ],
+)
+def test_bad_samples(answer, says):
+    expect(exercises.check_bad_samples(answer), says)
