@@ -76,8 +76,8 @@ def test_ids_of_right_answers_exist(messages):
 
 
 # What is reached, so that nothing falls behind it: the shares of right and of misleading answers.
-# The goal for messages never seen is 0.85 and 0.03.
-REACHED = {"work": (0.98, 0.02), "measure": (0.83, 0.14)}
+# Seven of the nine misleading ones are messages of other libraries that a sound entry answers.
+REACHED = {"work": (0.98, 0.02), "measure": (0.91, 0.09)}
 
 
 @pytest.mark.parametrize("half", REACHED)
