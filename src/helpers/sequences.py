@@ -77,7 +77,7 @@ def run_packed(
     samples = x.shape[0 if first else 1]
     if lengths.shape != (samples,):  # with fewer, torch would drop samples without a word
         raise ValueError(f"expected {samples} lengths, got shape {tuple(lengths.shape)}")
-    packed = pack_padded_sequence(x, lengths.cpu().long(), batch_first=first, enforce_sorted=False)
+    packed = pack_padded_sequence(x, lengths.cpu(), batch_first=first, enforce_sorted=False)
     out, state = rnn(packed, state)
     padded, _ = pad_packed_sequence(out, batch_first=first, total_length=x.shape[int(first)])
     return padded, state
