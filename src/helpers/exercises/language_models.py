@@ -1,0 +1,237 @@
+"""Checkers of the exercises of the chapter on language models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from helpers.exercises import Verdict, verdict
+from helpers.language_models import IGNORED
+
+
+def check_next_token_loss(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Verdict:
+    """Check `answer(logits, ids, lengths)`: the mean loss per token that has a next one.
+
+    `logits` has shape (N, T, V), `ids` (N, T) and `lengths` (N,): the real tokens of each row, the
+    end token among them. What is behind is padding, with any token in it. Expected is the mean
+    cross-entropy over all pairs of a real token and the real token after it.
+    """
+
+    def right(logits: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
+        rows = [
+            (scores[: n - 1], tokens[1:n])
+            for scores, tokens, n in zip(logits, ids, lengths.tolist(), strict=True)
+        ]
+        scores, labels = (torch.cat(parts) for parts in zip(*rows, strict=True))
+        return F.cross_entropy(scores, labels)
+
+    def compare(f: Callable, lengths: list[int], width: int, complaint: str, **how: Any) -> None:
+        vocab = how.get("vocab") or int(torch.randint(width + 1, width + 5, ()))
+        ids = torch.randint(0, vocab, (len(lengths), width))
+        if how.get("end"):
+            for row, n in zip(ids, lengths, strict=True):
+                row[n - 1 :] = vocab - 1
+        logits = torch.randn(len(lengths), width, vocab, dtype=how.get("dtype"))
+        real = torch.tensor(lengths)
+        kept = logits.clone(), ids.clone(), real.clone()
+        got = f(logits.requires_grad_(), ids, real)
+        assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
+        assert got.shape == (), f"the loss has shape {tuple(got.shape)}: one number is wanted"
+        expected = right(logits, ids, real)
+        assert not got.isnan(), "nan: does a row without a pair of tokens divide by zero?"
+        assert torch.allclose(got, expected.to(got), rtol=1e-4, atol=1e-4), complaint
+        assert all(torch.equal(a, b) for a, b in zip(kept, (logits, ids, real), strict=True)), (
+            "one of the arguments was changed in place"
+        )
+        assert got.requires_grad, "the loss has no graph: gradients could not reach the logits"
+
+    def full(f: Callable) -> None:
+        complaint = (
+            "wrong even without padding: the scores at position t belong to the token at t + 1, "
+            "the last position of a row has none, and each row keeps its own tokens"
+        )
+        compare(f, [6, 6, 6], 6, complaint)
+
+    def square(f: Callable) -> None:
+        for vocab in (4, 5):  # as many as labels, and as places
+            complaint = "wrong where the vocabulary is as large as the text"
+            compare(f, [5, 5], 5, complaint, vocab=vocab)
+
+    def unequal(f: Callable) -> None:
+        complaint = (
+            "wrong with padding: each real pair counts once, whatever its row, and padding not "
+            "at all"
+        )
+        compare(f, [7, 3, 5], 7, complaint)
+        compare(f, [2, 7], 9, complaint)
+
+    def ends(f: Callable) -> None:
+        complaint = (
+            "wrong where padding and end are one token: the first end of each row is a label"
+        )
+        compare(f, [6, 3, 4], 6, complaint, end=True)
+
+    def inside(f: Callable) -> None:
+        complaint = "wrong where tokens repeat: padding is told by its place, not by its number"
+        compare(f, [8, 5], 8, complaint, vocab=2)
+
+    def single(f: Callable) -> None:
+        complaint = "a row of one token has no pair: it adds nothing to sum and count"
+        compare(f, [1, 4], 5, complaint)
+
+    def double(f: Callable) -> None:
+        compare(f, [4, 2], 4, "wrong in float64", dtype=torch.float64)
+
+    return verdict(answer, [full, square, unequal, ends, inside, single, double])
+
+
+def check_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
+    """Check `answer(logits, p)`: the probabilities that top-p sampling draws from.
+
+    `logits` has shape (..., V) and stays as it is. Tokens are kept, the most probable first, until
+    their probabilities reach `p`; the others get 0, and each row adds up to 1.
+    """
+
+    def right(logits: Tensor, p: float) -> Tensor:
+        flat = logits.reshape(-1, logits.shape[-1]).softmax(-1)
+        out = torch.zeros_like(flat)
+        for row, kept in zip(flat, out, strict=True):
+            total = 0.0
+            for i in row.argsort(descending=True).tolist():
+                kept[i] = row[i]
+                total += row[i].item()
+                if total >= p:
+                    break
+        return (out / out.sum(-1, keepdim=True)).reshape(logits.shape)
+
+    def safe(shape: tuple[int, ...], p: float, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Scores none of whose sums is too close to `p` for the last bits to decide."""
+        while True:
+            logits = 2 * torch.randn(shape, dtype=dtype)
+            sums = logits.softmax(-1).sort(-1, descending=True).values.cumsum(-1)
+            if p == 1 or ((sums - p).abs() > 1e-3).all():
+                return logits
+
+    def compare(f: Callable, logits: Tensor, p: float, complaint: str) -> None:
+        kept = logits.clone()
+        got = f(logits, p)
+        assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
+        assert got.shape == logits.shape, (
+            f"the shape is {tuple(got.shape)} instead of {tuple(logits.shape)}"
+        )
+        assert torch.equal(logits, kept), "the logits were changed in place"
+        assert got.is_floating_point(), f"return probabilities, got {got.dtype}"
+        assert not got.isnan().any(), f"nan with p = {p}: at least one token must stay"
+        expected = right(logits, p)
+        if torch.allclose(got, expected, atol=1e-5):
+            return
+        mine, theirs = got > 0, expected > 0
+        n, m = int(mine.sum()), int(theirs.sum())
+        assert n == m, f"{complaint}: {n} tokens are kept instead of {m} (p = {p})"
+        assert torch.equal(mine, theirs), f"{complaint}: others are kept than the best ones"
+        raise AssertionError("the right tokens are kept, but a row does not add up to 1")
+
+    def one(f: Callable) -> None:
+        for p in (0.3, 0.6, 0.9):
+            compare(f, safe((12,), p), p, "wrong for one row")
+        even = torch.linspace(0, 0.5, 12)[torch.randperm(12)]
+        compare(f, even, 0.24, "wrong where many tokens are nearly as probable")
+
+    def small(f: Callable) -> None:
+        compare(f, torch.tensor([0.1, 3.0, 0.2]), 0.2, "the best token always stays")
+
+    def everything(f: Callable) -> None:
+        compare(f, safe((30,), 1.0), 1.0, "with p = 1 all stay")
+
+    def rows(f: Callable) -> None:
+        compare(f, safe((4, 9), 0.7), 0.7, "each row is cut for itself")
+        compare(f, safe((2, 3, 5), 0.5), 0.5, "any number of dimensions may stand in front")
+
+    def cut(f: Callable) -> None:
+        logits = torch.tensor([-torch.inf, 1.0, 0.0, -torch.inf, 0.5])
+        compare(f, logits, 0.8, "tokens that were cut before stay cut")
+
+    def double(f: Callable) -> None:
+        compare(f, safe((7,), 0.8, torch.float64), 0.8, "wrong in float64")
+
+    return verdict(answer, [one, small, everything, rows, cut, double])
+
+
+class _Watched(nn.Module):
+    """Scores from a table with dropout before it; remembers how it was called."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__()
+        self.table, self.drop = nn.Embedding(vocab, vocab), nn.Dropout(0.5)
+        self.modes: list[bool] = []
+        self.graphs: list[bool] = []
+
+    def forward(self, ids: Tensor) -> Tensor:
+        out = self.drop(self.table(ids))
+        self.modes.append(self.training)
+        self.graphs.append(out.requires_grad)
+        return out
+
+
+def check_perplexity(
+    answer: Callable[[nn.Module, Iterable[tuple[Tensor, Tensor]]], float],
+) -> Verdict:
+    """Check `answer(model, batches)`: the perplexity over all labels that are not -100, a float.
+
+    `batches` yields `(ids, labels)`, each of shape (N, T), once; N and T differ from batch to
+    batch. `model(ids)` gives scores of shape (N, T, V). It is measured in evaluation mode, without
+    graphs, and afterwards has the mode that it had.
+    """
+
+    def case(sizes: list[tuple[int, int, int]]) -> tuple[_Watched, list[tuple[Tensor, Tensor]]]:
+        model, batches = _Watched(6), []
+        for n, t, ignored in sizes:
+            labels = torch.randint(0, 6, (n, t))
+            labels.view(-1)[torch.randperm(n * t)[:ignored]] = IGNORED
+            batches.append((torch.randint(0, 6, (n, t)), labels))
+        return model, batches
+
+    def right(model: _Watched, batches: list[tuple[Tensor, Tensor]]) -> float:
+        with torch.no_grad():
+            scores = torch.cat([model.table(ids).flatten(0, 1) for ids, _ in batches])
+        return F.cross_entropy(scores, torch.cat([y.flatten() for _, y in batches])).exp().item()
+
+    def compare(f: Callable, sizes: list[tuple[int, int, int]], complaint: str) -> None:
+        model, batches = case(sizes)
+        got = f(model, iter(batches))
+        assert isinstance(got, float), f"return a float, got {type(got).__name__}"
+        assert not math.isnan(got), "nan: a batch without a label must add nothing"
+        assert math.isclose(got, right(model, batches), rel_tol=1e-3), complaint
+
+    def mode(f: Callable) -> None:
+        for before in (True, False):
+            model, batches = case([(3, 4, 0)])
+            model.train(before)
+            f(model, iter(batches))
+            assert model.modes and not any(model.modes), "dropout was on: call eval() first"
+            assert not any(model.graphs), "graphs were recorded: use torch.no_grad()"
+            assert model.training == before, (
+                f"the model came in {'training' if before else 'evaluation'} mode and left in the "
+                "other: put back the mode that it had"
+            )
+
+    def single(f: Callable) -> None:
+        compare(f, [(3, 5, 0)], "wrong even for one batch: exp of the mean loss per token")
+
+    def unequal(f: Callable) -> None:
+        complaint = "wrong for batches of unequal size: sum over all tokens, and exp at the end"
+        compare(f, [(1, 2, 0), (6, 7, 0)], complaint)
+
+    def padded(f: Callable) -> None:
+        complaint = "wrong with labels of -100: they count neither in the sum nor in the divisor"
+        compare(f, [(4, 6, 20), (4, 6, 1)], complaint)
+
+    def empty(f: Callable) -> None:
+        compare(f, [(2, 2, 4), (3, 4, 2)], "wrong if a batch has no label at all")
+
+    return verdict(answer, [single, unequal, padded, empty, mode])

@@ -1,0 +1,355 @@
+"""Helpers of the chapter "Train a language model": a small one, its text, its loss and its samples.
+
+Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2), and
+Holtzman et al. 2019, "The Curious Case of Neural Text Degeneration" (top-p).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+IGNORED = -100  # the label that `F.cross_entropy` leaves out by default
+
+LINES = (
+    "the lamp is lit before the rain.",
+    "a boat comes home.",
+    "two gulls sleep on the roof.",
+    "he counts the waves.",
+    "snow!",
+    "every seventh one is larger.",
+    "when fog comes, he rings a bell.",
+    "nobody answers.",
+    "in june his sister brings ink.",
+    "they talk until the oil is low.",
+    "good night, old light.",
+)
+
+
+# ---------------------------------------------------------------- characters as tokens
+
+
+class Characters:
+    """A vocabulary of single characters, whose last token `end` ends a text.
+
+    Args:
+        text: the characters of it get the tokens 0, 1, … in order of their code points.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.characters = sorted(set(text))
+        self.end = len(self.characters)
+        self._tokens = {c: i for i, c in enumerate(self.characters)}
+
+    def __len__(self) -> int:
+        return len(self.characters) + 1
+
+    def encode(self, text: str, end: bool = False) -> Tensor:
+        """The tokens of `text`, with `self.end` behind them if `end`: int64, shape (T,).
+
+        Raises:
+            ValueError: a character is not in the vocabulary.
+        """
+        if strangers := sorted(set(text) - self._tokens.keys()):
+            raise ValueError(f"not in the vocabulary: {strangers}")
+        return torch.tensor([self._tokens[c] for c in text] + [self.end] * end, dtype=torch.int64)
+
+    def decode(self, ids: Tensor) -> str:
+        """The text of `ids`, of shape (T,), up to the first `end`."""
+        found = ids.tolist()
+        if self.end in found:
+            found = found[: found.index(self.end)]
+        return "".join(self.characters[i] for i in found)
+
+
+def padded(lines: Sequence[str], characters: Characters) -> tuple[Tensor, Tensor]:
+    """Lines as tokens with their end, padded on the right with more of it.
+
+    Returns:
+        `ids`, int64 of shape (N, T), and `lengths`, int64 of shape (N,), the end included.
+    """
+    rows = [characters.encode(line, end=True) for line in lines]
+    lengths = torch.tensor([len(row) for row in rows])
+    end = characters.end
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=end), lengths
+
+
+# ---------------------------------------------------------------- the model
+
+
+class Block(nn.Module):
+    """Attention to the tokens so far, then a layer for each token, both added to what came in.
+
+    Args:
+        width: of the tokens, a multiple of `heads`.
+        heads: of attention.
+        causal: whether a token attends only to itself and what is before it.
+        dropout: probability, behind both parts.
+    """
+
+    def __init__(self, width: int, heads: int, causal: bool, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.causal, self.dropout = heads, causal, nn.Dropout(dropout)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From (N, T, width) to the same shape."""
+        split = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1))
+        q, k, v = split.permute(2, 0, 3, 1, 4)  # each (N, heads, T, width / heads)
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        x = x + self.dropout(self.out(seen.transpose(1, 2).flatten(2)))
+        return x + self.dropout(self.narrow(F.gelu(self.wide(self.norm2(x)))))
+
+
+class GPT(nn.Module):
+    """A decoder in the manner of GPT-2: from tokens to the scores of the next token.
+
+    Args:
+        vocab: how many tokens there are.
+        width: of the embeddings and blocks, a multiple of `heads`.
+        context: the longest sequence it takes.
+        layers: how many blocks.
+        heads: of attention in each block.
+        tied: whether the output layer is the table of token embeddings.
+        causal: whether a token sees only itself and what is before it.
+        dropout: probability, in the blocks.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        width: int = 48,
+        context: int = 40,
+        layers: int = 2,
+        heads: int = 4,
+        *,
+        tied: bool = True,
+        causal: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads, causal, dropout) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+        for table in (self.tokens, self.places, self.head):
+            nn.init.normal_(table.weight, std=0.02)
+        if tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Scores of each next token, (N, T, vocab), for `ids` of shape (N, T), int64."""
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+# ---------------------------------------------------------------- loss
+
+
+def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
+    """The token that follows each position, and -100 where none does: shape (N, T), int64.
+
+    The tokens up to `lengths` count, an end token among them; what is behind is padding, whatever
+    token stands there.
+
+    Args:
+        ids: shape (N, T), padded on the right.
+        lengths: shape (N,), the number of real tokens in each row.
+    """
+    labels = torch.full_like(ids, IGNORED)
+    labels[:, :-1] = ids[:, 1:]
+    places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+    return labels.masked_fill(places >= lengths[:, None], IGNORED)
+
+
+def next_token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy per label that is not -100; nothing is shifted here.
+
+    Args:
+        logits: shape (N, T, vocab).
+        labels: shape (N, T), int64, the token after each position (see `labels_of`).
+        reduction: as in `F.cross_entropy`.
+    """
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction=reduction)
+
+
+@torch.no_grad()
+def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """exp of the mean loss per token over all `batches` of ids and labels, each (N, T).
+
+    The model is put into evaluation mode, and back into the mode that it had.
+
+    Raises:
+        ValueError: no label counts.
+    """
+    mode = model.training
+    model.eval()
+    total, count = 0.0, 0
+    try:
+        for ids, labels in batches:
+            total += next_token_loss(model(ids), labels, reduction="sum").item()
+            count += int((labels != IGNORED).sum())
+    finally:
+        model.train(mode)
+    if not count:
+        raise ValueError("perplexity needs at least one label, got none")
+    return math.exp(total / count)
+
+
+@torch.no_grad()
+def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]:
+    """How often the best-scored token is the one 0, 1, … `largest` places further on.
+
+    A model that has learned next tokens is right at 1. Right at 0: its labels were not shifted;
+    right at 2: they were shifted twice. `ids` has shape (N, T), with T above `largest`.
+    """
+    best = model(ids).argmax(-1)[:, : ids.shape[1] - largest]
+    ahead = {k: ids[:, k : k + best.shape[1]] for k in range(largest + 1)}
+    return {k: (best == token).float().mean().item() for k, token in ahead.items()}
+
+
+@torch.no_grad()
+def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
+    """Whether a score depends on a later token: each is changed, one at a time.
+
+    The model is looked at as it stands, so call `eval()` first if it has dropout.
+
+    Args:
+        model: from (N, T) to (N, T, vocab).
+        ids: shape (N, T), T at least 2.
+        vocab: how many tokens there are, at least 2.
+    """
+    before = model(ids)
+    for place in range(1, ids.shape[1]):
+        other = ids.clone()
+        other[:, place] = (other[:, place] + 1) % vocab
+        if not torch.allclose(model(other)[:, :place], before[:, :place], atol=1e-5):
+            return True
+    return False
+
+
+# ---------------------------------------------------------------- sampling
+
+
+def filter_logits(
+    logits: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0
+) -> Tensor:
+    """Logits divided by `temperature`, and -inf for tokens that may not be drawn.
+
+    At least one token stays. Of equal scores the one with the lower number counts as larger.
+
+    Args:
+        logits: shape (..., vocab).
+        temperature: above 0; below 1 the larger scores win more often.
+        top_k: keep this many of the largest; all if None or more than there are.
+        top_p: keep the fewest of the largest whose probabilities, after `top_k`, reach this.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature must be above 0, got {temperature}: for 0 take argmax")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {top_k}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
+    ordered, order = (logits / temperature).sort(dim=-1, descending=True, stable=True)
+    if top_k is not None:
+        ordered[..., top_k:] = -torch.inf
+    if top_p < 1:
+        chances = ordered.softmax(-1)
+        before = chances.cumsum(-1) - chances  # of all larger ones
+        ordered = ordered.masked_fill(before >= top_p, -torch.inf)
+    return torch.empty_like(ordered).scatter_(-1, order, ordered)
+
+
+@torch.no_grad()
+def generate(
+    model: nn.Module,
+    ids: Tensor,
+    new: int,
+    *,
+    context: int,
+    end: int | None = None,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Append up to `new` tokens to one prompt, and stop behind `end`.
+
+    The model is put into evaluation mode, and back into the mode that it had.
+
+    Args:
+        model: from (1, T) to (1, T, vocab), for T up to `context`.
+        ids: shape (T,), the prompt, at least one token.
+        new: how many tokens at most.
+        context: the model sees this many of the last tokens.
+        end: the token that ends a text; None goes on.
+        temperature: 0 takes the largest score, others draw, see `filter_logits`.
+        top_k: see `filter_logits`.
+        top_p: see `filter_logits`.
+        generator: draws the tokens; it is on the device of the logits.
+
+    Returns:
+        Prompt and continuation, shape (T + at most `new`,).
+    """
+    mode = model.training
+    model.eval()
+    for _ in range(new):
+        logits = model(ids[None, -context:])[0, -1]
+        if temperature == 0:
+            token = logits.argmax(-1, keepdim=True)
+        else:
+            kept = filter_logits(logits, temperature, top_k, top_p)
+            token = torch.multinomial(kept.softmax(-1), 1, generator=generator)
+        ids = torch.cat([ids, token])
+        if end is not None and token.item() == end:
+            break
+    model.train(mode)
+    return ids
+
+
+# ---------------------------------------------------------------- a larger vocabulary
+
+
+@torch.no_grad()
+def grow(table: Tensor, rows: int) -> Tensor:
+    """A table with `rows` rows: the old ones, then their mean in each new one.
+
+    Args:
+        table: shape (old, width), as in a checkpoint.
+        rows: at least `old`.
+
+    Raises:
+        ValueError: `rows` is smaller than the table.
+    """
+    if rows < len(table):
+        raise ValueError(f"a table of {len(table)} rows cannot shrink to {rows}")
+    return torch.cat([table, table.mean(0).expand(rows - len(table), -1)])
+
+
+# ---------------------------------------------------------------- before training
+
+
+def training_bytes(model: nn.Module, optimizer_states: int = 2) -> dict[str, int]:
+    """Bytes of the weights, their gradients and the optimizer's states, without activations.
+
+    Works on the meta device. A tied weight counts once, a frozen one has neither gradient nor
+    states.
+
+    Args:
+        model: any module.
+        optimizer_states: numbers per weight in the weight's dtype: 2 for Adam, 1 for SGD with
+            momentum, 0 for SGD.
+    """
+    weights = sum(p.nbytes for p in model.parameters())
+    learning = sum(p.nbytes for p in model.parameters() if p.requires_grad)
+    return {"weights": weights, "gradients": learning, "optimizer": optimizer_states * learning}
