@@ -147,6 +147,8 @@ def test_the_task_needs_both_directions(show):
     page = show(reads.reads_explorer("zh"), width=375)
     element, task = page.locator("reads-explorer"), page.locator("reads-explorer .task")
     both, packed = element.get_by_role("checkbox").all()
+    said = "句子 0 的向量：→ 读了 3 个词中的 3 个，还有 2 步填充；← 读了"
+    assert element.locator(".said").inner_text().startswith(said)
     packed.check()
     element.locator("select").select_option("3")  # the backward state alone
     assert task.inner_text().startswith("任务")

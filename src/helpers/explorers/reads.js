@@ -27,6 +27,8 @@
       },
       names: ["→ has read", "← has read"],
       single: "It has read",
+      between: "; ",
+      end: ".",
       of: (n) => `Vector of sentence ${n}: `,
       error: "IndexError: one direction and one layer have a single state, so there is no h[-2].",
     },
@@ -45,12 +47,14 @@
       legend: "→ 正向读到 · ← 反向读到 · 橙色：不该读的读了，或该读的漏了",
       row: (n, good) => `句子 ${n} 的向量：${good ? "对" : "不对"}`,
       half: (name, own, length, pads, others) => {
-        const extra = [pads ? `${pads} 步填充` : "", others ? `别的句子的 ${others} 个词` : ""];
+        const extra = [pads ? ` ${pads} 步填充` : "", others ? `别的句子的 ${others} 个词` : ""];
         const more = extra.filter(Boolean).join("和");
         return `${name} ${length} 个词中的 ${own} 个${more ? `，还有${more}` : ""}`;
       },
       names: ["→ 读了", "← 读了"],
       single: "读了",
+      between: "；",
+      end: "。",
       of: (n) => `句子 ${n} 的向量：`,
       error: "IndexError：只有一个方向、一层时，状态只有一个，没有 h[-2]。",
     },
@@ -119,7 +123,7 @@
           check("both", t.both, both) +
           check("packed", t.packed, packed) +
           select("way", t.way, way, ways.map(quote)),
-        say: table ? `${t.of(row)}${parts.join("; ")}.` : t.error,
+        say: table ? `${t.of(row)}${parts.join(t.between)}${t.end}` : t.error,
         done: both && good.every(Boolean),
       };
     }
