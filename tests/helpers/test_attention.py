@@ -10,12 +10,14 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
 from torch import nn
 from torch.nn.attention import SDPBackend
 
 from helpers import attention
 from helpers.demos import attention as demos
 from helpers.exercises import attention as exercises
+from helpers.figures import COLORS
 
 lengths = st.integers(1, 5)
 seeds = st.integers(0, 999)
@@ -297,9 +299,8 @@ def test_draw_seen_has_a_panel_for_each_mask_and_a_box_for_each_weight():
     boxes = [len(axis.patches) for axis in drawing.axes]
     assert boxes == [10, 9]
     first = drawing.axes[0].patches
-    colors = {patch.get_facecolor() for patch in first}
-    assert len(colors) == 2
-    assert sum(patch.get_facecolor() == first[0].get_facecolor() for patch in first) == 3
+    colors = [to_hex(patch.get_facecolor()) for patch in first]
+    assert colors.count(COLORS["teal"]) == 3 and colors[0] == COLORS["teal"]
     assert "查询" in drawing._repr_html_()
 
 
