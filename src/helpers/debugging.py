@@ -278,7 +278,7 @@ class Origin:
     Attributes:
         made: `"nan"` or `"inf"`.
         during: `"forward"`, `"backward"`, or `"input"` where no operation made the nan: it came
-            with the data or the weights, and `line` is the first that met it.
+            with the data, the weights or old gradients, and `line` is the first that met it.
         operation: PyTorch's name of the operation, such as `"aten.log"`.
         line: the reader's line; in the backward pass that of the forward pass it belongs to.
         module: the name of the innermost module that ran, if a model was given.
@@ -430,7 +430,9 @@ def _kinds(value: Any) -> set[str]:
 
 def _numbers(value: Any) -> Tensor | None:
     """The floating-point numbers of a tensor, or None where there are none to look at."""
-    if not isinstance(value, Tensor) or value.device.type == "meta" or type(value) is _fake():
+    if not isinstance(value, Tensor) or nn.parameter.is_lazy(value):
+        return None
+    if value.device.type == "meta" or type(value) is _fake():
         return None
     value = value.detach()
     if value.layout is not torch.strided:  # sparse
@@ -556,7 +558,8 @@ def _record(model: nn.Module, inputs: Any, named: Any) -> dict[tuple[str, int], 
 
 def _copies(value: Any) -> list[Tensor]:
     """Copies, because an activation with `inplace=True` overwrites what came before it."""
-    return [t.detach().cpu().double() for t in tree_leaves(value) if isinstance(t, Tensor)]
+    tensors = [t for t in tree_leaves(value) if isinstance(t, Tensor)]
+    return [t.detach().to("cpu", torch.double, copy=True) for t in tensors]
 
 
 def _gap(a: list[Tensor], b: list[Tensor]) -> tuple[float, float]:

@@ -27,7 +27,7 @@ def curves(shape: str) -> tuple[list[float], list[float]]:
     """
     train, valid = digits.split()
     (x, y), (x_valid, y_valid) = ((t[:150] for t in s.tensors) for s in (train, valid))
-    rate = {"too few steps": 0.002, "overfitting": 0.6, "rate too high": 5.0}.get(shape, 0.3)
+    rate = {"too few steps": 0.01, "overfitting": 0.6, "rate too high": 5.0}.get(shape, 0.3)
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         if shape == "overfitting":  # some labels are wrong, and the network learns them, too
