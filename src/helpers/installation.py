@@ -6,15 +6,21 @@ Sources: "CUDA compatibility", https://docs.nvidia.com/deploy/cuda-compatibility
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    _FOLDER = sys.path.pop(0)  # the files that it looks for must not hide its own imports
+
 import importlib
 import importlib.metadata
 import os
 import platform
 import re
 import subprocess
-import sys
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 from pathlib import Path
 
 # The oldest driver of each CUDA: NVIDIA's table "minor version compatibility".
@@ -39,7 +45,8 @@ class Machine:
         gpus: name and compute capability of each GPU that the driver sees.
         visible: the variable `CUDA_VISIBLE_DEVICES`; None where it is not set.
         shadows: files of the working folder that are imported in place of a package.
-        said: what PyTorch said when it was asked for a GPU, its last line; empty if it has one.
+        said: what PyTorch said when it was asked for a GPU, the first line; empty if it has one,
+            None if it was not asked.
     """
 
     system: str = "Linux"
@@ -54,7 +61,7 @@ class Machine:
     gpus: tuple[tuple[str, tuple[int, int] | None], ...] = ()
     visible: str | None = None
     shadows: tuple[str, ...] = ()
-    said: str = ""
+    said: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,9 +78,11 @@ class Finding:
 def runs(capability: tuple[int, int], archs: Iterable[str]) -> str | None:
     """The kernels of a build that a GPU uses; None where the build has none for it.
 
-    Binary code (`sm_86`) runs on GPUs of the same major version and the same or a later minor
-    version, `sm_90a` on that capability alone. Intermediate code (`compute_90`) is compiled by the
-    driver for every GPU that is as new or newer, and is the second choice.
+    Binary code (`sm_86`) runs on cards of the same major version and the same or a later minor
+    version, `sm_90a` on that capability alone. Intermediate code (`compute_90`) is the second
+    choice: a driver that knows the CUDA of the build compiles it for cards as new or newer,
+    `compute_100f` within the major version. The chips of Jetson boards (7.2, 8.7) want binaries of
+    their own before CUDA 13.2, which is not looked at here.
 
     Args:
         capability: the GPU's, as `torch.cuda.get_device_capability()` gives it: `(8, 9)`.
@@ -90,7 +99,7 @@ def runs(capability: tuple[int, int], archs: Iterable[str]) -> str | None:
         binary, built = match[1] == "sm", (int(match[2]), int(match[3]))
         if capability < built or (match[4] == "a" and capability != built):
             continue
-        if not binary or capability[0] == built[0]:
+        if capability[0] == built[0] or not (binary or match[4]):
             serving.append((binary, built, arch))
     return max(serving)[2] if serving else None
 
@@ -132,10 +141,13 @@ def fits(version: str, wanted: str) -> bool:
 def find_shadows(folder: str | Path) -> tuple[str, ...]:
     """Files and packages of a folder that a script there imports in place of the real ones.
 
-    A name counts if a module of Python, torch, torchvision, torchaudio or numpy has it. A folder
-    without `__init__.py` does not hide an installed package.
+    A name counts if a module of Python, torch, torchvision, torchaudio or numpy has it. Modules
+    that are part of the interpreter, such as `time`, cannot be hidden; a folder without
+    `__init__.py` hides no installed package.
     """
+    inside = (BuiltinImporter, FrozenImporter)
     hidden = {*sys.stdlib_module_names, *OURS}
+    hidden = {name for name in hidden if not any(part.find_spec(name) for part in inside)}
     folder = Path(folder)
     found = [p.name for p in folder.glob("*.py") if p.stem in hidden]
     found += [f"{p.parent.name}/" for p in folder.glob("*/__init__.py") if p.parent.name in hidden]
@@ -148,37 +160,53 @@ def this_machine() -> Machine:
         "system": platform.system(),
         "python": platform.python_version(),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "shadows": find_shadows(sys.path[0] or "."),
+        "shadows": _shadows(),
     }
-    try:
-        facts |= _torch()
-    except Exception as error:
-        facts["said"] = _last_line(error)
-    facts |= _package("torch", "torch")
+    facts |= _package("torch")
+    if "torch" in sys.modules or not {"torch.py", "torch/"} & set(facts["shadows"]):
+        try:
+            facts |= _torch()
+        except Exception as error:
+            facts["said"] = _first_line(error)
     if facts.get("torch"):
-        facts |= _package("torchvision", "torchvision")
+        facts |= _package("torchvision")
     return Machine(**facts, **_nvidia_smi())
+
+
+def _shadows() -> tuple[str, ...]:
+    """Of the files beside the script, or in a notebook's folder, those that Python does import."""
+    found = set()
+    for folder in {sys.path[0], ""} & set(sys.path):
+        there = Path(folder or ".").resolve()
+        if str(there) in sysconfig.get_paths().values():
+            continue
+        for name in find_shadows(there):
+            spec = PathFinder.find_spec(name.removesuffix(".py").removesuffix("/"))
+            if spec and spec.origin and Path(spec.origin).resolve().is_relative_to(there / name):
+                found.add(name)
+    return tuple(sorted(found))
 
 
 def _torch() -> dict:
     torch = importlib.import_module("torch")
-    facts = {"cuda": torch.version.cuda, "hip": torch.version.hip, "said": ""}
+    facts = {"torch": str(torch.__version__), "said": ""}
+    facts |= {"cuda": torch.version.cuda, "hip": torch.version.hip}
     # the list is empty where CUDA does not start, so it is read from where it is compiled in
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: "")()
     facts["archs"] = tuple((flags or "").split())
     try:
         torch.zeros(1, device="mps" if torch.backends.mps.is_available() else "cuda")
     except Exception as error:
-        facts["said"] = _last_line(error)
+        facts["said"] = _first_line(error)
     return facts
 
 
-def _package(name: str, key: str) -> dict:
+def _package(name: str) -> dict:
     try:
         found = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         return {}
-    facts = {key: found.version}
+    facts = {name: found.version}
     for line in (found.requires or ()) if name == "torchvision" else ():
         if match := re.match(r"torch\s*\(?([=<>!~][^;)]*)", line):
             facts["wants"] = match[1].strip()
@@ -186,17 +214,21 @@ def _package(name: str, key: str) -> dict:
 
 
 def _nvidia_smi() -> dict:
-    fields = "--query-gpu=driver_version,name,compute_cap"
-    try:
-        out = subprocess.run(
-            ["nvidia-smi", fields, "--format=csv,noheader"],
-            capture_output=True, text=True, timeout=20, check=True,
-        ).stdout  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    rows = [[part.strip() for part in line.split(",")] for line in out.splitlines() if "," in line]
-    gpus = tuple((row[1], _capability(row[-1])) for row in rows)
-    return {"driver": rows[0][0], "gpus": gpus} if rows else {}
+    for fields in ("driver_version,compute_cap,name", "driver_version,name"):  # 470 knows no cap
+        try:
+            out = subprocess.run(
+                ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"],
+                capture_output=True, text=True, errors="replace", timeout=20, check=True,
+            ).stdout  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            continue
+        parts = fields.count(",")
+        rows = [[part.strip() for part in line.split(",", parts)] for line in out.splitlines()]
+        rows = [row for row in rows if len(row) > parts and re.match(r"\d+\.", row[0])]
+        if rows:
+            gpus = tuple((row[-1], _capability(row[1])) for row in rows)
+            return {"driver": rows[0][0], "gpus": gpus}
+    return {}
 
 
 def _capability(text: str) -> tuple[int, int] | None:
@@ -204,7 +236,7 @@ def _capability(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _last_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"
 
@@ -218,7 +250,7 @@ def _broken(m: Machine) -> Iterable[Finding]:
     if m.shadows:
         yield Finding(
             f"{' and '.join(m.shadows)} in this folder hides what is installed",
-            "rename it, and delete the folder __pycache__ beside it",
+            "rename it; if it belongs to a library's source, start Python in another folder",
         )
     if m.torch is None:
         yield Finding("this Python has no PyTorch", f"{_PIP} torch torchvision")
@@ -236,31 +268,9 @@ _SELECTOR = "https://pytorch.org/get-started/locally/"
 def _without_gpu(m: Machine) -> Iterable[Finding]:
     if m.torch is None or m.hip or m.system == "Darwin":
         return
-    if m.cuda is None:
-        if m.driver:
-            yield Finding(
-                "there is a GPU, and this PyTorch is a build for the CPU",
-                f"uninstall torch, and install the build for CUDA that {_SELECTOR} names",
-            )
-        return
-    if m.driver is None:
-        yield Finding(
-            "no NVIDIA driver answers",
-            "run nvidia-smi: without a driver install one; in a container start it with --gpus all",
-        )
-        return
-    if m.visible is not None and not re.match(r"\s*(\d|GPU-|MIG-)", m.visible):
-        yield Finding(
-            f"CUDA_VISIBLE_DEVICES={m.visible!r} hides every GPU",
-            "unset it, or name GPUs: CUDA_VISIBLE_DEVICES=0",
-        )
-    if int(m.cuda.split(".")[0]) in OLDEST_DRIVER and not driver_suffices(m.driver, m.cuda):
-        yield Finding(
-            f"driver {m.driver} is too old for CUDA {m.cuda}",
-            f"install driver {OLDEST_DRIVER[int(m.cuda.split('.')[0])]} or newer, "
-            "or a PyTorch built for an older CUDA",
-        )
-    for name, capability in m.gpus:
+    if m.said != "":
+        yield from _not_started(m)
+    for name, capability in m.gpus if m.cuda else ():
         if capability and m.archs and runs(capability, m.archs) is None:
             yield Finding(
                 f"{name} is sm_{capability[0]}{capability[1]}, "
@@ -269,20 +279,73 @@ def _without_gpu(m: Machine) -> Iterable[Finding]:
             )
 
 
+def _not_started(m: Machine) -> Iterable[Finding]:
+    if m.cuda is None:
+        if m.driver:
+            yield Finding(
+                "there is an NVIDIA GPU, and this PyTorch is built without CUDA",
+                f"uninstall torch, and install the build for CUDA that {_SELECTOR} names",
+            )
+        return
+    if m.driver is None:
+        yield Finding(
+            "no NVIDIA driver answers",
+            "run nvidia-smi and read what it says: a GPU wants a driver, an updated driver a "
+            "reboot, a container --gpus all",
+        )
+        return
+    first = _first_visible(m.visible) if m.visible is not None else None
+    if first is not None and (first < 0 or m.gpus and first >= len(m.gpus)):
+        yield Finding(
+            f"CUDA_VISIBLE_DEVICES={m.visible!r} hides every GPU",
+            "unset it, or name GPUs as nvidia-smi counts them: CUDA_VISIBLE_DEVICES=0",
+        )
+    if int(m.cuda.split(".")[0]) in OLDEST_DRIVER and not driver_suffices(m.driver, m.cuda):
+        yield Finding(
+            f"driver {m.driver} is too old for CUDA {m.cuda}",
+            f"install driver {OLDEST_DRIVER[int(m.cuda.split('.')[0])]} or newer, "
+            "or a PyTorch built for an older CUDA",
+        )
+
+
+def _first_visible(variable: str) -> int | None:
+    """The number of the first GPU; None for an identifier, -1 for none, as CUDA reads the variable.
+
+    It reads up to the first that is no GPU, and one named twice leaves none.
+    """
+    kind = variable[:4] if variable[:4] in ("GPU-", "MIG-") else ""
+    seen: list[int | str] = []
+    for part in variable.split(","):
+        number = re.match(r"\s*([+-]?[0-9]+)", part)
+        if not part.startswith(kind) if kind else number is None or int(number[1]) < 0:
+            break
+        name = part if kind else int(number[1])
+        if name in seen:
+            return -1
+        seen.append(name)
+    if not seen:
+        return -1
+    return None if kind else seen[0]
+
+
 def report(machine: Machine) -> str:
-    """The facts and what follows from them, a text to paste into an issue: no paths, no names."""
+    """The facts and what follows from them, a text to paste into an issue.
+
+    It names no user or folder, except where PyTorch's own message has one.
+    """
     gpus = [f"{n} (sm_{c[0]}{c[1]})" if c else n for n, c in machine.gpus]
-    built = (machine.cuda and f"CUDA {machine.cuda}") or (machine.hip and f"ROCm {machine.hip}")
+    kinds = {"CUDA": machine.cuda, "ROCm": machine.hip}
+    built = next((f"for {kind} {of}" for kind, of in kinds.items() if of), "without CUDA")
     wants = f" (wants torch{machine.wants})" if machine.wants else ""
     facts = {
         "system": f"{machine.system}, Python {machine.python}",
-        "torch": f"{machine.torch}, built for {built or 'the CPU'}" if machine.torch else "none",
+        "torch": f"{machine.torch}, built {built}" if machine.torch else "none",
         "torchvision": f"{machine.torchvision}{wants}" if machine.torchvision else "none",
         "kernels for": " ".join(machine.archs) or "none",
         "driver": machine.driver or "none",
         "GPUs": ", ".join(gpus) or "none",
         "visible": "not set" if machine.visible is None else repr(machine.visible),
-        "asked for a GPU": machine.said or "works",
+        "asked for a GPU": "not asked" if machine.said is None else machine.said or "works",
     }
     wide = max(map(len, facts))
     lines = [f"{name:{wide}}  {value}" for name, value in facts.items()]
@@ -292,7 +355,7 @@ def report(machine: Machine) -> str:
 def smoke_test(device: str = "cpu") -> dict[str, bool]:
     """Whether a product, a convolution, a backward pass and a copy back are right on a device.
 
-    Each is compared with float64 on the CPU; float32 may be off by a thousandth.
+    Results are compared with float64 on the CPU; they may be off by a hundredth (TF32 is).
 
     Raises:
         RuntimeError, AssertionError: what PyTorch raises where the device does not work.
@@ -319,4 +382,7 @@ def smoke_test(device: str = "cpu") -> dict[str, bool]:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        sys.path.insert(0, _FOLDER)
+    sys.stdout.reconfigure(errors="replace")  # a file on Windows may have no arrow
     print(report(this_machine()))

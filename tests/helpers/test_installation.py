@@ -50,8 +50,8 @@ def as_arch(capability, kind="sm", suffix="") -> str:
 def test_binaries_serve_later_minor_versions_as_torch_says(gpu, built):
     archs = [as_arch(b) for b in built]
     found = runs(gpu, archs)
-    serving = [b for b in built if torch.cuda._CompatInterval(10 * b[0] + b[1]).__contains__(
-        10 * gpu[0] + gpu[1])]  # fmt: skip
+    serving = [b for b in built if 10 * gpu[0] + gpu[1] in torch.cuda._CompatInterval(
+        10 * b[0] + b[1])]  # fmt: skip
     assert found == (as_arch(max(serving)) if serving else None)
 
 
@@ -65,6 +65,7 @@ def test_intermediate_code_is_the_second_choice(gpu, binary, built):
 def test_code_for_one_capability_and_for_a_family():
     assert runs((9, 0), ["sm_90a"]) == "sm_90a" and runs((9, 1), ["sm_90a"]) is None
     assert runs((10, 3), ["sm_100f"]) == "sm_100f" and runs((12, 0), ["sm_100f"]) is None
+    assert runs((10, 3), ["compute_100f"]) and not runs((12, 0), ["compute_100f", "compute_90a"])
     assert runs((8, 0), []) is None
 
 
@@ -111,7 +112,7 @@ BROKEN = {
     "hides what is installed": {"shadows": ("torch.py",)},
     "has no PyTorch": {"torch": None, "cuda": None},
     "wants torch==2.8.0, and torch is 2.9.0": {"wants": "==2.8.0"},
-    "a build for the CPU": {"cuda": None, "archs": ()},
+    "is built without CUDA": {"cuda": None, "archs": ()},
     "no NVIDIA driver answers": {"driver": None, "gpus": ()},
     "hides every GPU": {"visible": ""},
     "too old for CUDA 12.8": {"driver": "470.256.02"},
@@ -142,6 +143,30 @@ def test_what_breaks_the_import_comes_first():
     assert "hides what is installed" in found[0] and len(found) == 3
 
 
+def test_what_works_is_not_refuted_by_a_table():
+    """A driver with NVIDIA's package for forward compatibility, a Jetson without `nvidia-smi`."""
+    for odd in ({"driver": "470.1"}, {"driver": None, "gpus": ()}, {"cuda": None}):
+        assert diagnose(replace(SOUND, **odd)) and not diagnose(replace(SOUND, **odd, said=""))
+    second = replace(SOUND, said="", gpus=(*SOUND.gpus, ("GTX 1080", (6, 1))))
+    assert [f.what.split(" is ")[0] for f in diagnose(second)] == ["GTX 1080"]
+    asked = [report(replace(SOUND, said=said)) for said in (None, "", "RuntimeError: no")]
+    ends = [text.split("asked for a GPU  ")[1].splitlines()[0] for text in asked]
+    assert ends == ["not asked", "works", "RuntimeError: no"]
+
+
+ORDINALS = st.lists(st.sampled_from([" 0", "1", "-1", "+2", "0x", "", "a", "GPU-a", "GPU-b",
+                                     "MIG-1", " GPU-a", "-0"]), min_size=1, max_size=4)  # fmt: skip
+
+
+@given(ORDINALS.map(",".join))
+def test_the_variable_is_read_as_torch_reads_it(variable):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", variable)
+        read = torch.cuda._parse_visible_devices()
+    hides = not read or (isinstance(read[0], int) and read[0] >= len(SOUND.gpus))
+    assert hides == bool(diagnose(replace(SOUND, visible=variable)))
+
+
 @given(st.builds(
     Machine, system=st.sampled_from(["Linux", "Windows", "Darwin", ""]),
     torch=st.sampled_from([None, "2.9.0", "1.13.1+cu117"]), torchvision=st.none() | st.just("0.1"),
@@ -168,8 +193,13 @@ def test_this_machine_is_described_as_torch_sees_it():
 
 
 NVIDIA_SMI = """#!/bin/sh
-echo "535.104.05, NVIDIA A100-SXM4-40GB, 8.0"
-echo "535.104.05, Quadro, [N/A]"
+echo "535.104.05, 8.0, NVIDIA A100-SXM4-40GB"
+echo "535.104.05, [N/A], Quadro, RTX"
+"""
+# https://github.com/huggingface/candle/issues/733
+NVIDIA_SMI_470 = """#!/bin/sh
+case "$*" in *compute_cap*) echo 'Field "compute_cap" is not a valid field to query.'; exit 2;; esac
+echo "470.256.02, A100"
 """
 
 
@@ -180,9 +210,13 @@ def test_what_nvidia_smi_says_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     found = installation._nvidia_smi()
     assert found["driver"] == "535.104.05"
-    assert found["gpus"] == (("NVIDIA A100-SXM4-40GB", (8, 0)), ("Quadro", None))
-    for broken in ("#!/bin/sh\nexit 9\n", "#!/bin/sh\necho No devices were found\n"):
-        program.write_text(broken)
+    assert found["gpus"] == (("NVIDIA A100-SXM4-40GB", (8, 0)), ("Quadro, RTX", None))
+    program.write_text(NVIDIA_SMI_470)
+    assert installation._nvidia_smi() == {"driver": "470.256.02", "gpus": (("A100", None),)}
+    program.write_text("#!/bin/sh\nprintf '535.1, 8.9, \\351\\n'\n")  # not UTF-8
+    assert installation._nvidia_smi()["gpus"][0][1] == (8, 9)
+    for broken in ("exit 9", "echo No devices were found", "echo '[N/A], [N/A], Orin (nvgpu)'"):
+        program.write_text(f"#!/bin/sh\n{broken}\n")
         assert installation._nvidia_smi() == {}
 
 
@@ -195,22 +229,64 @@ def test_the_report_names_no_path_and_nobody():
     assert sys.prefix not in text and "site-packages" not in text
 
 
-def test_a_torch_that_does_not_import_is_reported(tmp_path):
+def command(folder, **variables) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "helpers.installation"], cwd=folder,
+        env=child.environment() | variables, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+
+
+def test_a_torch_that_does_not_import_is_reported(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise OSError('libcudnn.so.9: cannot open')")
-    done = subprocess.run(
-        [sys.executable, "-m", "helpers.installation"], cwd=tmp_path,
-        env=child.environment(), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "OSError: libcudnn.so.9: cannot open" in done.stdout
-    assert "torch.py in this folder hides what is installed" in done.stdout
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(installation, "_shadows", tuple)
+    assert this_machine().said == "OSError: libcudnn.so.9: cannot open"
+
+
+def test_a_script_called_torch_is_named_and_not_run(tmp_path):
+    (tmp_path / "torch.py").write_text("raise SystemExit('ran')")
+    said = command(tmp_path)
+    assert "torch.py in this folder hides what is installed" in said and "not asked" in said
+
+
+@pytest.mark.parametrize("name", ["random", "struct"])
+def test_the_command_runs_beside_what_breaks_torch(tmp_path, name):
+    (tmp_path / f"{name}.py").touch()
+    assert f"{name}.py in this folder hides what is installed" in command(tmp_path)
+
+
+def test_an_output_without_arrows_is_no_error(tmp_path):
+    (tmp_path / "torch.py").touch()
+    assert "? rename it" in command(tmp_path, PYTHONIOENCODING="ascii")
 
 
 def test_files_that_hide_modules(tmp_path):
-    for name in ("torch.py", "train.py", "random.py", "numpy/__init__.py", "torch/notes.txt"):
+    for name in ("torch.py", "train.py", "random.py", "numpy/__init__.py", "torch/notes.txt",
+                 "time.py", "os.py"):  # fmt: skip
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert find_shadows(tmp_path) == ("numpy/", "random.py", "torch.py")
     assert find_shadows(tmp_path / "missing") == ()
+
+
+def test_only_files_that_python_imports_are_reported(tmp_path, monkeypatch):
+    """In a notebook the folder comes after Python's modules and before installed packages."""
+    for name in ("torch.py", "random.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    path = [p for p in sys.path if p]
+    packages = next(i for i, p in enumerate(path) if p.endswith("site-packages"))
+    for searched, found in (
+        (["", *path], ("random.py", "torch.py")),
+        ([str(tmp_path), *path], ("random.py", "torch.py")),
+        ([*path[:packages], "", *path[packages:]], ("torch.py",)),
+        ([*path, ""], ()),
+        (path, ()),
+        (path[packages:] + path[:packages], ()),  # beside torch, and nothing is hidden
+    ):
+        monkeypatch.setattr(sys, "path", searched)
+        assert installation._shadows() == found
 
 
 def test_a_build_for_the_cpu_is_played_and_taken_back():
@@ -251,6 +327,10 @@ WRONG_RUN = {
     "the kernel": lambda c, a: runs(c, a),
     "takes away": lambda c, a: [same_major(c, a), a.clear()][0],
     "always": lambda c, a: True,
+    "first digit": lambda c, a: any(
+        c >= (int(n[:-1]), int(n[-1])) and (k == "compute" or str(c[0])[0] == n[0])
+        for k, n in (x.split("_") for x in a)
+    ),
 }
 
 

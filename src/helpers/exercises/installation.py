@@ -38,6 +38,7 @@ def check_will_run(answer: Callable[[tuple[int, int], list[str]], bool]) -> Verd
             ((8, 0), ["sm_86"]),  # earlier one
             ((9, 0), ["sm_80", "sm_86"]),  # another major version
             ((12, 0), ["sm_100", "sm_120"]),  # two digits
+            ((12, 0), ["sm_100"]),
             ((12, 1), ["sm_120"]),
             ((1, 2), ["sm_120"]),
         ]:

@@ -31,10 +31,10 @@
       differ: (yes) =>
         yes
           ? `In ${code("train()")} Dropout draws anew in each pass, with or without a graph.`
-          : `In ${code("eval()")} Dropout returns its input; BatchNorm ignores the batch.`,
+          : `In ${code("eval()")} Dropout returns its input; BatchNorm here uses its running statistics.`,
       moved: (yes) =>
         yes
-          ? `In ${code("train()")} BatchNorm's forward pass writes them; no optimizer does.`
+          ? `In ${code("train()")} BatchNorm's forward pass writes them; no gradient is needed.`
           : `In ${code("eval()")} BatchNorm reads its statistics and leaves them as they are.`,
       kept: (n, { mode, frozen }) =>
         n
@@ -79,7 +79,7 @@
       differ: (yes) =>
         yes
           ? `在 ${code("train()")} 下，Dropout 每次都重新抽，与记不记录计算图无关。`
-          : `在 ${code("eval()")} 下，Dropout 原样返回输入，批归一化也不看这一批。`,
+          : `在 ${code("eval()")} 下，Dropout 原样返回输入，批归一化也不用这一批的统计量。`,
       moved: (yes) =>
         yes
           ? `在 ${code("train()")} 下，批归一化的前向传播自己就会改写统计量，用不着梯度，也用不着优化器。`
@@ -98,8 +98,8 @@
             : "冻结的权重不要求梯度，也就没有梯度。",
       error: (text) =>
         text
-          ? `${code(quote(text.split(". ")[0]))}：新的层要把特征留着，推理张量却不让留。`
-          : "新的层要为自己的反向传播留下特征，这些特征也让留。",
+          ? `${code(quote(text.split(". ")[0]))}：新的层要为反向传播保存这些特征，而推理张量不允许。`
+          : "新的层要为自己的反向传播保存这些特征，它们允许保存。",
     },
   };
 

@@ -13,10 +13,11 @@
       fails: "no kernel",
       old: "driver too old",
       build: (name, verdict) => `${name}: ${verdict}`,
+      gap: " ",
       no: (gpu, name) =>
-        `${code(name)} has no kernel for ${gpu}: <i>no kernel image is available</i>.`,
+        `${code(name)} has no kernel for ${gpu}: <i>no kernel image</i>, once the driver suffices.`,
       late: (driver, needs, name) =>
-        `${code(name)} wants driver ${needs} or newer, and ${driver} is older: no GPU is found.`,
+        `${code(name)} wants driver ${needs} or newer, and ${driver} is older: PyTorch finds no GPU.`,
       serves: (gpu, kernel, name) =>
         `${code(name)} runs on ${gpu} with its kernels for ${code(kernel)}.`,
     },
@@ -29,11 +30,12 @@
       fails: "没有内核",
       old: "驱动太旧",
       build: (name, verdict) => `${name}：${verdict}`,
+      gap: "",
       no: (gpu, name) =>
-        `${code(name)} 没有给 ${gpu} 的内核：<i>no kernel image is available</i>。`,
+        `${code(name)} 里没有 ${gpu} 能用的内核；驱动够新的话，会报 <i>no kernel image</i>。`,
       late: (driver, needs, name) =>
         `${code(name)} 要求驱动不低于 ${needs}，而 ${driver} 更旧，PyTorch 就找不到 GPU。`,
-      serves: (gpu, kernel, name) => `${code(name)} 用给 ${code(kernel)} 的内核在 ${gpu} 上运行。`,
+      serves: (gpu, kernel, name) => `${code(name)} 用为 ${code(kernel)} 编译的内核在 ${gpu} 上运行。`,
     },
   };
 
@@ -73,11 +75,11 @@
         drawing: `<div class="builds">${wheels.map(build).join("")}</div>`,
         controls:
           select("gpu", t.gpu, gpu, gpus.map(quote)) + choice("driver", t.driver, driver, drivers),
-        say: !kernel
-          ? t.no(card, name)
-          : enough
-            ? t.serves(card, kernel, name)
-            : t.late(drivers[driver], needs, name),
+        say: works(found[at])
+          ? t.serves(card, kernel, name)
+          : [!enough && t.late(drivers[driver], needs, name), !kernel && t.no(card, name)]
+              .filter(Boolean)
+              .join(t.gap),
         done: found.filter(({ kernel: one }) => one).length === 1,
       };
     }

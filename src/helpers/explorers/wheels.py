@@ -7,7 +7,7 @@ from typing import Any
 from helpers.explorers import Explorer
 from helpers.installation import OLDEST_DRIVER, driver_suffices, runs
 
-# What PyTorch 2.9 was built for: https://github.com/Comfy-Org/ComfyUI/pull/16438
+# What PyTorch 2.9 for x86-64 was built for: https://github.com/Comfy-Org/ComfyUI/pull/16438
 WHEELS = {
     "cu126": ("12.6", "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"),
     "cu128": ("12.8", "sm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"),
@@ -23,7 +23,8 @@ GPUS = {
     "H100": (9, 0),
     "RTX 5090": (12, 0),
 }
-DRIVERS = ("470.256", "535.104", "580.65")
+# 570 is the first for the RTX 5090, 580 the last for the GTX 1080 and the V100.
+DRIVERS = ("470.256", "570.86", "580.65")
 
 
 def outcome(wheel: str, gpu: str, driver: str) -> dict[str, Any]:
@@ -47,6 +48,6 @@ def wheels_explorer(lang: str | None = None) -> Explorer:
         "wheels",
         {"wheels": wheels, "gpus": gpus, "drivers": DRIVERS, "rows": rows},
         "Of three builds of PyTorch 2.9, an RTX 5090 runs cu128 and cu130, and a GTX 1080 only "
-        "cu126: a build needs a kernel for the GPU, and a driver of its major version of CUDA.",
+        "cu126: a build needs a kernel for the GPU, and a driver new enough for its CUDA.",
         lang,
     )
