@@ -456,6 +456,15 @@ def test_an_optimizer_step_in_place_and_uninitialized_memory():
     assert found.made == "inf" and "add" in found.operation
 
 
+def test_memory_that_nobody_has_written_yet_is_no_origin():
+    torch.use_deterministic_algorithms(True)  # then such memory is filled with nan
+    try:
+        assert torch.empty(3).isnan().all()
+        assert debugging.first_nonfinite(lambda: torch.empty(3).fill_(1.0).sum()) is None
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64])
 def test_dtypes(dtype):
     x = torch.zeros(3, dtype=dtype)
