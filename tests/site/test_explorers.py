@@ -26,6 +26,7 @@ from helpers.explorers.modes import modes_explorer
 from helpers.explorers.move import move_explorer
 from helpers.explorers.norm import norm_explorer
 from helpers.explorers.reads import reads_explorer
+from helpers.explorers.sampling import sampling_explorer
 from helpers.explorers.schedule import schedule_explorer
 from helpers.explorers.stride import stride_explorer
 from helpers.explorers.threshold import threshold_explorer
@@ -49,6 +50,7 @@ EXPLORERS = [
     move_explorer,
     norm_explorer,
     reads_explorer,
+    sampling_explorer,
     schedule_explorer,
     stride_explorer,
     threshold_explorer,
