@@ -548,7 +548,6 @@ def _record(model: nn.Module, inputs: Any, named: Any) -> dict[tuple[str, int], 
     inputs, named = tree_map(fit, (inputs, named))
     try:
         with torch.no_grad(), _random_state([weight]):
-            torch.manual_seed(0)
             torch.func.functional_call(model, buffers, inputs, named)
     finally:
         for handle in handles:
