@@ -630,10 +630,8 @@ def leaks(step: Callable[[], Any], rounds: int = 4) -> dict[str, int]:
             for t in tree_leaves(out):
                 if isinstance(t, Tensor) and t.layout is torch.strided:
                     storage = t.untyped_storage()
-                    old = next((m for m in made if storage._cdata in m), None)
-                    if old is None or old[storage._cdata][0].expired():
-                        if old is not None:
-                            del old[storage._cdata]
+                    # a weak reference keeps the number from being given to another storage
+                    if not any(storage._cdata in entries for entries in made):
                         entry = (StorageWeakRef(storage), _line()[1], storage.nbytes())
                         made[-1][storage._cdata] = entry
             return out

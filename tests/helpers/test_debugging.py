@@ -430,6 +430,25 @@ def test_modules_are_named_in_both_passes():
     assert not torch.is_anomaly_enabled()
 
 
+def test_a_module_that_fails_is_left_when_its_error_is_caught():
+    class Fails(nn.Module):
+        def forward(self, x):
+            raise ValueError
+
+    class Tries(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Fails()
+
+        def forward(self, x):
+            with pytest.raises(ValueError):
+                self.inner(x)
+            return (x - x).log()
+
+    model = Tries()
+    assert debugging.first_nonfinite(lambda: model(X), model).module == "Tries"
+
+
 def test_an_error_is_raised_and_a_nan_before_it_is_told():
     with pytest.raises(KeyError):
         debugging.first_nonfinite(lambda: {}["x"])
@@ -627,7 +646,18 @@ def test_a_leak_has_its_bytes_and_a_graph_counts():
         big = weight * 2
         kept.append(big.square().sum())
 
-    assert debugging.leaks(plain) == {"kept.append(torch.zeros(25))": 100}
+    def again():
+        torch.ones(25).sum()  # freed, and its place is free for the next
+        kept.append(torch.zeros(25))
+
+    def now_and_then(calls=[]):  # noqa: B006
+        calls.append(1)
+        if len(calls) % 2:
+            kept.append(torch.zeros(25))
+
+    for function in (plain, again):
+        assert debugging.leaks(function) == {"kept.append(torch.zeros(25))": 100}
+    assert debugging.leaks(now_and_then) == {}
     assert debugging.leaks(graph, 5)["big = weight * 2"] == 400
     with pytest.raises(ValueError, match="at least 3"):
         debugging.leaks(plain, 2)
