@@ -628,6 +628,7 @@ def ppl_weighted_nan(model, batches):
         (ppl_weighted_nan, "nan: a batch without a label"),
         (lambda m, b: ppl(m, b, restore=False), "put back the mode"),
         (lambda m, b: ppl(m, b, evaluate=False), "not yet"),
+        (lambda m, b: [m.drop.eval(), ppl(m, b, evaluate=False)][1], "call eval() first"),
         (lambda m, b: 2 ** math.log(ppl(m, b)), "wrong even for one batch"),
         (lambda m, b: math.log(ppl(m, b)), "wrong even for one batch"),
         (lambda m, b: torch.tensor(ppl(m, b)), "return a float, got Tensor"),
