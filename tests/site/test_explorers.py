@@ -15,6 +15,7 @@ from helpers.explorers.broadcast import broadcast_explorer
 from helpers.explorers.clip import clip_explorer
 from helpers.explorers.conv import conv_explorer
 from helpers.explorers.copy import copy_explorer
+from helpers.explorers.diagnose import diagnose_explorer
 from helpers.explorers.freeze import freeze_explorer
 from helpers.explorers.gather import gather_explorer
 from helpers.explorers.graph import graph_explorer
@@ -39,6 +40,7 @@ EXPLORERS = [
     clip_explorer,
     conv_explorer,
     copy_explorer,
+    diagnose_explorer,
     freeze_explorer,
     gather_explorer,
     graph_explorer,
