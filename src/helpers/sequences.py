@@ -5,7 +5,7 @@ Source: https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,26 +31,43 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
     Raises:
         ValueError: `x` has fewer than two dimensions or holds no floating-point numbers.
+        TypeError: `function` returns something else than a tensor, such as all that an LSTM does.
     """
     if x.dim() < 2 or not x.is_floating_point():
         raise ValueError(
             f"x must be floating point of shape (N, L, ...), got {x.dtype} of {tuple(x.shape)}"
         )
-    x = x.detach().clone().requires_grad_()
     # cuDNN has no backward pass of an RNN in eval()
-    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
-        result = function(x)
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.backends.cudnn.flags(enabled=False),
+    ):
+        x = x.detach().clone().requires_grad_()
+        result = function(x.clone())  # a copy may be changed in place
+        if not isinstance(result, Tensor):
+            raise TypeError(f"function must return a tensor, got {type(result).__name__}")
         if not result.requires_grad:
             return torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
         direction = torch.randn(result.shape, generator=torch.Generator().manual_seed(0))
         (gradient,) = torch.autograd.grad(
             result, x, direction.to(result), materialize_grads=True, allow_unused=True
         )
-    return (gradient != 0).reshape(*x.shape[:2], -1).any(-1)
+    return (gradient != 0)[..., None].flatten(2).any(-1)
+
+
+def _lengths(lengths: Tensor | Sequence[int], samples: int, steps: int) -> Tensor:
+    """`lengths` as int64 of shape (samples,) where they are, each from 1 to `steps`."""
+    lengths = torch.as_tensor(lengths)
+    if lengths.shape != (samples,):  # torch would drop samples or broadcast without a word
+        raise ValueError(f"expected {samples} lengths, got shape {tuple(lengths.shape)}")
+    if bool(((lengths < 1) | (lengths > steps)).any()):
+        raise ValueError(f"lengths must be from 1 to {steps}, got {lengths.tolist()}")
+    return lengths.long()
 
 
 def run_packed(
-    rnn: nn.RNNBase, x: Tensor, lengths: Tensor, state: Any = None
+    rnn: nn.RNNBase, x: Tensor, lengths: Tensor | Sequence[int], state: Any = None
 ) -> tuple[Tensor, Any]:
     """Run a recurrent layer over the first `lengths[i]` steps of each sample, and no padding.
 
@@ -68,36 +85,43 @@ def run_packed(
         its last real step, in the order of `x`.
 
     Raises:
-        ValueError: there is not one length for each sample.
-        RuntimeError: a length is 0 or beyond the input.
+        ValueError: there is not one length for each sample, or one is 0 or beyond the input.
 
     Source: https://pytorch.org/docs/stable/generated/torch.nn.utils.rnn.pack_padded_sequence.html
     """
     first = rnn.batch_first
-    samples = x.shape[0 if first else 1]
-    if lengths.shape != (samples,):  # with fewer, torch would drop samples without a word
-        raise ValueError(f"expected {samples} lengths, got shape {tuple(lengths.shape)}")
-    packed = pack_padded_sequence(x, lengths.cpu(), batch_first=first, enforce_sorted=False)
+    samples, steps = x.shape[:2] if first else (x.shape[1], x.shape[0])
+    lengths = _lengths(lengths, samples, steps).cpu()
+    packed = pack_padded_sequence(x, lengths, batch_first=first, enforce_sorted=False)
     out, state = rnn(packed, state)
-    padded, _ = pad_packed_sequence(out, batch_first=first, total_length=x.shape[int(first)])
+    padded, _ = pad_packed_sequence(out, batch_first=first, total_length=steps)
     return padded, state
 
 
-def last_steps(out: Tensor, lengths: Tensor) -> Tensor:
+def last_steps(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
     """The output at the last real step of each sample: shape (N, H) of (N, L, H), batch first.
 
     With one direction that is the state after the sample. The backward half of a bidirectional
-    output has read a single step there; take both directions from the state instead.
+    output begins there, with a single step of its input; take both directions from the state
+    instead.
+
+    Raises:
+        ValueError: there is not one length from 1 to L for each sample.
     """
     rows = torch.arange(len(out), device=out.device)
-    return out[rows, lengths.to(out.device).long() - 1]
+    return out[rows, _lengths(lengths, *out.shape[:2]).to(out.device) - 1]
 
 
-def masked_mean(out: Tensor, lengths: Tensor) -> Tensor:
-    """The mean over the real steps of each sample: shape (N, H) of (N, L, H), batch first."""
-    lengths = lengths.to(out.device)
+def masked_mean(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
+    """The mean over the real steps of each sample: shape (N, H) of (N, L, H), batch first.
+
+    Raises:
+        ValueError: there is not one length from 1 to L for each sample.
+    """
+    lengths = _lengths(lengths, *out.shape[:2]).to(out.device)
     real = torch.arange(out.shape[1], device=out.device) < lengths[:, None]
-    return out.masked_fill(~real[..., None], 0).sum(1) / lengths[:, None]
+    # divided first, since the sum of many halves overflows
+    return (out.masked_fill(~real[..., None], 0) / lengths[:, None, None]).sum(1)
 
 
 def set_forget_bias(lstm: nn.LSTM, value: float = 1.0) -> nn.LSTM:

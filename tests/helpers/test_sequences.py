@@ -78,6 +78,31 @@ def test_a_result_whose_sum_is_constant_hides_nothing():
     assert table.tolist() == [[True] * 4, [False] * 4]
 
 
+def test_reads_works_in_inference_mode_and_where_the_input_is_overwritten():
+    layer, x = nn.LSTM(2, 3, batch_first=True), torch.randn(2, 4, 2)
+    with torch.inference_mode():
+        made = torch.randn(2, 4, 2)
+        tables = [sequences.reads(lambda x: layer(x)[0][1, 2], x) for x in (x, made)]
+    for table in tables:
+        assert table.tolist() == [[False] * 4, [True, True, True, False]]
+    before = x.clone()
+    assert sequences.reads(lambda x: x.mul_(2)[0], x)[0].all() and torch.equal(x, before)
+    assert sequences.reads(lambda x: x, torch.ones(2, 0, 3)).shape == (2, 0)
+
+
+def test_reads_refuses_a_result_of_several_tensors():
+    layer = nn.LSTM(2, 3, batch_first=True)
+    with pytest.raises(TypeError, match="must return a tensor, got tuple"):
+        sequences.reads(layer, torch.randn(2, 4, 2))
+
+
+@pytest.mark.parametrize(("layers", "steps"), [(1, 1), (2, 5)])
+def test_what_the_backward_half_has_read_at_the_last_step(layers, steps):
+    layer = nn.LSTM(2, 3, num_layers=layers, bidirectional=True, batch_first=True)
+    table = sequences.reads(lambda x: layer(x)[0][1, -1, 3:], torch.randn(2, 5, 2))
+    assert table.sum(1).tolist() == [0, steps]
+
+
 @pytest.mark.parametrize("x", [torch.ones(3), torch.ones(2, 3).long()])
 def test_reads_refuses_what_has_no_steps_or_no_gradient(x):
     with pytest.raises(ValueError, match="x must be floating point of shape"):
@@ -128,13 +153,25 @@ def test_run_packed_takes_other_integers_and_refuses_empty_sequences():
     layer, x = nn.GRU(2, 3, batch_first=True), torch.randn(2, 4, 2)
     out, _ = sequences.run_packed(layer, x, torch.tensor([4, 1], dtype=torch.int32))
     assert out[1, 0].any() and not out[1, 1:].any()
-    with pytest.raises(RuntimeError, match="greater than 0"):
-        sequences.run_packed(layer, x, torch.tensor([4, 0]))
-    with pytest.raises(RuntimeError):
-        sequences.run_packed(layer, x, torch.tensor([4, 5]))
-    for lengths in ([4], [4, 1, 1], [[4, 1]]):
-        with pytest.raises(ValueError, match="expected 2 lengths"):
-            sequences.run_packed(layer, x, torch.tensor(lengths))
+    assert torch.equal(out, sequences.run_packed(layer, x, [4, 1])[0])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_lengths_that_do_not_fit_are_refused(first):
+    layer, x = nn.GRU(2, 3, batch_first=first), torch.randn(2, 4, 2)
+    calls = [
+        lambda n: sequences.run_packed(layer, x if first else x.transpose(0, 1), n),
+        lambda n: sequences.last_steps(x, n),
+        lambda n: sequences.masked_mean(x, n),
+    ]
+    for call in calls:
+        for lengths in ([4, 0], [5, 4], [-1, 4]):
+            with pytest.raises(ValueError, match="lengths must be from 1 to 4, got"):
+                call(torch.tensor(lengths))
+        for lengths in ([4], [4, 1, 1], [[4, 1]], [[4], [1]]):
+            with pytest.raises(ValueError, match="expected 2 lengths"):
+                call(torch.tensor(lengths))
+        call([4, 1])
 
 
 def test_packing_drops_samples_without_a_length():
@@ -163,6 +200,12 @@ def test_a_masked_mean_gives_the_padding_no_gradient():
     out = torch.randn(2, 4, 3, requires_grad=True)
     sequences.masked_mean(out, torch.tensor([1, 3])).sum().backward()
     assert (out.grad != 0).any(-1).tolist() == [[True, False, False, False], [True] * 3 + [False]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_masked_mean_of_halves_does_not_overflow(dtype):
+    out = torch.full((1, 300, 1), 300.0, dtype=dtype)
+    assert abs(sequences.masked_mean(out, torch.tensor([300])).item() - 300) < 3
 
 
 # ---------------------------------------------------------------- forget gates
@@ -205,7 +248,9 @@ def test_what_has_no_forget_bias_is_refused(layer):
 
 
 @pytest.mark.parametrize("kind", [nn.GRU, nn.RNN])
-@pytest.mark.parametrize(("layers", "both", "runs"), [(1, False, False), (2, False, True)])
+@pytest.mark.parametrize(
+    ("layers", "both", "runs"), [(1, False, False), (1, True, True), (2, False, True)]
+)
 def test_which_states_can_be_unpacked_like_those_of_an_lstm(kind, layers, both, runs):
     layer = kind(2, 3, num_layers=layers, bidirectional=both)
     if runs:
@@ -233,6 +278,38 @@ def test_one_step_without_its_axis_is_taken_for_a_sequence():
         lstm(x[:, 1], state)
     with pytest.raises(RuntimeError, match="must be equal to input_size"):
         nn.LSTM(1, 3, batch_first=True)(torch.randn(4, 5))
+    read = sequences.reads(lambda x: nn.LSTM(5, 3, batch_first=True)(x)[0][2], torch.randn(4, 5))
+    assert read[:3].all() and not read[3:].any()
+
+
+def test_a_loop_over_steps_without_their_axis_runs_over_the_samples():
+    lstm, x = nn.LSTM(2, 3, batch_first=True), torch.randn(4, 5, 2)
+
+    def loop(x):
+        state = None
+        for t in range(5):
+            out, state = lstm(x[:, t], state)
+        return out[1]
+
+    assert sequences.reads(loop, x).sum(1).tolist() == [5, 5, 4, 4]
+
+
+def test_a_bidirectional_layer_step_by_step_gives_something_else():
+    lstm, x = nn.LSTM(2, 3, bidirectional=True, batch_first=True), torch.randn(4, 5, 2)
+    state, outs = None, []
+    for t in range(5):
+        out, state = lstm(x[:, t : t + 1], state)
+        outs.append(out)
+    found, whole = torch.cat(outs, 1), lstm(x)[0]
+    torch.testing.assert_close(found[..., :3], whole[..., :3])
+    assert not torch.allclose(found[..., 3:], whole[..., 3:], atol=1e-3)
+
+
+def test_as_many_steps_as_classes_or_channels_raise_nothing():
+    logits, tags = torch.randn(3, 4, 4), torch.randint(4, (3, 4))
+    assert F.cross_entropy(logits, tags) != F.cross_entropy(logits.transpose(1, 2), tags)
+    conv, x = nn.Conv1d(4, 4, 3), torch.randn(2, 4, 4)
+    assert not torch.allclose(conv(x), conv(x.transpose(1, 2)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -268,6 +345,8 @@ def test_ids_outside_of_the_table(word):
         (lambda p: torch.optim.Adagrad(p), None),
         (lambda p: torch.optim.SparseAdam(p), None),
         (lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.1), "sparse"),
+        (lambda p: torch.optim.SGD(p, 0.1, fused=True), "does not support sparse gradients"),
+        (lambda p: torch.optim.Adagrad(p, fused=True), "does not support sparse grad"),
         (lambda p: torch.optim.Adagrad(p, weight_decay=0.1), "sparse gradients"),
         (lambda p: torch.optim.Adam(p), "does not support sparse gradients"),
         (lambda p: torch.optim.AdamW(p), "does not support sparse gradients"),
