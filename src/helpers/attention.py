@@ -40,7 +40,8 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
     A position reaches another if its gradient there is not 0; nan counts as reaching. Call it in
     eval mode, so that dropout hides nothing, and on a short sequence, whose weights do not
-    underflow to 0.
+    underflow to 0. It runs with gradients, also under `torch.no_grad()`, so an encoder does not
+    take its fast path.
 
     Args:
         function: maps (N, L, E) to (N, L', E'): a model, or attention with its masks.
@@ -50,13 +51,16 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         bool, shape (L', L), on the CPU. For a causal model it is lower triangular.
 
     Raises:
+        TypeError: the output is no tensor, such as the pair of `nn.MultiheadAttention`.
         ValueError: `x` or the output does not have three dimensions.
     """
     if x.dim() != 3:
         raise ValueError(f"expected an input (N, L, E), got shape {tuple(x.shape)}")
-    x = x.detach().clone().requires_grad_()
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
+        x = x.detach().clone().requires_grad_()
         out = function(x)
+        if not isinstance(out, Tensor):
+            raise TypeError(f"expected a tensor as output, got {type(out).__name__}")
         if out.dim() != 3:
             raise ValueError(f"expected an output (N, L, E), got shape {tuple(out.shape)}")
         # a plain sum would vanish behind a LayerNorm
@@ -88,7 +92,7 @@ def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
         The shape and dtype of `x`.
 
     Raises:
-        ValueError: E is odd.
+        ValueError: E is odd, or there are more positions than `x` has places for.
 
     Source: RoFormer, https://arxiv.org/abs/2104.09864
     """
@@ -100,7 +104,12 @@ def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
     angles = positions[..., None].to(x.device, dtype) * base**-powers
     cos, sin = angles.cos(), angles.sin()
     a, b = x.to(dtype).chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
+    turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
+    if turned.shape != x.shape:
+        raise ValueError(
+            f"expected positions for {tuple(x.shape[:-1])}, got shape {tuple(positions.shape)}"
+        )
+    return turned
 
 
 def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
@@ -125,7 +134,8 @@ def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
 def backends(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> dict[str, str]:
     """Which kernels of `F.scaled_dot_product_attention` take these inputs, and if not, why.
 
-    Each is tried alone, on the device where the inputs are.
+    Each is tried alone, on the device where the inputs are; the state of the random numbers stays
+    as it was.
 
     Args:
         query: shape (..., Lq, E).
@@ -145,8 +155,13 @@ def backends(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> dict[
         "math": SDPBackend.MATH,
     }
     found = {}
+    devices = [query.device] if query.is_cuda else []
     for name, kind in kinds.items():
-        with warnings.catch_warnings(record=True) as told, sdpa_kernel(kind):
+        with (
+            warnings.catch_warnings(record=True) as told,
+            torch.random.fork_rng(devices),
+            sdpa_kernel(kind),
+        ):
             warnings.simplefilter("always")
             try:
                 F.scaled_dot_product_attention(query, key, value, **options)

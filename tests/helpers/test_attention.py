@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 from torch import nn
 from torch.nn.attention import SDPBackend
 
-from helpers import attention
+from helpers import attention, autograd
 from helpers.demos import attention as demos
 from helpers.exercises import attention as exercises
 from helpers.figures import COLORS
@@ -103,6 +103,21 @@ def test_reach_refuses_other_shapes():
         attention.reach(lambda t: t.sum(-1), torch.randn(1, 3, 4))
 
 
+def test_reach_looks_also_in_inference_mode():
+    layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
+    with torch.inference_mode():
+        made_inside = torch.randn(1, 4, 8)
+        for t in (x, made_inside):
+            assert attention.reach(lambda t: layer(t, t, t)[0], t).all()
+    assert attention.reach(lambda t: layer(t, t, t)[0], made_inside).all()
+
+
+def test_reach_wants_a_tensor():
+    layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
+    with pytest.raises(TypeError, match="expected a tensor as output, got tuple"):
+        attention.reach(lambda t: layer(t, t, t), x)
+
+
 # ---------------------------------------------------------------- positions
 
 
@@ -150,6 +165,12 @@ def test_rotary_takes_positions_per_sample():
 def test_rotary_wants_pairs():
     with pytest.raises(ValueError, match="an even number of features, got 7"):
         attention.rotary(torch.randn(3, 7), torch.arange(3))
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (2, 1, 8), (8,)])
+def test_rotary_does_not_grow_its_input(shape):
+    with pytest.raises(ValueError, match=r"expected positions for .*, got shape \(5,\)"):
+        attention.rotary(torch.randn(shape), torch.arange(5))
 
 
 @settings(max_examples=30, deadline=None)
@@ -202,6 +223,12 @@ def test_backends_leave_the_settings_and_give_no_warnings():
         "EFFICIENT_ATTENTION",
         "CUDNN_ATTENTION",
     }
+
+
+def test_backends_leave_the_random_numbers():
+    q, state = torch.randn(1, 2, 4, 8), torch.get_rng_state()
+    assert attention.backends(q, q, q, dropout_p=0.5)["math"] == "runs"
+    assert torch.equal(state, torch.get_rng_state())
 
 
 GPU = """\
@@ -288,6 +315,60 @@ def test_the_chapters_word_on_float_padding_masks_of_encoders():
     assert same == {"infinite": True, "bias": False}
 
 
+@pytest.mark.parametrize("kind", ["layer", "encoder", "module"])
+def test_the_chapters_word_on_the_hint_without_gradients(kind):
+    """Without a mask the hint raises, but not in eval mode without gradients."""
+    layer, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.randn(2, 4, 8)
+    encoder = nn.TransformerEncoder(layer, 2)
+    model = {"layer": layer, "encoder": encoder, "module": layer.self_attn}[kind].eval()
+
+    def run(**options):
+        return model(x, x, x, **options)[0] if kind == "module" else model(x, **options)
+
+    with pytest.raises(RuntimeError, match="Need attn_mask"):
+        run(is_causal=True)
+    with torch.no_grad():
+        torch.testing.assert_close(run(is_causal=True), run())
+
+
+def test_the_chapters_word_on_nan_in_the_padding():
+    keep = torch.tensor([[True, True, False]])
+    mha, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 3, 8)
+    x[~keep] = math.nan
+    assert mha(x, x, x, key_padding_mask=~keep)[0][keep].isnan().any()
+    assert F.scaled_dot_product_attention(x, x, x, attn_mask=keep[:, None])[keep].isnan().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_chapters_word_on_two_masks_of_the_smallest_number(dtype):
+    low = torch.full((3,), torch.finfo(dtype).min, dtype=dtype)
+    assert (low.softmax(0) > 0.3).all()
+    assert (low + low).isneginf().all() and (low + low).softmax(0).isnan().all()
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "module"])
+def test_the_chapters_word_on_two_masks_in_one(kind):
+    x, hidden = torch.randn(3, 16, 8), torch.ones(16, 16, dtype=torch.bool).triu(1)
+    pad = torch.arange(16) >= torch.tensor([[16], [9], [5]])
+    layer = {
+        "encoder": nn.TransformerEncoderLayer(8, 2, 4, batch_first=True, dropout=0.0),
+        "decoder": nn.TransformerDecoderLayer(8, 2, 4, batch_first=True, dropout=0.0),
+        "module": nn.MultiheadAttention(8, 2, batch_first=True),
+    }[kind]
+
+    def squares(hidden, pad):
+        calls = {
+            "encoder": lambda: layer(x, hidden, pad),
+            "decoder": lambda: layer(x, x, tgt_mask=hidden, tgt_key_padding_mask=pad),
+            "module": lambda: layer(x, x, x, pad, need_weights=False, attn_mask=hidden),
+        }
+        shapes = autograd.saved_tensors(calls[kind])
+        return [tuple(shape) for shape in shapes if shape[-2:] == (16, 16)]
+
+    assert squares(None, pad) == []
+    assert squares(hidden, pad) == [(3, 2, 16, 16)]
+
+
 # ---------------------------------------------------------------- figures
 
 
@@ -342,6 +423,12 @@ def by_rows(q, k, v, keep):
     return torch.cat(rows, 2)
 
 
+def scaled_in_place(q, k, v, keep):
+    """Wrong, and changes its input, so that a reference of it would be wrong alike."""
+    seen = past_of(q, k) & keep[:, None, None]
+    return F.scaled_dot_product_attention(q.mul_(3), k, v, attn_mask=seen)
+
+
 def added(q, k, keep):
     seen = past_of(q, k) & keep[:, None, None]
     return torch.zeros(seen.shape).masked_fill(~seen, -math.inf)
@@ -360,6 +447,8 @@ def added(q, k, keep):
         (attend(lambda q, k, keep: past_of(q, k) & ~keep[:, None, None]), "it is not causal"),
         (attend(lambda q, k, keep: (past_of(q, k) & keep[:, None, None]).float()), "not causal"),
         (attend(lambda q, k, keep: keep[:, None, None], is_causal=True), "raised RuntimeError"),
+        (attend(lambda q, k, keep: past_of(q, k) & keep[:1, None, None]), "with padding"),
+        (scaled_in_place, "it is not causal"),
         (lambda q, k, v, keep: q.mean(), "expected shape"),
         (lambda q, k, v, keep: q * math.nan, "the result has nan"),
         (lambda q, k, v, keep: None, "expected a tensor, got NoneType"),

@@ -33,8 +33,8 @@ def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> 
     is always one.
     """
 
-    def draw(lq, lk):
-        n, h = _between(1, 3), _between(1, 3)
+    def draw(lq, lk, fewest=1):
+        n, h = _between(fewest, 3), _between(1, 3)
         q, k, v = (torch.randn(n, h, length, 4) for length in (lq, lk, lk))
         return q, k, v, torch.ones(n, lk, dtype=torch.bool)
 
@@ -46,7 +46,7 @@ def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> 
         return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
 
     def compare(f, batch, wrong):
-        _compare(f(*batch), by_hand(*batch), wrong)
+        _compare(f(*(t.clone() for t in batch)), by_hand(*batch), wrong)
 
     def square(f):
         length = _between(2, 5)
@@ -59,9 +59,9 @@ def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> 
 
     def padding(f):
         lq = _between(1, 3)
-        batch = draw(lq, lq + _between(2, 4))
+        batch = draw(lq, lq + _between(2, 4), fewest=2)
         batch[-1][torch.rand(batch[-1].shape) < 0.3] = False
-        batch[-1][:, 0], batch[-1][:, 1] = True, False
+        batch[-1][:, 0], batch[-1][0, 1], batch[-1][1:, 1] = True, False, True
         compare(f, batch, "with padding, not exactly the kept keys are seen")
 
     return verdict(answer, [square, cache, padding])
@@ -71,8 +71,8 @@ def check_mask(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     """Check `answer(keep, heads)`: an `attn_mask` for `nn.MultiheadAttention` without nan.
 
     `keep` is bool of shape (N, L), True for a real token, with at least one of them in each
-    sample. Through the module the mask must be causal, hide the padding from the real tokens,
-    and leave every output and every gradient finite.
+    sample. Through the module the mask must hide the padding and all later tokens from the real
+    ones, and leave every output and every gradient finite.
     """
 
     def run(f, keep, heads):
