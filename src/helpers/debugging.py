@@ -42,8 +42,9 @@ def overfit(model: nn.Module, loss: Loss, optimizer: Optimizer, steps: int = 200
     """The losses of `steps` steps on one batch; afterwards everything is as it was.
 
     `loss()` computes the loss on a batch that stays the same. Parameters, buffers, gradients, the
-    optimizer and the random state are put back. The modes are the caller's: dropout in training
-    mode keeps the loss from reaching 0.
+    optimizer and PyTorch's random state are put back; plain attributes that the forward pass
+    changes are not. The modes are the caller's: dropout in training mode keeps the loss from
+    reaching 0.
 
     Raises:
         ValueError: the loss is not one number, or `steps` is below 1.
@@ -71,14 +72,17 @@ def _backward(loss: Loss) -> float:
 @contextmanager
 def _undone(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
     """Put back parameters, buffers, gradients, the optimizer and the random state."""
-    held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+    groups = optimizer.param_groups
+    held = {id(p): p for group in groups for p in group["params"]}
     held |= {id(t): t for t in itertools.chain(model.parameters(), model.buffers())}
     lazy = [t for t in held.values() if nn.parameter.is_lazy(t)]
     real = [t for t in held.values() if not nn.parameter.is_lazy(t)]
     values = [t.detach().clone() for t in real]
     gradients = [t.grad for t in real]
     buffers = [(m, dict(m._buffers)) for m in model.modules()]
-    state = copy.deepcopy(optimizer.state_dict())
+    # not state_dict(): loading one gives the optimizer new groups, and its state other dtypes
+    state = {p: copy.deepcopy(own) for p, own in optimizer.state.items()}
+    options = [{k: copy.deepcopy(v) for k, v in g.items() if k != "params"} for g in groups]
     with _random_state(real):
         try:
             for t in real:
@@ -93,7 +97,10 @@ def _undone(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
                     t.grad = gradient
             for t in lazy:
                 t.grad = None
-            optimizer.load_state_dict(state)
+            optimizer.state.clear()
+            optimizer.state.update(state)
+            for group, own in zip(groups, options, strict=True):
+                group.update(own)
 
 
 def _random_state(tensors: Iterable[Tensor]) -> Any:
@@ -140,8 +147,8 @@ def movement(model: nn.Module, loss: Loss, optimizer: Optimizer) -> dict[str, st
         gradients = {n: None if p.grad is None else p.grad.clone() for n, p in parameters.items()}
         _step(loss, optimizer)
         for name, p in parameters.items():
-            change = (p.detach() - before[name]).abs().double().norm().item()
-            size = before[name].abs().double().norm().item()
+            change = (p.detach() - before[name]).abs().cpu().double().norm().item()
+            size = before[name].abs().cpu().double().norm().item()
             why = _why_still(p, gradients[name], groups.get(id(p)))
             if not math.isfinite(change):
                 told[name] = why or "becomes nan or inf"
@@ -166,7 +173,7 @@ def _why_still(p: Tensor, gradient: Tensor | None, group: dict[str, Any] | None)
         return "gradient is nan or inf"
     if not values.any():
         return "gradient is 0"
-    return "learning rate is 0" if float(group["lr"]) == 0 else ""
+    return "learning rate is 0" if float(group.get("lr", 1)) == 0 else ""
 
 
 # ---------------------------------------------------------------- does a sample see its neighbours?
@@ -181,21 +188,24 @@ def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = 0) ->
     they were. A model of tokens has no gradient by its input: give the part behind the embedding.
 
     Raises:
-        ValueError: `x` has no floating point, or `model(x)` is not one tensor with as many samples
-            as `x`.
+        ValueError: `x` or the output has no floating point, or `model(x)` is not one tensor with
+            as many samples as `x`.
     """
     if not x.is_floating_point():
         raise ValueError(f"x must be of a floating point type, got {x.dtype}")
-    x = x.detach().clone().requires_grad_()
-    with torch.enable_grad(), _random_state([x]):
+    with torch.inference_mode(False), torch.enable_grad(), _random_state([x]):
+        x = x.detach().clone().requires_grad_()
+        copied = x.clone()  # a model may write into its input
         if isinstance(model, nn.Module):
             buffers = {name: b.clone() for name, b in model.named_buffers()}
-            out = torch.func.functional_call(model, buffers, (x,))
+            out = torch.func.functional_call(model, buffers, (copied,))
         else:
-            out = model(x)
+            out = model(copied)
         if not isinstance(out, Tensor) or out.dim() == 0 or len(out) != len(x):
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ValueError(f"expected one output for each of the {len(x)} samples, got {got}")
+        if not out.is_floating_point():
+            raise ValueError(f"the output must be of a floating point type, got {out.dtype}")
         # random weights, because a sum such as that of a softmax may not depend on anything
         total = (out[sample] * torch.randn_like(out[sample])).sum()
         if not total.requires_grad:
@@ -203,7 +213,7 @@ def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = 0) ->
         (gradient,) = torch.autograd.grad(total, x, allow_unused=True)
     if gradient is None:
         return []
-    return gradient.flatten(1).ne(0).any(1).nonzero().flatten().tolist()
+    return gradient.reshape(len(x), -1).ne(0).any(1).nonzero().flatten().tolist()
 
 
 # ---------------------------------------------------------------- where do shapes grow?
@@ -227,21 +237,23 @@ def stretched(function: Callable[[], Any]) -> list[str]:
             self, op: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             out = op(*args, **(kwargs or {}))
-            a, b = (*args, None, None)[:2]
-            if not isinstance(a, Tensor) or torch._C._current_autograd_node() is not None:
+            if not isinstance(out, Tensor) or torch._C._current_autograd_node() is not None:
                 return out
             if op._opname == "expand":
-                before, self.expanded = self.expanded, (_line(), a.shape, out.shape)
+                before, self.expanded = self.expanded, (_line(), args[0].shape, out.shape)
                 if before and (before[0], before[2]) == (_line(), out.shape):
-                    self.tell(before[1], a.shape, out.shape)
-            elif isinstance(b, Tensor) and torch.Tag.pointwise in op.tags:
-                self.tell(a.shape, b.shape, out.shape)
+                    self.tell([before[1], args[0].shape], out.shape)
+            elif torch.Tag.pointwise in op.tags:
+                self.tell([a.shape for a in args if isinstance(a, Tensor)], out.shape)
             return out
 
-        def tell(self, *shapes: torch.Size) -> None:
-            if shapes[2].numel() > max(shapes[0].numel(), shapes[1].numel()):
-                one, two, both = map(tuple, shapes)
-                found[f"{one} and {two} give {both} in: {_line()[1]}"] = None
+        def tell(self, given: list[torch.Size], out: torch.Size) -> None:
+            for one, two in itertools.combinations(given, 2):
+                large = out.numel() > max(one.numel(), two.numel())
+                if large and torch.broadcast_shapes(one, two) == out:
+                    told = f"{tuple(one)} and {tuple(two)} give {tuple(out)} in: {_line()[1]}"
+                    found[told] = None
+                    return
 
     with Watch(), _eager():
         function()
@@ -386,7 +398,8 @@ class _Finite(TorchDispatchMode):
         said = _ranges(tensors) if any(had) else None
         ranges = _ranges(tensors) if not any(had) and op._schema.is_mutable else said
         out = op(*args, **kwargs)
-        made = set().union(*(_kinds(v) for v in tree_leaves(out)))
+        results = out[:1] if op._opname == "_ctc_loss" else out  # its second: -inf by design
+        made = set().union(*(_kinds(v) for v in tree_leaves(results)))
         old = set().union(*had)
         new = "nan" if "nan" in made - old else ""
         if self.infinities and not new and made and not old:
@@ -435,7 +448,9 @@ def _numbers(value: Any) -> Tensor | None:
     if value.device.type == "meta" or type(value) is _fake():
         return None
     value = value.detach()
-    if value.layout is not torch.strided:  # sparse
+    if value.layout is torch._mkldnn:
+        value = value.to_dense()
+    elif value.layout is not torch.strided or value.is_nested:
         value = value._values() if value.is_sparse else value.values()
     if value.is_complex():
         value = torch.view_as_real(value.resolve_conj())
@@ -503,13 +518,14 @@ def first_difference(
         names: which name in the second model a name in the first one has, where they differ.
 
     Raises:
-        ValueError: no module of the same name runs in both.
+        ValueError: both models have modules in them, and none of the same name runs in both.
     """
     renamed = dict(names or {})
     one, two = (_record(model, inputs, named) for model in (first, second))
     shared = [(key, (renamed.get(key[0], key[0]), key[1])) for key in one]
     shared = [(mine, theirs) for mine, theirs in shared if theirs in two]
-    if not any(key[0] for key, _ in shared):
+    inside = all(any(model.children()) for model in (first, second))
+    if inside and not any(key[0] for key, _ in shared):
         raise ValueError("no module of the same name runs in both: tell `names`")
     for mine, theirs in shared:
         for at, a, b in zip(("input", "output"), one[mine], two[theirs], strict=True):
@@ -541,13 +557,15 @@ def _record(model: nn.Module, inputs: Any, named: Any) -> dict[tuple[str, int], 
     def fit(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        return value.to(weight.device, weight.dtype if value.is_floating_point() else None)
+        dtype = weight.dtype if value.is_floating_point() else value.dtype
+        return value.detach().to(weight.device, dtype, copy=True)  # the model may write into it
 
-    handles = [h for name, module in model.named_modules() for h in watch(name, module)]
+    modules = {name.replace("_orig_mod.", ""): m for name, m in model.named_modules()}  # compiled
+    handles = [h for name, module in modules.items() for h in watch(name, module)]
     buffers = {name: b.clone() for name, b in model.named_buffers()}
     inputs, named = tree_map(fit, (inputs, named))
     try:
-        with torch.no_grad(), _random_state([weight]):
+        with torch.no_grad(), _random_state([weight]), _eager():
             torch.func.functional_call(model, buffers, inputs, named)
     finally:
         for handle in handles:
@@ -557,8 +575,8 @@ def _record(model: nn.Module, inputs: Any, named: Any) -> dict[tuple[str, int], 
 
 def _copies(value: Any) -> list[Tensor]:
     """Copies, because an activation with `inplace=True` overwrites what came before it."""
-    tensors = [t for t in tree_leaves(value) if isinstance(t, Tensor)]
-    return [t.detach().to("cpu", torch.double, copy=True) for t in tensors]
+    tensors = [t.detach().clone().cpu() for t in tree_leaves(value) if isinstance(t, Tensor)]
+    return [t.to(torch.cdouble if t.is_complex() else torch.double) for t in tensors]
 
 
 def _gap(a: list[Tensor], b: list[Tensor]) -> tuple[float, float]:
@@ -583,21 +601,27 @@ def _gap(a: list[Tensor], b: list[Tensor]) -> tuple[float, float]:
 def census(model: nn.Module, *others: Any) -> dict[str, list[str]]:
     """The tensors of a model and of anything else, by dtype and device, the most frequent first.
 
-    Names are those of parameters and buffers; plain tensors among a module's attributes, which
-    `to()` does not move, are marked. What `others` hold (a batch, `optimizer.state_dict()`) has
-    its path, such as `"[0]['image']"`. Needs no values, so lazy, fake and meta tensors will do.
+    Names are those of parameters and buffers; plain tensors among a module's attributes, also in
+    lists, tuples and dictionaries, which `to()` does not move, are marked. `others` are such
+    containers, too (a batch, `optimizer.state_dict()`), and their tensors have a path, such as
+    `"[0]['image']"`. Needs no values, so lazy, fake and meta tensors will do.
     """
     found: dict[str, list[str]] = defaultdict(list)
 
     def add(name: str, t: Tensor) -> None:
         found[f"{str(t.dtype).removeprefix('torch.')} on {t.device}"].append(name)
 
-    for name, t in itertools.chain(model.named_parameters(), model.named_buffers()):
+    known = dict(itertools.chain(model.named_parameters(), model.named_buffers()))
+    for name, t in known.items():
         add(name, t)
+    own = ("_parameters", "_buffers", "_modules")
+    seen = {id(t) for t in itertools.chain(model.parameters(), model.buffers())}
     for name, module in model.named_modules():
-        for key, value in vars(module).items():
-            if isinstance(value, Tensor):
-                add(f"{name}.{key}".lstrip(".") + " (plain attribute)", value)
+        plain = {key: value for key, value in vars(module).items() if key not in own}
+        for (first, *path), value in tree_leaves_with_path(plain):
+            if isinstance(value, Tensor) and id(value) not in seen:
+                place = f"{name}.{first.key}".lstrip(".") + keystr(tuple(path))
+                add(f"{place} (plain attribute)", value)
     for path, value in tree_leaves_with_path(others):
         if isinstance(value, Tensor):
             add(keystr(path), value)
@@ -613,7 +637,8 @@ def leaks(step: Callable[[], Any], rounds: int = 4) -> dict[str, int]:
     `step()` is called `rounds` times. A line is listed if, at the end, something of each round but
     the last is alive that this line made in it, on any device; so what is made once (the state of
     an optimizer, a cache) and what each step replaces (gradients) is not listed. Who holds it is
-    another question: a list, an attribute, or the graph behind a loss that was kept.
+    another question: a list, an attribute, or the graph behind a loss that was kept. A store that
+    is full after more rounds, such as a replay buffer, is listed until `rounds` is larger.
 
     Raises:
         ValueError: `rounds` is below 3; fewer do not tell growth from what is replaced.

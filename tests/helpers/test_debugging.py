@@ -248,6 +248,45 @@ def test_a_buffer_that_forward_replaces_is_put_back():
     assert model.calls == 0
 
 
+def test_state_in_another_dtype_and_the_groups_are_put_back():
+    class Master(torch.optim.Optimizer):  # keeps float32 beside bfloat16, and has no rate
+        @torch.no_grad()
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                own = self.state[p]
+                own.setdefault("master", p.float().clone())
+                own["master"] -= 1e-3 * p.grad.float()
+                p.copy_(own["master"])
+
+    model = nn.Linear(4, 3, bias=False).bfloat16()
+    optimizer = Master(model.parameters(), {})
+
+    def loss():
+        return F.cross_entropy(model(X.bfloat16()), Y)
+
+    loss().backward()
+    optimizer.step()
+    group, before = optimizer.param_groups[0], optimizer.state[model.weight]["master"].clone()
+    debugging.overfit(model, loss, optimizer, 3)
+    assert debugging.movement(model, loss, optimizer)["weight"].startswith("moves by")
+    after = optimizer.state[model.weight]["master"]
+    assert after.dtype == torch.float32 and torch.equal(after, before)
+    assert optimizer.param_groups[0] is group
+
+
+@given(st.floats(1e-3, 1), st.integers(0, 99))
+@settings(deadline=None, max_examples=10)
+def test_the_first_step_of_adam_moves_by_the_whole_rate(rate, seed):
+    torch.manual_seed(seed)
+    layer = nn.Linear(4, 3)
+    before = layer.weight.detach().clone()
+    F.cross_entropy(layer(X), Y).backward()
+    torch.optim.Adam(layer.parameters(), rate).step()
+    torch.testing.assert_close(
+        (layer.weight.detach() - before).abs(), torch.full((3, 4), rate), rtol=0.01, atol=1e-6
+    )
+
+
 # ---------------------------------------------------------------- neighbours
 
 
@@ -283,7 +322,22 @@ def test_what_mixes_samples():
     assert torch.equal(drawn, torch.get_rng_state())
 
 
+def test_neighbours_of_models_that_write_and_of_single_numbers():
+    x = torch.randn(5, 4)
+    before = x.clone()
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2))
+    nn.init.ones_(model[1].weight)
+    assert debugging.neighbours(model, x.fill_(1), 3) == [3]
+    assert debugging.neighbours(lambda x: x.mul_(2), before, 1) == [1]
+    assert debugging.neighbours(lambda x: x + x.mean(), torch.randn(3), 1) == [0, 1, 2]
+    with torch.inference_mode():
+        assert debugging.neighbours(model, x, 2) == [2]
+        assert debugging.neighbours(model, torch.ones(5, 4), 2) == [2]
+
+
 def test_neighbours_refuses_what_it_cannot_answer():
+    with pytest.raises(ValueError, match="output must be of a floating point type, got torch.int"):
+        debugging.neighbours(lambda x: x.argmax(1), torch.randn(4, 3))
     with pytest.raises(ValueError, match="floating point type, got torch.int64"):
         debugging.neighbours(nn.Embedding(4, 2), torch.arange(4))
     for model in (lambda x: (x, x), lambda x: x.sum(), lambda x: x[:2]):
@@ -316,6 +370,18 @@ def test_stretching_one_side_is_fine_and_losses_of_torch_are_seen():
         with pytest.warns(UserWarning, match="target size"):
             (line,) = debugging.stretched(lambda loss=loss: loss(x, y).backward())
         assert line.startswith("(5, 1) and (5,) give (5, 5) in: (line,) =")
+
+
+def test_stretching_among_three_and_expanding_alike():
+    column, row = torch.ones(5, 1), torch.ones(5)
+    for function in (
+        lambda: torch.where(column > 0, column, row),
+        lambda: torch.lerp(column, column, row),
+        lambda: column == row,
+    ):
+        (line,) = debugging.stretched(function)
+        assert line.startswith("(5, 1) and (5,) give (5, 5)")
+    assert debugging.stretched(lambda: [t.expand(5, 5) for t in (column, column)]) == []
 
 
 # ---------------------------------------------------------------- first_nonfinite
@@ -491,6 +557,23 @@ def test_dtypes(dtype):
     assert debugging.first_nonfinite(lambda: x + 1) is None
 
 
+def test_layouts_and_the_inner_infinities_of_ctc():
+    for make in (
+        lambda: torch.ones(3, 3).to_mkldnn().to_dense(),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]) * 2,
+        lambda: torch.eye(3).to_sparse_csr() @ torch.ones(3, 3),
+    ):
+        assert debugging.first_nonfinite(make) is None
+
+    def ctc(length):
+        scores = torch.randn(5, 1, 4).log_softmax(2)
+        target = torch.ones(1, length, dtype=torch.long)
+        return F.ctc_loss(scores, target, torch.tensor([5]), torch.tensor([length]))
+
+    assert debugging.first_nonfinite(lambda: ctc(2)) is None
+    assert debugging.first_nonfinite(lambda: ctc(4)).operation == "aten._ctc_loss"
+
+
 def test_lazy_modules_are_made_while_one_watches():
     model = nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.LazyLinear(1))
     assert debugging.first_nonfinite(lambda: model(X).sum().backward(), model) is None
@@ -526,6 +609,32 @@ def test_copies_are_kept_in_float64_too():
         two[0].bias[0], one[0].bias[0] = -50.0, -10.0  # a ReLU hides it
     found = debugging.first_difference(one, two, X.double())
     assert (found.module, found.largest) == ("0", pytest.approx(40))
+
+
+def test_models_without_modules_that_write_that_are_complex_or_compiled():
+    one, two = nn.Linear(4, 2), nn.Linear(4, 2)
+    assert debugging.first_difference(one, two, X).module == ""
+    assert debugging.first_difference(one, copy.deepcopy(one), X) is None
+    x = X.clone()
+    writes = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2))
+    assert debugging.first_difference(writes, copy.deepcopy(writes), x) is None
+    assert torch.equal(x, X)
+    compiled = torch.compile(copy.deepcopy(writes), backend="eager")
+    assert debugging.first_difference(writes, compiled, x) is None
+    with torch.no_grad():
+        compiled._orig_mod[1].bias += 1
+    assert debugging.first_difference(writes, compiled, x).module == "1"
+
+    class Turn(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.last, self.factor = nn.Identity(), factor
+
+        def forward(self, x):
+            return self.last(x * self.factor)
+
+    assert debugging.first_difference(Turn(1j), Turn(1j), X) is None
+    assert debugging.first_difference(Turn(1j), Turn(2j), X).at == "input"
 
 
 def test_a_line_between_modules_is_told_by_the_input():
@@ -602,6 +711,13 @@ def test_census_of_fake_and_meta_tensors():
 
 
 MASK = "mask (plain attribute)"
+
+
+def test_census_finds_plain_tensors_in_containers():
+    model = nn.Module()
+    model.rnn, model.masks, model.by = nn.LSTM(2, 2), [torch.ones(2)], {"k": torch.ones(1)}
+    plain = [name for name in debugging.census(model)["float32 on cpu"] if "plain" in name]
+    assert plain == ["masks[0] (plain attribute)", "by['k'] (plain attribute)"]
 
 
 # ---------------------------------------------------------------- leaks
@@ -804,6 +920,32 @@ def guarded_all_have_gradients(model, loss, optimizer):
     return fine
 
 
+def guarded_early(model, loss, optimizer):
+    if not loss().isfinite():
+        return False
+    return guarded(model, loss, optimizer)
+
+
+def guarded_clears_bad(model, loss, optimizer):
+    for p in model.parameters():
+        if p.grad is not None and not p.grad.isfinite().all():
+            p.grad = None
+    return guarded(model, loss, optimizer, clear=False)
+
+
+def guarded_if(which):
+    def answer(model, loss, optimizer):
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        grads = [p.grad for p in model.parameters() if p.grad is not None and which(p)]
+        fine = bool(all(t.isfinite().all() for t in [value, *grads]))
+        optimizer.step() if fine else optimizer.zero_grad()
+        return fine
+
+    return answer
+
+
 def without(key):
     return lambda m, f, o: guarded(m, f, o, **{key: False})
 
@@ -814,7 +956,13 @@ def without(key):
         (guarded, None),
         (guarded_by_norm, None),
         (without("clear"), "old gradients are still in it"),
-        (without("tidy"), "a bad gradient is left behind"),
+        (without("tidy"), "a bad or an old gradient is left behind"),
+        (guarded_early, "a bad or an old gradient is left behind"),
+        (guarded_clears_bad, "old gradients are still in it"),
+        (guarded_if(lambda p: p.dim() == 1), "a gradient is infinite"),
+        (guarded_if(lambda p: p.dim() == 2), "a gradient is infinite"),
+        (lambda m, f, o: guarded(m, f, o, test=lambda t: t.flatten()[:1].isfinite()), "infinite"),
+        (lambda m, f, o: guarded(m, f, o, test=lambda t: t.max().isfinite()), "infinite"),
         (lambda m, f, o: guarded(m, f, o, test=lambda t: ~t.isnan()), "is infinite, and a step"),
         (guarded_loss_only, "a gradient is nan, and a step was taken"),
         (guarded_rolled_back, "the optimizer has changed"),
@@ -890,6 +1038,16 @@ def samples_squeezed(model, x, y):
     return found[0] if len(found) == 1 else found
 
 
+def samples_large(model, x, y):
+    with torch.no_grad():
+        losses = F.cross_entropy(copy.deepcopy(model).eval()(x), y, reduction="none")
+    return (~(losses < 1e4)).nonzero().flatten().tolist()
+
+
+def samples_frozen(model, x, y):
+    return samples(model.requires_grad_(False), x, y)
+
+
 def samples_with_gradients(model, x, y):
     found = samples(model, x, y)
     model.zero_grad()
@@ -910,6 +1068,8 @@ def samples_with_gradients(model, x, y):
         (samples_by_scores, "[1, 3] instead of [1]"),
         (samples_squeezed, "return a list of ints"),
         (samples_with_gradients, "the gradients have changed"),
+        (samples_large, "[1, 4] instead of [1]"),
+        (samples_frozen, "the model is frozen now"),
         (lambda m, x, y: torch.tensor(samples(m, x, y)), "return a list of ints"),
         (lambda m, x, y: samples(m.double(), x.double(), y), "changed"),
     ],

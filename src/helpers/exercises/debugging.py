@@ -71,6 +71,8 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
         def forward(self, x: Tensor) -> Tensor:
             return self.used(x)
 
+    side = [1, 1]  # the dimensions of the parameter with a bad gradient, and the sign
+
     def fine(model: nn.Module, x: Tensor) -> Tensor:
         return model(x).square().mean()
 
@@ -78,16 +80,16 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
         return (model(x) - model(x.clone())).square().sum(1).sqrt().mean()
 
     def steep(model: nn.Module, x: Tensor) -> Tensor:  # a finite loss, an infinite gradient
-        bias = model.used.bias
-        return (bias - bias.detach()).sqrt().sum()
+        p = next(p for p in model.used.parameters() if p.dim() == side[0])
+        return side[1] * (p - p.detach()).flatten()[-1].sqrt()
 
     def blank(model: nn.Module, x: Tensor) -> Tensor:
         return model(x).mean() * math.nan
 
     def endless(model: nn.Module, x: Tensor) -> Tensor:
-        return model(x).mean() * 0 + math.inf
+        return model(x).mean() * 0 + side[1] * math.inf
 
-    def run(f: Callable, loss: Callable, name: str, dirty: bool = False) -> tuple[Any, bool, Any]:
+    def run(f: Callable, loss: Callable, name: str, dirty: float = 0) -> tuple[Any, bool, Any]:
         model = Model()
         kinds = {"SGD": (torch.optim.SGD, {"momentum": 0.9}), "Adam": (torch.optim.Adam, {})}
         kind, options = kinds[name]
@@ -102,7 +104,7 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
         state = copy.deepcopy(optimizer.state_dict())
         if dirty:
             for p in model.used.parameters():
-                p.grad = torch.full_like(p, math.nan)
+                p.grad = torch.full_like(p, dirty)
         taken = f(model, lambda: loss(model, x), optimizer)
         assert isinstance(taken, bool | Tensor) and taken is not None, (
             f"return whether the step was taken, got {taken!r}"
@@ -124,17 +126,26 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
 
     def refuses(loss: Callable, complaint: str) -> Callable[[Any], None]:
         def test(f: Callable) -> None:
-            for name in ("SGD", "Adam"):
-                taken, right, left = run(f, loss, name)
+            for name, dirty, *case in (
+                ("SGD", 0, 1, 1),
+                ("Adam", 0, 1, -1),
+                ("SGD", 1, 2, 1),
+                ("Adam", 1, 2, -1),
+            ):
+                side[:] = case
+                taken, right, left = run(f, loss, name, dirty)
                 assert not taken, f"{complaint}, and a step was taken"
                 assert right, "a weight has changed although the step was refused"
-                assert not any(g.any() for g in left), "a bad gradient is left behind in .grad"
+                assert not any(g.any() for g in left), (
+                    "a bad or an old gradient is left behind in .grad"
+                )
 
         return test
 
     def clean(f: Callable) -> None:
-        taken, right, _ = run(f, fine, "SGD", dirty=True)
-        assert taken and right, "old gradients are still in it: clear them first"
+        for dirty in (math.nan, 1):
+            taken, right, _ = run(f, fine, "SGD", dirty)
+            assert taken and right, "old gradients are still in it: clear them first"
 
     return verdict(
         answer,
@@ -175,6 +186,7 @@ def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Ver
         now = model.state_dict()
         same = [t.dtype == now[n].dtype and torch.equal(t, now[n]) for n, t in state.items()]
         assert all(same), "a parameter or buffer of the model has changed: leave it as it was"
+        assert all(p.requires_grad for p in model.parameters()), "the model is frozen now"
         assert all(p.grad is not None and (p.grad == 1).all() for p in model.parameters()), (
             "the gradients have changed"
         )
@@ -198,6 +210,7 @@ def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Ver
         y = torch.tensor([0, 1, 2, 0, 1, 2])
         x[1, 1] = -math.inf  # the label's score: the loss is inf
         x[3, 2] = -math.inf  # another one's: the loss is finite
+        x[4, 1] = -1e6  # the label's score: the loss is large and finite
         compare(f, Scores(4, 3), x, y, [1])
 
     def ignored(f: Callable) -> None:
