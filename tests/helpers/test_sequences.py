@@ -450,6 +450,16 @@ def unpacked_halves(gru, x, lengths):
     return torch.cat([last[:, :half], out[:, 0, half:]], 1) if gru.bidirectional else last
 
 
+def second_layer(gru, x, lengths):
+    h = sequences.run_packed(gru, x, lengths)[1]
+    return last_layer(gru, h) if gru.bidirectional else h[int(gru.num_layers > 1)]
+
+
+def zeroed(gru, x, lengths):
+    x[torch.arange(x.shape[1]) >= lengths[:, None]] = 0
+    return vectors(gru, x, lengths)
+
+
 def shortened(gru, x, lengths):
     lengths -= 1
     return vectors(gru, x, lengths + 1)
@@ -469,10 +479,14 @@ def shortened(gru, x, lengths):
         (unpacked_halves, "with two directions"),
         (viewed, "with two directions"),
         (lambda g, x, n: sort_by_hand(g, x, n, back=False), "their padding was read"),
-        (lambda g, x, n: sequences.run_packed(g, x, n)[1][0], "with two layers"),
+        (lambda g, x, n: sequences.run_packed(g, x, n)[1][0], "with 2 layers"),
         (lambda g, x, n: sequences.run_packed(g, x, n)[1][-1], "expected shape (4, 8), got (4, 4)"),
         (lambda g, x, n: vectors(g, x, n).squeeze(0), "expected shape (1, 8)"),
         (lambda g, x, n: vectors(g, x, n).detach(), "no gradient reaches"),
+        (lambda g, x, n: vectors(g, x.detach(), n), "no gradient reaches"),
+        (lambda g, x, n: vectors(g, x, n).detach().requires_grad_(), "no gradient reaches"),
+        (second_layer, "with 3 layers"),
+        (zeroed, "x was changed"),
         (lambda g, x, n: vectors(g, x, n).flip(1), "wrong even where no sentence has padding"),
         (lambda g, x, n: sequences.run_packed(g, x, n)[1], "expected shape (3, 4), got (1, 3, 4)"),
         (lambda g, x, n: sequences.run_packed(g, x, n), "return a tensor, got tuple"),
@@ -608,6 +622,18 @@ def filling_in(vocab, vectors, dim):
     return table
 
 
+def limited(table):
+    table.max_norm = 0.5
+    return table
+
+
+def by_truth(vocab, vectors, dim):
+    """Takes the padding with id 0 for none."""
+    table = by_copy(vocab, vectors, dim)
+    table.padding_idx = table.padding_idx or None
+    return table
+
+
 def zeroing(vocab, vectors, dim):
     vectors["<pad>"].zero_()
     return by_copy(vocab, vectors, dim)
@@ -632,6 +658,9 @@ def zeroing(vocab, vectors, dim):
         ),
         (sharing, "training the table changed `vectors`"),
         (filling_in, "an input was changed"),
+        (lambda *a: by_copy(*a).double(), "expected float32 like the vectors, got torch.float64"),
+        (lambda *a: limited(by_copy(*a)), "row i must hold"),
+        (by_truth, "the padding gets a gradient"),
         (zeroing, "a vector was changed"),
         (lambda *a: None, "return an nn.Embedding, got NoneType"),
     ],

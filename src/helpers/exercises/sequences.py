@@ -29,20 +29,25 @@ def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict
 
     def compare(f: Callable, gru: nn.GRU, x: Tensor, lengths: Tensor, complaint: str) -> None:
         directions = 1 + gru.bidirectional
+        x = x.clone().requires_grad_()
         right = []
         for row, length in zip(x, lengths.tolist(), strict=True):
             h = gru(row[None, :length])[1]
             right.append(torch.cat(list(h[-directions:, 0])))
         expected = torch.stack(right)
-        given = lengths.clone()
-        got = f(gru, x, lengths)
+        inputs = x.clone(), lengths.clone()
+        got = f(gru, *inputs)
         assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
         assert got.shape == expected.shape, (
             f"expected shape {tuple(expected.shape)}, got {tuple(got.shape)}"
         )
-        assert torch.equal(given, lengths), "lengths was changed"
+        assert torch.equal(inputs[1], lengths), "lengths was changed"
+        assert torch.equal(inputs[0], x), "x was changed: work on a copy"
         assert torch.allclose(got, expected, atol=1e-5), complaint
-        assert got.requires_grad, "no gradient reaches the GRU through the result"
+        learns = [gru.weight_ih_l0, x]
+        assert got.requires_grad and None not in torch.autograd.grad(
+            got.sum(), learns, allow_unused=True
+        ), "no gradient reaches the GRU and x through the result"
 
     def full(f: Callable) -> None:
         gru, x, lengths = case(1, False, [6, 6, 6], 0)
@@ -53,7 +58,9 @@ def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict
         compare(f, *case(1, False, [2, 5, 1, 4], 0), complaint)
 
     def layers(f: Callable) -> None:
-        compare(f, *case(2, False, [3, 5, 2], 0), "with two layers it is not the last one's state")
+        for count in (2, 3):
+            complaint = f"with {count} layers it is not the last one's state"
+            compare(f, *case(count, False, [3, 5, 2], 0), complaint)
 
     def both(f: Callable) -> None:
         complaint = (
@@ -139,16 +146,19 @@ def check_table(
     gradient; everything else is trained, and `vectors` stays as it is.
     """
 
-    def case() -> tuple[dict[str, int], dict[str, Tensor], int]:
+    def case(pad_first: bool = False) -> tuple[dict[str, int], dict[str, Tensor], int]:
         words = ["<pad>", "<unk>", "film", "good", "bad", "plot"]
         ids = torch.randperm(len(words)).tolist()
-        if ids[0] == 0:
-            ids[0], ids[1] = ids[1], ids[0]
+        if pad_first != (ids[0] == 0):
+            other = ids.index(0) or 1
+            ids[0], ids[other] = ids[other], ids[0]
         vectors = {w: torch.randn(5) for w in ("plot", "boat", "good", "<pad>", "film", "sea")}
         return dict(zip(words, ids, strict=True)), vectors, 5
 
-    def build(f: Callable) -> tuple[nn.Embedding, dict[str, int], dict[str, Tensor]]:
-        vocab, vectors, dim = case()
+    def build(
+        f: Callable, pad_first: bool = False
+    ) -> tuple[nn.Embedding, dict[str, int], dict[str, Tensor]]:
+        vocab, vectors, dim = case(pad_first)
         table = f(vocab, vectors, dim)
         assert isinstance(table, nn.Embedding), (
             f"return an nn.Embedding, got {type(table).__name__}"
@@ -157,12 +167,14 @@ def check_table(
         assert table.weight.shape == shape, (
             f"expected a table of shape {shape}, got {tuple(table.weight.shape)}"
         )
+        dtype = table.weight.dtype
+        assert dtype == torch.float32, f"expected float32 like the vectors, got {dtype}"
         return table, vocab, vectors
 
     def known(f: Callable) -> None:
         table, vocab, vectors = build(f)
         for word in ("film", "good", "plot"):
-            assert torch.equal(table.weight[vocab[word]], vectors[word]), (
+            assert torch.equal(table(torch.tensor(vocab[word])), vectors[word]), (
                 "row i must hold the vector of the word whose id is i"
             )
 
@@ -178,11 +190,14 @@ def check_table(
         )
 
     def padding(f: Callable) -> None:
-        table, vocab, _ = build(f)
-        assert not table.weight[vocab["<pad>"]].any(), "the vector of the padding is not zero"
-        table(torch.arange(len(vocab))).sum().backward() if table.weight.requires_grad else None
-        if table.weight.grad is not None:
-            assert not table.weight.grad[vocab["<pad>"]].any(), (
+        for pad_first in (False, True):
+            table, vocab, _ = build(f, pad_first)
+            pad = vocab["<pad>"]
+            assert not table.weight[pad].any(), "the vector of the padding is not zero"
+            if not table.weight.requires_grad:
+                continue
+            (gradient,) = torch.autograd.grad(table(torch.arange(len(vocab))).sum(), table.weight)
+            assert not gradient.to_dense()[pad].any(), (
                 "the padding gets a gradient: give its id as padding_idx"
             )
 

@@ -81,7 +81,7 @@ def reads_explorer(lang: str | None = None) -> Explorer:
         },
         "Three sentences of 3, 5 and 2 words in a padded batch, and which words the vector of each "
         "has read. The last step of the output has read padding, and of a bidirectional layer the "
-        "backward half has read one step. Only the two last states of a packed batch have read "
+        "backward half has read one step. Only the last two states of a packed batch have read "
         "each sentence in both directions and nothing else.",
         lang,
     )
