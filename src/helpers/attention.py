@@ -65,7 +65,8 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
             raise ValueError(f"expected an output (N, L, E), got shape {tuple(out.shape)}")
         # a plain sum would vanish behind a LayerNorm
         generator = torch.Generator().manual_seed(0)
-        probe = torch.randn(out.shape[0], out.shape[2], generator=generator).to(out)
+        sizes = out.shape[0], out.shape[2]
+        probe = torch.randn(sizes, generator=generator, device="cpu").to(out)
         totals = (out * probe[:, None]).sum((0, 2))
         rows = [
             torch.autograd.grad(total, x, retain_graph=True, materialize_grads=True)[0]

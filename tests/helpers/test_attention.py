@@ -112,6 +112,12 @@ def test_reach_looks_also_in_inference_mode():
     assert attention.reach(lambda t: layer(t, t, t)[0], made_inside).all()
 
 
+def test_reach_does_not_ask_for_the_default_device():
+    layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
+    with torch.device("meta"):
+        assert attention.reach(lambda t: layer(t, t, t)[0], x).all()
+
+
 def test_reach_wants_a_tensor():
     layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
     with pytest.raises(TypeError, match="expected a tensor as output, got tuple"):
