@@ -60,12 +60,13 @@ def overfit(model: nn.Module, loss: Loss, optimizer: Optimizer, steps: int = 200
     return losses
 
 
-def _backward(loss: Loss) -> float:
+def _backward(loss: Loss, must: bool = True) -> float:
     value = loss()
     if not isinstance(value, Tensor) or value.numel() != 1:
         got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"loss() must return one number as a tensor, got {got}")
-    value.backward()
+    if value.requires_grad or must:
+        value.backward()
     return value.item()
 
 
@@ -141,11 +142,12 @@ def movement(model: nn.Module, loss: Loss, optimizer: Optimizer) -> dict[str, st
     told = {}
     with _undone(model, optimizer):
         optimizer.zero_grad()
-        _backward(loss)
+        _backward(loss, must=False)  # where all is frozen or detached, the reasons say so
         parameters = dict(model.named_parameters())
         before = {name: p.detach().clone() for name, p in parameters.items()}
         gradients = {n: None if p.grad is None else p.grad.clone() for n, p in parameters.items()}
-        _step(loss, optimizer)
+        if any(gradient is not None for gradient in gradients.values()):
+            _step(loss, optimizer)
         for name, p in parameters.items():
             change = (p.detach() - before[name]).abs().cpu().double().norm().item()
             size = before[name].abs().cpu().double().norm().item()

@@ -6,6 +6,7 @@ import copy
 import math
 import threading
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -56,6 +57,7 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("warm", [False, True])
 def test_everything_is_put_back(kind, warm):
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3))
     optimizer = OPTIMIZERS[kind](model.parameters())
 
@@ -161,6 +163,15 @@ def test_each_reason_to_stay(kind):
         assert found[f"dead.{weight}"] == "gradient is 0"
         assert found[f"forgotten.{weight}"] == "not in the optimizer"
         assert found[f"still.{weight}"] == "learning rate is 0"
+
+
+def test_nothing_learns_and_each_reason_is_told():
+    model = build()
+    optimizer = torch.optim.LBFGS(model.parameters())
+    found = debugging.movement(model, lambda: model(X).detach().mean(), optimizer)
+    assert set(found.values()) == {"no gradient"}
+    found = debugging.movement(model.requires_grad_(False), lambda: model(X).mean(), optimizer)
+    assert set(found.values()) == {"frozen"}
 
 
 def test_weight_decay_moves_what_has_a_gradient_of_0():
@@ -955,6 +966,7 @@ def without(key):
     [
         (guarded, None),
         (guarded_by_norm, None),
+        (lambda m, f, o: np.bool_(guarded(m, f, o)), None),
         (without("clear"), "old gradients are still in it"),
         (without("tidy"), "a bad or an old gradient is left behind"),
         (guarded_early, "a bad or an old gradient is left behind"),

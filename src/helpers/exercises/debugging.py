@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -106,7 +107,7 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
             for p in model.used.parameters():
                 p.grad = torch.full_like(p, dirty)
         taken = f(model, lambda: loss(model, x), optimizer)
-        assert isinstance(taken, bool | Tensor) and taken is not None, (
+        assert isinstance(taken, bool | np.bool_ | Tensor), (
             f"return whether the step was taken, got {taken!r}"
         )
         same = all(map(torch.equal, model.parameters(), twin.parameters()))
