@@ -5,6 +5,7 @@ const LONGEST = 20000; // characters of a log that are looked at, from its end
 const BEFORE = 3000; // characters before a message in which its special cases are looked for
 const SURE = 0.62; // share of a wording that must be met, if not all of it is
 const RELATED = 0.3;
+const WRAPS = 0.2; // of the weight of a message that only reports another one
 const TELLING = 8; // weight of words that may stand for an answer
 
 const RANK =
@@ -159,9 +160,12 @@ class Messages {
     if (![...best.values()].some((a) => a.score >= TELLING && !this.entries[a.entry].wraps)) {
       const last = [...text.matchAll(HEAD)].at(-1)?.index || 0;
       const whole = new Set(best.keys());
-      for (const [wording, score, sure] of this.parts(text))
-        if (!whole.has(wording.entry))
-          keep(this.cased({ entry: wording.entry, score, sure }, wording, about(text, last), []));
+      for (const [wording, found, sure] of this.parts(text)) {
+        const { entry } = wording;
+        const score = found * (this.entries[entry].wraps ? WRAPS : 1);
+        if (!whole.has(entry))
+          keep(this.cased({ entry, score, sure }, wording, about(text, last), []));
+      }
     }
     if (FOREIGN.test(text) && !text.toLowerCase().includes("torch"))
       for (const answer of best.values()) answer.sure = false;
@@ -197,7 +201,7 @@ class Messages {
     const later = (text.slice(end).match(HEAD) || []).length;
     if (!wording.literal.length && `${wording.names}` === "n") weight += 1;
     let score = (weight + 3 * typed) * 0.9 ** Math.min(later, 4);
-    if (this.entries[wording.entry].wraps) score *= 0.2;
+    if (this.entries[wording.entry].wraps) score *= WRAPS;
     const answer = { entry: wording.entry, score, sure: true };
     return this.cased(answer, wording, about(text, start), values);
   }

@@ -34,6 +34,7 @@ LONGEST = 20_000  # characters of a log that are looked at, from its end
 BEFORE = 3_000  # characters before a message in which its special cases are looked for
 SURE = 0.62  # share of a wording that must be met, if not all of it is
 RELATED = 0.3
+WRAPS = 0.2  # of the weight of a message that only reports another one
 TELLING = 8.0  # weight of words that may stand for an answer; a word of one message alone has 6.5
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -238,6 +239,7 @@ class Messages:
                 if wording.entry in best and best[wording.entry].whole:
                     continue
                 entry = self.entries[wording.entry]
+                score *= WRAPS if entry.get("wraps") else 1
                 _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, about, ()))
         if _FOREIGN.search(text) and "torch" not in text.lower():
             for answer in best.values():
@@ -275,8 +277,7 @@ class Messages:
             weight += 1
         score = (weight + 3 * typed) * 0.9 ** min(later, 4)
         entry = self.entries[wording.entry]
-        if entry.get("wraps"):
-            score *= 0.2
+        score *= WRAPS if entry.get("wraps") else 1
         return _cased(Answer(entry, score, True, True), wording, _about(text, start), values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
