@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers.evaluation import preserve_modes
+
 IGNORED = -100  # the label that `F.cross_entropy` leaves out by default
 
 LINES = (
@@ -153,6 +155,11 @@ class GPT(nn.Module):
 # ---------------------------------------------------------------- loss
 
 
+def _wide(scores: Tensor) -> Tensor:
+    """`scores` in float32 if they came in half precision, otherwise as they are."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
 def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
     """The token that follows each position, and -100 where none does: shape (N, T), int64.
 
@@ -184,23 +191,27 @@ def next_token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> 
 def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     """exp of the mean loss per token over all `batches` of ids and labels, each (N, T).
 
-    The model is put into evaluation mode, and back into the mode that it had.
+    Losses are added up in float32 at least. The model is put into evaluation mode, and every
+    module of it back into the mode that it had.
+
+    Returns:
+        The perplexity, inf where it is too large for a float.
 
     Raises:
         ValueError: no label counts.
     """
-    mode = model.training
-    model.eval()
     total, count = 0.0, 0
-    try:
+    with preserve_modes(model):
+        model.eval()
         for ids, labels in batches:
-            total += next_token_loss(model(ids), labels, reduction="sum").item()
+            total += next_token_loss(_wide(model(ids)), labels, reduction="sum").item()
             count += int((labels != IGNORED).sum())
-    finally:
-        model.train(mode)
     if not count:
         raise ValueError("perplexity needs at least one label, got none")
-    return math.exp(total / count)
+    try:
+        return math.exp(total / count)
+    except OverflowError:
+        return math.inf
 
 
 @torch.no_grad()
@@ -208,8 +219,13 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
     """How often the best-scored token is the one 0, 1, … `largest` places further on.
 
     A model that has learned next tokens is right at 1. Right at 0: its labels were not shifted;
-    right at 2: they were shifted twice. `ids` has shape (N, T), with T above `largest`.
+    right at 2: they were shifted twice. `ids` has shape (N, T).
+
+    Raises:
+        ValueError: T is not above `largest`.
     """
+    if ids.shape[1] <= largest:
+        raise ValueError(f"ids must have more than {largest} columns, got {ids.shape[1]}")
     best = model(ids).argmax(-1)[:, : ids.shape[1] - largest]
     ahead = {k: ids[:, k : k + best.shape[1]] for k in range(largest + 1)}
     return {k: (best == token).float().mean().item() for k, token in ahead.items()}
@@ -219,7 +235,8 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
 def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
     """Whether a score depends on a later token: each is changed, one at a time.
 
-    The model is looked at as it stands, so call `eval()` first if it has dropout.
+    The model is looked at as it stands, so call `eval()` first if it has dropout. One whose blocks
+    add zero, as some do before the first step, lets nothing through and does not leak yet.
 
     Args:
         model: from (N, T) to (N, T, vocab).
@@ -254,7 +271,7 @@ def filter_logits(
     Raises:
         ValueError: an argument is out of its range.
     """
-    if temperature <= 0:
+    if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}: for 0 take argmax")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k must be at least 1, got {top_k}")
@@ -264,7 +281,7 @@ def filter_logits(
     if top_k is not None:
         ordered[..., top_k:] = -torch.inf
     if top_p < 1:
-        chances = ordered.softmax(-1)
+        chances = _wide(ordered).softmax(-1)
         before = chances.cumsum(-1) - chances  # of all larger ones
         ordered = ordered.masked_fill(before >= top_p, -torch.inf)
     return torch.empty_like(ordered).scatter_(-1, order, ordered)
@@ -285,7 +302,7 @@ def generate(
 ) -> Tensor:
     """Append up to `new` tokens to one prompt, and stop behind `end`.
 
-    The model is put into evaluation mode, and back into the mode that it had.
+    The model is put into evaluation mode, and every module of it back into the mode that it had.
 
     Args:
         model: from (1, T) to (1, T, vocab), for T up to `context`.
@@ -300,20 +317,24 @@ def generate(
 
     Returns:
         Prompt and continuation, shape (T + at most `new`,).
+
+    Raises:
+        ValueError: `ids` is not one prompt with a token in it, or as in `filter_logits`.
     """
-    mode = model.training
-    model.eval()
-    for _ in range(new):
-        logits = model(ids[None, -context:])[0, -1]
-        if temperature == 0:
-            token = logits.argmax(-1, keepdim=True)
-        else:
-            kept = filter_logits(logits, temperature, top_k, top_p)
-            token = torch.multinomial(kept.softmax(-1), 1, generator=generator)
-        ids = torch.cat([ids, token])
-        if end is not None and token.item() == end:
-            break
-    model.train(mode)
+    if ids.dim() != 1 or not len(ids):
+        raise ValueError(f"expected one prompt of shape (T,), T at least 1, got {(*ids.shape,)}")
+    with preserve_modes(model):
+        model.eval()
+        for _ in range(new):
+            logits = model(ids[None, -context:])[0, -1]
+            if temperature == 0:
+                token = logits.argmax(-1, keepdim=True)
+            else:
+                kept = filter_logits(_wide(logits), temperature, top_k, top_p)
+                token = torch.multinomial(kept.softmax(-1), 1, generator=generator)
+            ids = torch.cat([ids, token])
+            if end is not None and token.item() == end:
+                break
     return ids
 
 
@@ -325,7 +346,7 @@ def grow(table: Tensor, rows: int) -> Tensor:
     """A table with `rows` rows: the old ones, then their mean in each new one.
 
     Args:
-        table: shape (old, width), as in a checkpoint.
+        table: shape (old, width), as in a checkpoint, or (old,), a bias of the output layer.
         rows: at least `old`.
 
     Raises:
@@ -333,7 +354,8 @@ def grow(table: Tensor, rows: int) -> Tensor:
     """
     if rows < len(table):
         raise ValueError(f"a table of {len(table)} rows cannot shrink to {rows}")
-    return torch.cat([table, table.mean(0).expand(rows - len(table), -1)])
+    mean = table.mean(0, keepdim=True)
+    return torch.cat([table, mean.expand(rows - len(table), *table.shape[1:])])
 
 
 # ---------------------------------------------------------------- before training

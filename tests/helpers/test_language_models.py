@@ -225,7 +225,83 @@ def test_next_token_loss_is_torchs():
         torch.testing.assert_close(lm.next_token_loss(scores, labels, reduction), want)
 
 
+def overflowing(ids):
+    """Scores of a model that is wrong by far more than a float's exponent."""
+    return 2e3 * F.one_hot(ids, 7).float()
+
+
+class Plain(nn.Module):
+    """A function as a module, with a part that stays in evaluation mode."""
+
+    def __init__(self, score):
+        super().__init__()
+        self.score, self.frozen = score, nn.Dropout().eval()
+
+    def forward(self, ids):
+        return self.score(ids)
+
+
+def test_perplexity_beyond_a_float_is_inf():
+    ids = torch.zeros(1, 3, dtype=torch.int64)
+    assert lm.perplexity(Plain(overflowing), [(ids, ids + 1)]) == math.inf
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+def test_perplexity_in_half_precision(dtype):
+    ids = torch.randint(5000, (130, 64))
+    table = torch.randn(5000, dtype=dtype) / 50
+    found = lm.perplexity(Plain(lambda i: table.expand(*i.shape, -1)), [(ids, ids)])
+    want = (table.float().logsumexp(0) - table.float()[ids]).double().mean().exp().item()
+    assert math.isclose(found, want, rel_tol=1e-3)
+
+
+def test_each_module_keeps_its_mode():
+    model = Plain(lambda ids: F.one_hot(ids, 7).float())
+    ids = torch.zeros(1, 3, dtype=torch.int64)
+    lm.perplexity(model, [(ids, ids)])
+    lm.generate(model, ids[0], 2, context=3)
+    assert model.training and not model.frozen.training
+    gpt = lm.GPT(5, context=6)
+    with pytest.raises(IndexError):
+        lm.generate(gpt, ids[0], 9, context=99)
+    assert gpt.training
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (0,)])
+def test_generate_wants_one_prompt(shape):
+    with pytest.raises(ValueError, match=r"one prompt of shape \(T,\), T at least 1, got"):
+        lm.generate(lm.GPT(5), torch.zeros(shape, dtype=torch.int64), 1, context=9)
+
+
+def test_offsets_of_too_short_a_text():
+    with pytest.raises(ValueError, match="more than 2 columns, got 2"):
+        lm.offsets(lm.GPT(len(CHARACTERS)), IDS[:, :2])
+
+
+def test_blocks_that_add_zero_do_not_leak_yet():
+    model = lm.GPT(len(CHARACTERS), causal=False)
+    for block in model.blocks:
+        nn.init.zeros_(block.out.weight)
+        nn.init.zeros_(block.out.bias)
+    assert not lm.leaks(model, IDS[:1], len(CHARACTERS))
+
+
 # ---------------------------------------------------------------- sampling
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+@pytest.mark.parametrize("top_p", [0.9, 0.999])
+def test_top_p_in_half_precision_keeps_as_many_as_in_double(dtype, top_p):
+    logits = (3 * torch.randn(5000, generator=torch.Generator().manual_seed(0))).to(dtype)
+    found, want = (lm.filter_logits(x, top_p=top_p).isfinite() for x in (logits, logits.double()))
+    assert abs(found.sum() - want.sum()) <= 3 and found.sum() > 50
+
+
+def test_generate_at_a_low_temperature_in_half_precision():
+    scores = torch.tensor([-90.0, -80.0]).half()
+    model = Plain(lambda ids: scores.expand(*ids.shape, 2))
+    out = lm.generate(model, torch.tensor([0]), 3, context=3, temperature=0.001)
+    assert out.tolist() == [0, 1, 1, 1]
 
 
 @settings(deadline=None, max_examples=80)
@@ -273,6 +349,7 @@ def test_equal_scores_and_extremes():
     [
         ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),
         ({"temperature": -1.0}, "temperature must be above 0"),
+        ({"temperature": math.nan}, "temperature must be above 0, got nan"),
         ({"top_k": 0}, "top_k must be at least 1, got 0"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
         ({"top_p": 1.1}, "at most 1, got 1.1"),
@@ -292,6 +369,8 @@ def test_grown_tables():
     assert torch.equal(grown[:5], table) and grown.shape == (8, 3)
     torch.testing.assert_close(grown[5:], table.mean(0).expand(3, 3))
     assert torch.equal(lm.grow(table, 5), table)
+    assert torch.equal(lm.grow(table[:, 0], 7)[:5], table[:, 0])
+    torch.testing.assert_close(lm.grow(table[:, 0], 7)[5:], table[:, 0].mean().expand(2))
     with pytest.raises(ValueError, match="of 5 rows cannot shrink to 4"):
         lm.grow(table, 4)
 
@@ -416,6 +495,11 @@ def test_what_keeps_a_tie_and_what_does_not():
     second.head.weight = nn.Parameter(second.tokens.weight)
     second.double()
     assert second.head.weight.data_ptr() != second.tokens.weight.data_ptr()
+    moved = lm.GPT(9).to("meta")
+    assert moved.head.weight is not moved.tokens.weight
+    moved.load_state_dict(model.state_dict(), assign=True)
+    assert moved.head.weight is not moved.tokens.weight
+    assert moved.head.weight.data_ptr() == moved.tokens.weight.data_ptr()
     loaded = lm.GPT(9)
     loaded.load_state_dict(model.state_dict())
     assert loaded.head.weight is loaded.tokens.weight
@@ -507,6 +591,7 @@ def loss_transposed(logits, ids, lengths):
         (lambda x, i, n: loss_right(x, i, n).item(), "return a tensor, got float"),
         (lambda x, i, n: loss_right(x, i, n)[None], "the loss has shape (1,)"),
         (lambda x, i, n: loss_right(x.float(), i, n), None),
+        (lambda x, i, n: loss_right(torch.cat([x[:1], x[1:].detach()]), i, n), "gradients do not"),
         (lambda x, i, n: F.cross_entropy(x, lm.labels_of(i, n)), "your code raised RuntimeError"),
     ],
 )
@@ -562,6 +647,9 @@ def nucleus_first_row(logits, p):
         (lambda x, p: x.softmax(-1), "tokens are kept instead of"),
         (lambda x, p: nucleus(x, max(p, 0.5)), "tokens are kept instead of"),
         (lambda x, p: nucleus(x, p).tolist(), "return a tensor, got list"),
+        (lambda x, p: nucleus(x.double(), p), None),
+        (lambda x, p: nucleus(x, p).float(), None),
+        (lambda x, p: nucleus(x, p).squeeze(), "the shape is (6,) instead of (1, 6)"),
     ],
 )
 def test_nucleus_exercise(answer, says):
@@ -616,10 +704,25 @@ def ppl_weighted_nan(model, batches):
     return math.exp(total / n)
 
 
+def ppl_top_mode(model, batches):
+    mode = model.training
+    value = ppl(model, batches, restore=False)
+    model.training = mode
+    return value
+
+
+def ppl_grad_off(model, batches):
+    torch.set_grad_enabled(False)
+    return ppl(model, batches)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (lm.perplexity, None),
+        (ppl_top_mode, "put back the mode"),
+        (ppl_grad_off, "gradients stay switched off"),
+        (lambda m, b: ppl(m.requires_grad_(False), b), "came back frozen"),
         (ppl, None),
         (ppl_weighted, None),
         (ppl_of_batches, "batches of unequal size"),
@@ -639,3 +742,4 @@ def ppl_weighted_nan(model, batches):
 )
 def test_perplexity_exercise(answer, says):
     expect(exercises.check_perplexity(answer), says)
+    assert torch.is_grad_enabled()

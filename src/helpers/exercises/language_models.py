@@ -49,6 +49,12 @@ def check_next_token_loss(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) ->
             "one of the arguments was changed in place"
         )
         assert got.requires_grad, "the loss has no graph: gradients could not reach the logits"
+        mine, theirs = (
+            torch.autograd.grad(loss, logits, allow_unused=True)[0] for loss in (got, expected)
+        )
+        assert mine is not None and torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4), (
+            "the number is right, but gradients do not reach all the logits that count"
+        )
 
     def full(f: Callable) -> None:
         complaint = (
@@ -128,7 +134,7 @@ def check_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
         assert got.is_floating_point(), f"return probabilities, got {got.dtype}"
         assert not got.isnan().any(), f"nan with p = {p}: at least one token must stay"
         expected = right(logits, p)
-        if torch.allclose(got, expected, atol=1e-5):
+        if torch.allclose(got.double(), expected.double(), atol=1e-5):
             return
         mine, theirs = got > 0, expected > 0
         n, m = int(mine.sum()), int(theirs.sum())
@@ -151,6 +157,7 @@ def check_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
     def rows(f: Callable) -> None:
         compare(f, safe((4, 9), 0.7), 0.7, "each row is cut for itself")
         compare(f, safe((2, 3, 5), 0.5), 0.5, "any number of dimensions may stand in front")
+        compare(f, safe((1, 6), 0.7), 0.7, "wrong for a batch of one")
 
     def cut(f: Callable) -> None:
         logits = torch.tensor([-torch.inf, 1.0, 0.0, -torch.inf, 0.5])
@@ -201,9 +208,19 @@ def check_perplexity(
             scores = torch.cat([model.table(ids).flatten(0, 1) for ids, _ in batches])
         return F.cross_entropy(scores, torch.cat([y.flatten() for _, y in batches])).exp().item()
 
+    def asked(f: Callable, model: _Watched, batches: list[tuple[Tensor, Tensor]]) -> Any:
+        with torch.enable_grad():  # puts back what the answer may have switched off
+            got = f(model, iter(batches))
+            assert torch.is_grad_enabled(), (
+                "gradients stay switched off for all that follows: use torch.no_grad() as a "
+                "decorator or in a with statement"
+            )
+        assert all(p.requires_grad for p in model.parameters()), "the model came back frozen"
+        return got
+
     def compare(f: Callable, sizes: list[tuple[int, int, int]], complaint: str) -> None:
         model, batches = case(sizes)
-        got = f(model, iter(batches))
+        got = asked(f, model, batches)
         assert isinstance(got, float), f"return a float, got {type(got).__name__}"
         assert not math.isnan(got), "nan: a batch without a label must add nothing"
         assert math.isclose(got, right(model, batches), rel_tol=1e-3), complaint
@@ -212,10 +229,10 @@ def check_perplexity(
         for before in (True, False):
             model, batches = case([(3, 4, 0)])
             model.train(before)
-            f(model, iter(batches))
+            asked(f, model, batches)
             assert model.modes and not any(model.modes), "dropout was on: call eval() first"
             assert not any(model.graphs), "graphs were recorded: use torch.no_grad()"
-            assert model.training == before, (
+            assert all(m.training == before for m in model.modules()), (
                 f"the model came in {'training' if before else 'evaluation'} mode and left in the "
                 "other: put back the mode that it had"
             )
