@@ -259,7 +259,7 @@ def by_end(known: Counter) -> dict[str, str]:
 def in_prose(markdown: str, aliases: dict[str, str], ends: dict[str, str]) -> set[str]:
     """The full names in a heading or an answer; `ends` are those of the book's code."""
     found: set[str] = set()
-    spans = re.findall(r"`([^`]+)`", markdown)
+    spans = [s for s in re.findall(r"`([^`]+)`", markdown) if not s.endswith(".py")]
     plain = re.sub(r"`[^`]+`", " ", markdown)
     spans += re.findall(r"\b(?:torch|torchvision|nn|F)\.\w[\w.]*\w", plain)
     spans += re.findall(r"\b[a-z_]\w*(?=\()", plain)

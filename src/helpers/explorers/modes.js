@@ -31,7 +31,7 @@
       differ: (yes) =>
         yes
           ? `In ${code("train()")} Dropout draws anew in each pass, with or without a graph.`
-          : `In ${code("eval()")} Dropout returns its input; BatchNorm here uses its running statistics.`,
+          : `In ${code("eval()")} Dropout returns its input; BatchNorm uses running statistics.`,
       moved: (yes) =>
         yes
           ? `In ${code("train()")} BatchNorm's forward pass writes them; no gradient is needed.`

@@ -64,7 +64,8 @@
       const now = (i) => (i < kept ? warm[i] / sum : 0);
       const percent = (x) => `${(100 * x).toFixed(1)} %`;
       const shown = (i) => (i < kept ? percent(now(i)) : w.cut);
-      const bar = (look, x) => `<span class="${look}" style="width:${(100 * x).toFixed(2)}%"></span>`;
+      const bar = (look, x) =>
+        `<span class="${look}" style="width:${(100 * x).toFixed(2)}%"></span>`;
       const row = (i) => `<button data-point="at=${i}" data-part="w${i}"
         aria-label="${w.row(w.next[i], shown(i))}"><span>${w.next[i]}</span><span class="track">
         ${i < kept ? bar("hold", now(i)) : bar("free", warm[i])}${bar("one", plain[i])}</span>

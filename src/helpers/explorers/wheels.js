@@ -17,7 +17,7 @@
       no: (gpu, name) =>
         `${code(name)} has no kernel for ${gpu}: <i>no kernel image</i>, once the driver suffices.`,
       late: (driver, needs, name) =>
-        `${code(name)} wants driver ${needs} or newer, and ${driver} is older: PyTorch finds no GPU.`,
+        `${code(name)} wants driver ${needs} or newer, and ${driver} is older: it finds no GPU.`,
       serves: (gpu, kernel, name) =>
         `${code(name)} runs on ${gpu} with its kernels for ${code(kernel)}.`,
     },
@@ -35,7 +35,8 @@
         `${code(name)} 里没有 ${gpu} 能用的内核；驱动够新的话，会报 <i>no kernel image</i>。`,
       late: (driver, needs, name) =>
         `${code(name)} 要求驱动不低于 ${needs}，而 ${driver} 更旧，PyTorch 就找不到 GPU。`,
-      serves: (gpu, kernel, name) => `${code(name)} 用为 ${code(kernel)} 编译的内核在 ${gpu} 上运行。`,
+      serves: (gpu, kernel, name) =>
+        `${code(name)} 用为 ${code(kernel)} 编译的内核在 ${gpu} 上运行。`,
     },
   };
 
@@ -44,7 +45,8 @@
     .builds button { display: grid; gap: .2rem; text-align: left; border-color: var(--line) }
     .builds [aria-current] { border: 2px solid var(--ink) }
     .builds .row { justify-content: space-between }
-    .builds .archs { gap: .2rem; justify-content: start } .archs code { padding: 0 .25rem; border: 1px solid var(--line);
+    .builds .archs { gap: .2rem; justify-content: start }
+    .archs code { padding: 0 .25rem; border: 1px solid var(--line);
       border-radius: .2rem; font-size: .72rem }
     .archs .serves { border: 2px solid var(--held); font-weight: 700 }
     .select { flex: 1 1 12rem } .select select { width: 100% }`;
@@ -64,7 +66,8 @@
       const build = ({ name, cuda, archs }, i) =>
         `<button class="${works(found[i]) ? "good" : "bad"}" data-point="at=${i}"
           data-part="w${i}" aria-label="${t.build(name, verdict(found[i]))}">
-          <span class="row"><b>${quote(name)} · CUDA ${cuda}</b><span>${verdict(found[i])}</span></span>
+          <span class="row"><b>${quote(name)} · CUDA ${cuda}</b>
+          <span>${verdict(found[i])}</span></span>
           <span class="row archs">${archs
             .map((a) => `<code${a === found[i].kernel ? ' class="serves"' : ""}>${quote(a)}</code>`)
             .join("")}</span></button>`;
