@@ -89,13 +89,15 @@ def fake_tensors() -> Iterator[None]:
         RuntimeError: tensors on different devices meet, or PyTorch is not built for a device.
         NoNumberError: the code needs a value to decide how to go on.
     """
+    from torch._subclasses import fake_tensor
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         DynamicOutputShapeException,
-        FakeTensorDeviceMismatchError,
         FakeTensorMode,
     )
 
+    # older versions raise a plain RuntimeError
+    mismatch = getattr(fake_tensor, "FakeTensorDeviceMismatchError", ())
     # `Module.to` swaps a fake parameter with its moved self and refuses if the mode remembers it
     # by a weak reference, which a FakeTensorMode always does
     unguarded = patch.object(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: []))
@@ -103,7 +105,7 @@ def fake_tensors() -> Iterator[None]:
     try:
         with unguarded, cudnn, FakeTensorMode(), _WithoutNumbers():
             yield
-    except FakeTensorDeviceMismatchError as error:
+    except mismatch as error:
         raise RuntimeError(str(error)).with_traceback(error.__traceback__) from None
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         try:
