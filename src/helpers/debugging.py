@@ -682,7 +682,9 @@ def leaks(step: Callable[[], Any], rounds: int = 4) -> dict[str, int]:
 
 @contextmanager
 def watchdog(seconds: float, path: str | os.PathLike, exit: bool = False) -> Iterator[None]:
-    """Write where every thread stands to the file `path` if the block takes longer than `seconds`.
+    """Write where Python's threads stand to `path` if the block takes longer than `seconds`.
+
+    At most 100 threads, the newest first, each with its innermost 100 functions.
 
     It needs neither the interpreter's lock nor a terminal, so it also works while compiled code
     runs, and in a notebook. The block goes on; with `exit=True` the process ends. There is one
@@ -699,6 +701,13 @@ def watchdog(seconds: float, path: str | os.PathLike, exit: bool = False) -> Ite
 
 
 def waiting_in(path: str | os.PathLike) -> list[str]:
-    """The functions that the main thread was in, the innermost first; empty if it was in time."""
-    *_, main = re.split(r"^(?:Current t|T)hread .*\n", Path(path).read_text(), flags=re.M)
+    """The functions that the main thread was in, the innermost first; empty if it was in time.
+
+    Raises:
+        ValueError: the dump ends before the main thread, because there are more than 100.
+    """
+    text = Path(path).read_text()
+    if text.endswith("\n...\n"):
+        raise ValueError(f"expected a dump with the main thread; {path} ends after 100 others")
+    *_, main = re.split(r"^(?:Current t|T)hread .*\n", text, flags=re.M)
     return re.findall(r'^  File ".*", line \d+ in (.+)$', main, re.M)

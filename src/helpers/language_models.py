@@ -236,7 +236,7 @@ def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
     """Whether a score depends on a later token: each is changed, one at a time.
 
     The model is looked at as it stands, so call `eval()` first if it has dropout. One whose blocks
-    add zero, as some do before the first step, lets nothing through and does not leak yet.
+    add zero or whose output layer is zero, as in some before the first step, does not leak yet.
 
     Args:
         model: from (N, T) to (N, T, vocab).

@@ -59,7 +59,7 @@ def names_of_helpers(cells):
 def test_every_chapter_has_its_section_in_order(sheet):
     found = parts(sheet)
     assert list(found) == BOOK.chapters
-    assert [name for name, cells in found.items() if not shown(cells)] == []
+    assert [name for name, cells in found.items() if len(shown(cells)) < 3] == []
     titles = [h.plain for c in sheet.cells if c.cell_type == "markdown" for h in headings(c.source)]
     assert all(titles) and len(titles) == 1 + len(BOOK.chapters)
 

@@ -826,6 +826,31 @@ def test_other_threads_stand_before_the_main_one(tmp_path):
     assert "elsewhere" in path.read_text() and "elsewhere" not in debugging.waiting_in(path)
 
 
+def test_a_dump_without_the_main_thread_is_told(tmp_path):
+    stop, path = threading.Event(), tmp_path / "stacks.txt"
+    threads = [threading.Thread(target=stop.wait, args=(9,)) for _ in range(110)]
+    for thread in threads:
+        thread.start()
+    with debugging.watchdog(0.15, path):
+        threading.Event().wait(0.5)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    with pytest.raises(ValueError, match="ends after 100 others"):
+        debugging.waiting_in(path)
+
+
+def test_a_deep_recursion_keeps_its_innermost_functions(tmp_path):
+    path = tmp_path / "stacks.txt"
+
+    def down(n):
+        return down(n - 1) if n else threading.Event().wait(0.5)
+
+    with debugging.watchdog(0.15, path):
+        down(150)
+    assert debugging.waiting_in(path).count("down") > 90
+
+
 # ---------------------------------------------------------------- exercises
 
 

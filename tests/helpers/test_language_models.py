@@ -286,6 +286,27 @@ def test_blocks_that_add_zero_do_not_leak_yet():
     assert not lm.leaks(model, IDS[:1], len(CHARACTERS))
 
 
+def test_an_output_layer_of_zeros_does_not_leak_yet():
+    model = lm.GPT(len(CHARACTERS), causal=False)
+    nn.init.zeros_(model.head.weight)
+    assert not lm.leaks(model, IDS[:1], len(CHARACTERS))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(IDS)[..., 0].sum().backward()
+        optimizer.step()
+    assert lm.leaks(model, IDS[:1], len(CHARACTERS))
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("top_p", [1e-12, 1e-3, 0.5, 1.0])
+def test_one_token_remains_for_every_top_p_above_0(dtype, top_p):
+    for scale in (1e-3, 1, 100):
+        logits = (scale * torch.randn(20, 50)).to(dtype)
+        kept = lm.filter_logits(logits, top_p=top_p).isfinite()
+        assert kept.any(-1).all() and kept.gather(1, logits.argmax(1, keepdim=True)).all()
+
+
 # ---------------------------------------------------------------- sampling
 
 

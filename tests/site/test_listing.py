@@ -21,7 +21,7 @@ def shown(page) -> list[str]:
         ("zh/symptoms", "损失不下降", "loss-does-not-go-down", 8),
         ("zh/symptoms", "爆显存", "memory-grows-every-step", 8),
         ("en/pitfalls", "clone", "views-expand-error", 40),
-        ("zh/pitfalls", "batch_first", "modules-batch-first", 10),
+        ("zh/pitfalls", "batch_first Multihead", "modules-batch-first", 5),
         ("en/by_name", "DataLoader", "torch.utils.data.DataLoader", 30),
     ],
 )

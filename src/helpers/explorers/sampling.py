@@ -29,7 +29,7 @@ def sampling_explorer(lang: str | None = None) -> Explorer:
         "sampling",
         {"temperatures": TEMPERATURES, "p": TOP_P, "chances": chances, "kept": kept},
         "Probabilities of the next word. A low temperature raises the best ones, top-k keeps a "
-        "fixed number of them, and top-p as many as are needed: the same top-p keeps more words "
+        "fixed number of them, and top-p as many as are needed: the same top-p may keep more words "
         "at a higher temperature.",
         lang,
     )
