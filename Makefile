@@ -84,7 +84,7 @@ versions:
 newest: OTHER = $(VENV)-newest
 newest:
 	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv $(OTHER)
-	$(CONSTRAINED) $(OTHER)/bin/pip install -q --upgrade -e '.[book,monitoring,test,video]'
+	$(CONSTRAINED) $(OTHER)/bin/pip install -q --upgrade -e '.[book,export,monitoring,test,video]'
 	BOOK_CUDA=0 BOOK_WARNINGS=error $(OTHER)/bin/pytest -q -n $(JOBS) book/en --record-versions; \
 	  differs=$$?; $(MAKE) newest-site && exit $$differs
 

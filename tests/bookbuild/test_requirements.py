@@ -8,7 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("book", "lab", "monitoring", "test", "video")
+EXTRAS = ("book", "export", "lab", "monitoring", "test", "video")
 PROJECT = "executable-pytorch-notes"
 
 
