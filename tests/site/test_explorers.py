@@ -29,6 +29,7 @@ from helpers.explorers.norm import norm_explorer
 from helpers.explorers.reads import reads_explorer
 from helpers.explorers.sampling import sampling_explorer
 from helpers.explorers.schedule import schedule_explorer
+from helpers.explorers.smooth import smooth_explorer
 from helpers.explorers.stride import stride_explorer
 from helpers.explorers.threshold import threshold_explorer
 from helpers.explorers.wheels import wheels_explorer
@@ -54,6 +55,7 @@ EXPLORERS = [
     reads_explorer,
     sampling_explorer,
     schedule_explorer,
+    smooth_explorer,
     stride_explorer,
     threshold_explorer,
     wheels_explorer,

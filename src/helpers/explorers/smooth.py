@@ -1,0 +1,65 @@
+"""What TensorBoard's smoothing makes of a noisy loss that turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from helpers.explorers import Explorer
+
+STEPS, SPIKE, LARGE = 100, 70, 3.0
+
+
+def smooth(values: Sequence[float], weight: float, debias: bool = True) -> list[float]:
+    """The line that TensorBoard draws: an exponential moving average of finite values.
+
+    Args:
+        values: a curve.
+        weight: of what was seen before, from 0 to below 1; the page begins with 0.6.
+        debias: divide by 1 - weight**n after n values, as TensorBoard does; else the average
+            begins at zero and says so.
+
+    Source: `classicSmoothing` in tensorboard/webapp/widgets/line_chart_v2/data_transformer.ts.
+    """
+    average, out = 0.0, []
+    for n, value in enumerate(values, 1):
+        average = weight * average + (1 - weight) * value
+        out.append(average / (1 - weight**n) if debias else average)
+    return out
+
+
+def noisy_losses() -> tuple[Tensor, Tensor]:
+    """A made-up validation loss that falls, turns and rises slowly.
+
+    Returns:
+        The loss without noise, and what was logged, with noise and one large value; both float64
+        of shape (100,).
+    """
+    step = torch.arange(STEPS, dtype=torch.float64)
+    whole = 0.6 + 2.4 * (-step / 14).exp() + 0.007 * step
+    g = torch.Generator().manual_seed(9)
+    logged = whole + 0.2 * torch.randn(STEPS, generator=g, dtype=torch.float64)
+    logged[SPIKE] = LARGE
+    return whole, logged
+
+
+def smooth_explorer(lang: str | None = None) -> Explorer:
+    """Move TensorBoard's slider, and see when a turn and a spike disappear."""
+    whole, logged = noisy_losses()
+    data = {
+        "whole": [round(v, 3) for v in whole.tolist()],
+        "logged": [round(v, 3) for v in logged.tolist()],
+        "turn": int(whole.argmin()),
+        "spike": SPIKE,
+        "start": 99,
+    }
+    return Explorer(
+        "smooth",
+        data,
+        "A noisy validation loss that has been rising since step 45, with one spike. Smoothed with "
+        "0.99, the line falls almost to the end and the spike is gone; without smoothing, noise "
+        "decides where the lowest point is. Near 0.75 the turn is where it belongs.",
+        lang,
+    )
