@@ -19,6 +19,8 @@ from helpers.explorers.diagnose import diagnose_explorer
 from helpers.explorers.freeze import freeze_explorer
 from helpers.explorers.gather import gather_explorer
 from helpers.explorers.graph import graph_explorer
+from helpers.explorers.halves import halves_explorer
+from helpers.explorers.keys import keys_explorer
 from helpers.explorers.loader import loader_explorer
 from helpers.explorers.masks import masks_explorer
 from helpers.explorers.mean import mean_explorer
@@ -45,6 +47,8 @@ EXPLORERS = [
     freeze_explorer,
     gather_explorer,
     graph_explorer,
+    halves_explorer,
+    keys_explorer,
     loader_explorer,
     masks_explorer,
     mean_explorer,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +14,6 @@ from helpers.autograd import saved_tensors
 from helpers.evaluation import evaluating
 from helpers.exercises import Verdict, verdict
 from helpers.training_loop import Batches, untrained
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
 
 
 def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
@@ -172,75 +168,3 @@ def check_decay_groups(answer: Callable[[nn.Module, float], list[dict]]) -> Verd
         compare(f, True)
 
     return verdict(answer, [plain, shared])
-
-
-def check_scaled_step(answer: Callable[..., None]) -> Verdict:
-    """Check `answer(model, x, y, optimizer, scaler, max_norm)`: one scaled, clipped step.
-
-    The loss is `F.mse_loss(model(x), y)`, `x` and `y` are float32 of shapes (8, 3) and (8, 2),
-    `scaler` is a `torch.amp.GradScaler("cpu")`. The step must equal that without a scaler, and a
-    batch with infinite gradients must be skipped.
-    """
-    scale, lr = 1024.0, 0.1
-
-    def flat_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        grads = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
-        return torch.cat([g.flatten() for g in grads])
-
-    def flat(model: nn.Module) -> Tensor:
-        return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-    def tools(model: nn.Module) -> tuple[Optimizer, torch.amp.GradScaler]:
-        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-        return optimizer, torch.amp.GradScaler("cpu", init_scale=scale)
-
-    def draw() -> tuple[nn.Module, Tensor, Tensor]:
-        return nn.Linear(3, 2), torch.randn(8, 3), torch.randn(8, 2) * 5
-
-    def run(f, share: float, stale: bool = False) -> None:
-        """One step with `max_norm` at `share` of the norm, so `min(1, share)` of it is taken."""
-        model, x, y = draw()
-        gradient, before = flat_gradient(model, x, y), flat(model)
-        if stale:
-            for p in model.parameters():
-                p.grad = torch.full_like(p, scale * gradient.norm().item())
-        f(model, x, y, *tools(model), gradient.norm().item() * share)
-        moved = (before - flat(model)) / lr
-        taken = (moved @ gradient / gradient.square().sum()).item()  # 1: the whole gradient
-        straight = (moved - taken * gradient).norm() <= 0.02 * moved.norm()
-
-        def close(factor: float) -> bool:
-            return math.isclose(taken, factor, rel_tol=0.02) and bool(straight)
-
-        if close(min(1.0, share)):
-            return
-        assert moved.any(), "the weights did not move"
-        assert not close(share / scale), (
-            "the scaled gradients were clipped: unscale_ comes before the clipping"
-        )
-        assert not close(1.0), "the gradients were not clipped"
-        assert not stale, "gradients of an earlier step were still there"
-        raise AssertionError("the step is not that of SGD on clipped gradients")
-
-    def clipped(f):
-        run(f, 0.3)
-
-    def untouched(f):
-        run(f, 3.0)
-
-    def zeroed(f):
-        run(f, 0.5, stale=True)
-
-    def skipped(f):
-        model, x, y = draw()
-        before = flat(model)
-        optimizer, scaler = tools(model)
-        f(model, x, y * math.inf, optimizer, scaler, 1.0)
-        assert torch.equal(flat(model), before), (
-            "infinite gradients reached the weights: let the scaler take the step"
-        )
-        assert scaler.get_scale() == scale / 2, (
-            "after infinite gradients the scale must be halved: call scaler.update()"
-        )
-
-    return verdict(answer, [clipped, untouched, zeroed, skipped])

@@ -1,0 +1,140 @@
+"""Checkers of the exercises of the chapter on mixed precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from helpers.exercises import Verdict, verdict
+
+
+def check_scaled_step(answer: Callable[..., None]) -> Verdict:
+    """Check `answer(model, x, y, optimizer, scaler, max_norm)`: one scaled, clipped step.
+
+    The loss is `F.mse_loss(model(x), y)`, `x` and `y` are float32 of shapes (8, 3) and (8, 2),
+    `scaler` is a `torch.amp.GradScaler("cpu")`. The step must equal that without a scaler, and a
+    batch with infinite gradients must be skipped.
+    """
+    scale, lr = 1024.0, 0.1
+
+    def flat_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        grads = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
+        return torch.cat([g.flatten() for g in grads])
+
+    def flat(model: nn.Module) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    def tools(model: nn.Module) -> tuple[Optimizer, torch.amp.GradScaler]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+        return optimizer, torch.amp.GradScaler("cpu", init_scale=scale)
+
+    def draw() -> tuple[nn.Module, Tensor, Tensor]:
+        return nn.Linear(3, 2), torch.randn(8, 3), torch.randn(8, 2) * 5
+
+    def run(f, share: float, stale: bool = False) -> None:
+        """One step with `max_norm` at `share` of the norm, so `min(1, share)` of it is taken."""
+        model, x, y = draw()
+        gradient, before = flat_gradient(model, x, y), flat(model)
+        if stale:
+            for p in model.parameters():
+                p.grad = torch.full_like(p, scale * gradient.norm().item())
+        f(model, x, y, *tools(model), gradient.norm().item() * share)
+        moved = (before - flat(model)) / lr
+        taken = (moved @ gradient / gradient.square().sum()).item()  # 1: the whole gradient
+        straight = (moved - taken * gradient).norm() <= 0.02 * moved.norm()
+
+        def close(factor: float) -> bool:
+            return math.isclose(taken, factor, rel_tol=0.02) and bool(straight)
+
+        if close(min(1.0, share)):
+            return
+        assert moved.any(), "the weights did not move"
+        assert not close(share / scale), (
+            "the scaled gradients were clipped: unscale_ comes before the clipping"
+        )
+        assert not close(1.0), "the gradients were not clipped"
+        assert not stale, "gradients of an earlier step were still there"
+        raise AssertionError("the step is not that of SGD on clipped gradients")
+
+    def clipped(f):
+        run(f, 0.3)
+
+    def untouched(f):
+        run(f, 3.0)
+
+    def zeroed(f):
+        run(f, 0.5, stale=True)
+
+    def skipped(f):
+        model, x, y = draw()
+        before = flat(model)
+        optimizer, scaler = tools(model)
+        f(model, x, y * math.inf, optimizer, scaler, 1.0)
+        assert torch.equal(flat(model), before), (
+            "infinite gradients reached the weights: let the scaler take the step"
+        )
+        assert scaler.get_scale() == scale / 2, (
+            "after infinite gradients the scale must be halved: call scaler.update()"
+        )
+
+    return verdict(answer, [clipped, untouched, zeroed, skipped])
+
+
+def check_rms(answer: Callable[[Tensor], Tensor]) -> Verdict:
+    """Check `answer(x)`: the root of the mean square over the last dimension, which stays as 1.
+
+    `x` has shape (..., n) and dtype float16, bfloat16 or float32; the result has that dtype and
+    carries gradients. It must be right to the digits of the dtype wherever it fits into it, also
+    under autocast. Rows of zeros give 0.
+    """
+
+    def compare(f: Callable, x: Tensor, complaint: str) -> None:
+        got = f(x.clone())
+        want = x.double().square().mean(-1, keepdim=True).sqrt()
+        assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
+        assert got.shape == want.shape, (
+            f"the shape should be {(*want.shape,)}, got {(*got.shape,)}: keepdim=True"
+        )
+        assert got.dtype == x.dtype, f"{x.dtype} went in and {got.dtype} came out"
+        finest = torch.finfo(x.dtype)
+        close = torch.isclose(
+            got.double(), want, rtol=2 * finest.eps, atol=finest.smallest_normal * finest.eps
+        )
+        assert close.all(), complaint
+
+    def plain(f):
+        compare(f, torch.randn(4, 16), "wrong even in float32")
+        compare(f, torch.randn(2, 3, 5), "wrong for three dimensions: only the last is averaged")
+
+    def large(f):
+        compare(f, torch.randn(3, 64).sign().half() * 300, "300 in float16: its square has no room")
+        compare(f, torch.full((2, 1000), 60000.0).half(), "60,000 in float16 fits, and so does it")
+
+    def small(f):
+        compare(f, torch.rand(3, 64).add(1).mul(1e-5).half(), "small float16 numbers became 0")
+
+    def brain(f):
+        compare(f, torch.randn(3, 64).bfloat16(), "wrong in bfloat16")
+
+    def zeros(f):
+        compare(f, torch.zeros(2, 8).half(), "rows of zeros should give 0")
+
+    def under_autocast(f):
+        for dtype in (torch.float16, torch.bfloat16):
+            with torch.autocast("cpu", dtype=dtype):
+                compare(f, (torch.randn(3, 64) * 300).to(dtype), f"wrong under autocast, {dtype}")
+
+    def learning(f):
+        x = torch.randn(3, 8).half().requires_grad_()
+        got = f(x)
+        assert got.requires_grad, "the result carries no gradient"
+        (grad,) = torch.autograd.grad(got.float().sum(), x)
+        want = x.detach().double() / x.detach().double().norm(dim=1, keepdim=True) / 8**0.5
+        assert torch.allclose(grad.double(), want, rtol=0.02, atol=1e-3), "the gradient is wrong"
+
+    return verdict(answer, [plain, large, small, brain, zeros, under_autocast, learning])

@@ -1,0 +1,59 @@
+"""What float16, bfloat16 and float32 make of gradients that are multiplied by a scale."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from helpers.explorers import Explorer
+
+TYPES = (torch.float16, torch.bfloat16, torch.float32)
+MANTISSA = 1.3
+SMALLEST, LARGEST, STEP = -40, -4, 2  # exponents of the gradients: 1.3 * 2**e
+SCALES = 32  # exponents of the largest scale
+
+
+def counts() -> list[int]:
+    """How many gradients there are of each size, the smallest first: a bell, made up."""
+    n = (LARGEST - SMALLEST) // STEP
+    return [round(1000 * math.comb(n, i) / 2**n) + 5 for i in range(n + 1)]
+
+
+def stored(exponent: int, dtype: torch.dtype) -> tuple[str, float]:
+    """What becomes of `1.3 * 2**exponent` in a type.
+
+    Returns:
+        `"zero"`, `"few"` (a subnormal number, which has fewer digits), `"normal"` or `"inf"`; and
+        by how much the stored number is off, in percent (0 if infinite, 100 if it became 0).
+    """
+    value = torch.tensor(MANTISSA * 2.0**exponent, dtype=torch.float64)
+    kept = value.to(dtype).double()
+    if kept.isinf():
+        return "inf", 0.0
+    off = 100 * ((kept - value).abs() / value).item()
+    if kept == 0:
+        return "zero", 100.0
+    return "few" if kept < torch.finfo(dtype).smallest_normal else "normal", float(f"{off:.2g}")
+
+
+def halves_explorer(lang: str | None = None) -> Explorer:
+    """Choose a type and a scale, and see which gradients become 0 or infinite."""
+    exponents = range(SMALLEST, LARGEST + SCALES + 1)
+    return Explorer(
+        "halves",
+        {
+            "types": [str(dtype).removeprefix("torch.") for dtype in TYPES],
+            "first": SMALLEST,
+            "step": STEP,
+            "scales": SCALES,
+            "mantissa": MANTISSA,
+            "counts": counts(),
+            "stored": [[stored(e, dtype) for e in exponents] for dtype in TYPES],
+        },
+        "Gradients from 1e-12 to 0.1 in float16. Without a scale a quarter of them become 0 "
+        "and most others lose digits; a scale of 65536 moves all of them into its "
+        "range, and a larger one makes the largest infinite. bfloat16 holds them at every scale "
+        "shown.",
+        lang,
+    )

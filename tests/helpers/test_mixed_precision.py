@@ -1,0 +1,454 @@
+"""Mixed precision: what autocast chooses, what a type holds, the scaled step, the exercises."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import mixed_precision as mixed
+from helpers.demos import mixed_precision as demos
+from helpers.exercises import mixed_precision as exercises
+from helpers.fake import fake_tensors
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+# ---------------------------------------------------------------- what autocast chooses
+
+OPERATIONS = {
+    "linear": lambda h: F.linear(h.float(), h.float()),
+    "relu": torch.relu,
+    "softmax": lambda h: h.softmax(-1),
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "layer_norm": lambda h: F.layer_norm(h, (4,)),
+    "mse": lambda h: F.mse_loss(h, h),
+    "promote": lambda h: h + h.float(),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_on_the_cpu_the_table_is_that_of_real_tensors(dtype):
+    found = mixed.result_types(OPERATIONS, "cpu", dtype)
+    with torch.autocast("cpu", dtype=dtype):
+        for name, operation in OPERATIONS.items():
+            real = operation(torch.rand(4, 4).to(dtype)).dtype
+            assert str(real) == f"torch.{found[name]}"
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_for_cuda_the_table_follows_the_documented_lists(dtype):
+    half = str(dtype).removeprefix("torch.")
+    assert mixed.result_types(OPERATIONS, "cuda", dtype) == {
+        "linear": half,
+        "relu": half,
+        "softmax": "float32",
+        "sum": "float32",
+        "mean": half,
+        "layer_norm": "float32",
+        "mse": "float32",
+        "promote": "float32",
+    }
+    refused = {"bce": lambda h: F.binary_cross_entropy(h, h)}
+    assert mixed.result_types(refused, "cuda", dtype) == {"bce": "refused"}
+    assert mixed.result_types(refused, "cpu", dtype) == {"bce": "float32"}
+    with pytest.raises(ValueError, match=r"float16 or torch.bfloat16, got torch.float32"):
+        mixed.result_types({}, "cpu", torch.float32)
+    with pytest.raises(RuntimeError, match="reduction dim"):
+        mixed.result_types({"broken": lambda h: h @ torch.ones(3, 3)}, "cpu", dtype)
+
+
+def test_the_cuda_sentences_of_the_chapter():
+    found = mixed.result_types(
+        {
+            "exp": torch.exp,
+            "pow": lambda h: h.pow(2),
+            "group_norm": lambda h: F.group_norm(h, 2),
+            "var": torch.var,
+            "log": torch.log,
+        },
+        "cuda",
+        torch.float16,
+    )
+    assert found.pop("var") == "float16" and set(found.values()) == {"float32"}
+
+
+def test_autocast_without_device_leaves_no_trace():
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    with (
+        pytest.raises(ZeroDivisionError),
+        fake_tensors(),
+        mixed.autocast_without_device("cuda", torch.bfloat16),
+    ):
+        assert torch.is_autocast_enabled("cuda")
+        assert torch.get_autocast_dtype("cuda") == torch.bfloat16
+        _ = 1 / 0
+    assert (torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")) == before
+    with pytest.raises(ValueError, match=r"float16 or torch.bfloat16"):
+        mixed.autocast_without_device("cuda", torch.float64).__enter__()
+
+
+def test_autocast_without_device_drops_the_copies_of_weights():
+    layer, x = nn.Linear(3, 3), torch.ones(1, 3)
+    with mixed.autocast_without_device("cpu", torch.bfloat16):
+        old = layer(x)
+    with torch.no_grad():
+        layer.weight.zero_()
+        layer.bias.zero_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert old.any() and not layer(x).any()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_in_float32(dtype):
+    seen = []
+
+    @mixed.in_float32
+    def product(a, b, *, others):
+        """Its own words."""
+        seen.append((torch.is_autocast_enabled("cpu"), a.dtype, others["c"][0].dtype))
+        return a @ b
+
+    a, ids = torch.ones(2, 2, dtype=dtype), torch.zeros(2, dtype=torch.long)
+    with torch.autocast("cpu", dtype=dtype):
+        assert product(a, a, others={"c": [ids]}).dtype == torch.float32
+        assert torch.is_autocast_enabled("cpu")
+    assert seen == [(False, torch.float32, torch.int64)]
+    assert product.__doc__ == "Its own words."
+    double = torch.ones(2, 2, dtype=torch.float64)
+    assert product(double, double, others={"c": [ids]}).dtype == torch.float64
+
+    @mixed.in_float32
+    def fails(a):
+        raise KeyError
+
+    with torch.autocast("cpu", dtype=dtype):
+        with pytest.raises(KeyError):
+            fails(a)
+        assert torch.is_autocast_enabled("cpu")
+    x = a.clone().requires_grad_()
+    product(x, a, others={"c": [ids]}).sum().backward()
+    assert x.grad.dtype == dtype
+
+
+# ---------------------------------------------------------------- what a type holds
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6), st.sampled_from([*HALVES, torch.float32]), st.integers(-20, 40))
+def test_fate_counts_every_value_once(seed, dtype, k):
+    g = torch.Generator().manual_seed(seed)
+    values = torch.randn(50, generator=g) * 2.0 ** torch.randint(-40, 20, (50,), generator=g)
+    values[:2] = torch.tensor([0.0, torch.inf])
+    found = mixed.fate(values, dtype, 2.0**k)
+    stored = [(v, torch.tensor(v * 2.0**k, dtype=torch.float64).to(dtype)) for v in values.tolist()]
+    assert sum(found.values()) == 50
+    assert found["lost"] == sum(v != 0 and s == 0 for v, s in stored)
+    assert found["infinite"] == sum(v != torch.inf and bool(s.isinf()) for v, s in stored)
+
+
+def test_the_ends_of_float16():
+    ends = torch.tensor([2.9e-8, 3.1e-8, 65519.0, 65520.0], dtype=torch.float64)
+    found = mixed.fate(ends, torch.float16)
+    assert found == {"lost": 1, "infinite": 1, "kept": 2}
+    assert mixed.fate(ends, torch.bfloat16)["kept"] == 4
+    with pytest.raises(ValueError, match="above 0, got 0"):
+        mixed.fate(ends, torch.float16, 0)
+
+
+def test_safe_scales():
+    values = torch.tensor([1.5 * 2.0**-30, 1.5 * 2.0**-5])
+    found = mixed.safe_scales(values, torch.float16)
+    assert found == list(range(5, 21))
+    assert mixed.safe_scales(values, torch.bfloat16) == list(range(33))
+    assert mixed.safe_scales(torch.tensor([1e-10, 1e10]), torch.float16) == []
+    with pytest.raises(ValueError, match="at least 0"):
+        mixed.safe_scales(values, torch.float16, -1)
+
+
+@pytest.mark.parametrize(
+    ("number", "has"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((10, 0), True)]
+)
+def test_bfloat16_in_hardware_asks_what_pytorch_asks(number, has, monkeypatch):
+    assert mixed.bfloat16_in_hardware(number) == has
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: type("P", (), {"major": number[0]})
+    )
+    if torch.version.hip is None:
+        assert torch.cuda.is_bf16_supported(including_emulation=False) == has
+
+
+# ---------------------------------------------------------------- the scaled step
+
+
+def parts(seed=0):
+    torch.manual_seed(seed)
+    model = nn.Linear(3, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.sampled_from([None, 0.1, 100.0]), st.booleans())
+def test_scaled_step_is_a_plain_step(seed, max_norm, enabled):
+    model, optimizer = parts(seed)
+    plain, own = copy.deepcopy(model), None
+    own = torch.optim.SGD(plain.parameters(), lr=0.1)
+    x = torch.randn(4, 3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=enabled)
+    scaler.scale(model(x).square().mean()).backward()
+    assert mixed.scaled_step(scaler, optimizer, max_norm)
+    plain(x).square().mean().backward()
+    if max_norm:
+        nn.utils.clip_grad_norm_(plain.parameters(), max_norm)
+    own.step()
+    assert torch.allclose(model.weight, plain.weight, atol=1e-6)
+
+
+def test_scaled_step_says_what_was_skipped():
+    model, optimizer = parts()
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    before = model.weight.detach().clone()
+    scaler.scale(model(torch.ones(1, 3)).sum() * torch.inf).backward()
+    assert not mixed.scaled_step(scaler, optimizer, max_norm=1.0)
+    assert torch.equal(model.weight, before) and scaler.get_scale() == 128
+    growing = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=1)
+    optimizer.zero_grad()
+    growing.scale(model(torch.ones(1, 3)).sum()).backward()
+    assert mixed.scaled_step(growing, optimizer) and growing.get_scale() == 512
+
+
+def test_scaled_step_of_two_optimizers_clips_by_one_norm():
+    a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+    optimizers = [torch.optim.SGD([p], lr=1.0) for p in (a, b)]
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    scaler.scale((3 * a + 4 * b).sum()).backward()
+    assert mixed.scaled_step(scaler, iter(optimizers), max_norm=1.0)
+    assert torch.allclose(torch.cat([a, b]), torch.tensor([0.4, 0.2]), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "norm", "says"), [([], None, "at least one"), (None, 0.0, "above 0")]
+)
+def test_scaled_step_refuses(optimizers, norm, says):
+    with pytest.raises(ValueError, match=says):
+        mixed.scaled_step(
+            torch.amp.GradScaler("cpu"), parts()[1] if optimizers is None else optimizers, norm
+        )
+
+
+# ---------------------------------------------------------------- exercise 1
+
+
+def stepper(*calls):
+    def answer(model, x, y, optimizer, scaler, max_norm):
+        loss = F.mse_loss(model(x), y)
+        clip = nn.utils.clip_grad_norm_
+
+        def rescale():
+            clip(model.parameters(), 1e-3)
+            for p in model.parameters():
+                p.grad *= max_norm / 1e-3
+
+        do = {
+            "zero": optimizer.zero_grad,
+            "backward": lambda: scaler.scale(loss).backward(),
+            "plain backward": loss.backward,
+            "unscale": lambda: scaler.unscale_(optimizer),
+            "clip": lambda: clip(model.parameters(), max_norm),
+            "value": lambda: nn.utils.clip_grad_value_(model.parameters(), max_norm),
+            "rescale": rescale,  # to max_norm, also where the norm is smaller
+            "step": lambda: scaler.step(optimizer),
+            "own step": optimizer.step,
+            "update": scaler.update,
+        }
+        for call in calls:
+            do[call]()
+
+    return answer
+
+
+RIGHT = ["zero", "backward", "unscale", "clip", "step", "update"]
+
+
+def without(call):
+    return [c for c in RIGHT if c != call]
+
+
+@pytest.mark.parametrize(
+    ("calls", "says"),
+    [
+        (RIGHT, None),
+        (["backward", "unscale", "clip", "step", "update", "zero"], "gradients of an earlier step"),
+        (without("unscale"), "unscale_ comes before the clipping"),
+        (["zero", "backward", "clip", "unscale", "step", "update"], "unscale_ comes before"),
+        (without("clip"), "the gradients were not clipped"),
+        (without("zero"), "gradients of an earlier step were still there"),
+        (without("update"), "call scaler.update()"),
+        (without("backward"), "did not use scaler.scale"),
+        (without("step"), "the weights did not move"),
+        (["zero", "backward", "unscale", "clip", "own step", "update"], "infinite gradients"),
+        (["zero", "plain backward", "clip", "own step"], "infinite gradients reached"),
+        (["zero", "backward", "unscale", "value", "step", "update"], "not that of SGD"),
+        (["zero", "backward", "unscale", "rescale", "step", "update"], "not that of SGD"),
+    ],
+)
+def test_check_scaled_step(calls, says):
+    for seed in range(8):
+        torch.manual_seed(seed)
+        verdict = exercises.check_scaled_step(stepper(*calls))
+        assert verdict.passed == (says is None), verdict
+        assert says is None or says in verdict.message, verdict
+
+
+# ---------------------------------------------------------------- exercise 2
+
+
+def right_rms(x):
+    return x.float().square().mean(-1, keepdim=True).sqrt().to(x.dtype)
+
+
+def by_norm(x):
+    return (x.double().norm(dim=-1, keepdim=True) / x.shape[-1] ** 0.5).to(x.dtype)
+
+
+def by_largest(x):
+    largest = x.abs().amax(-1, keepdim=True)
+    return (largest * (x / largest).square().mean(-1, keepdim=True).sqrt()).to(x.dtype)
+
+
+def decorated(x):
+    return mixed.in_float32(lambda x: x.square().mean(-1, keepdim=True).sqrt())(x).to(x.dtype)
+
+
+def without_autocast_only(x):
+    with torch.autocast("cpu", enabled=False):
+        return x.square().mean(-1, keepdim=True).sqrt()
+
+
+def with_eps(x):
+    return (x.float().square().mean(-1, keepdim=True) + 1e-5).sqrt().to(x.dtype)
+
+
+def unreliable_product(x):
+    wide = x.float()
+    return ((wide.unsqueeze(-2) @ wide.unsqueeze(-1)).squeeze(-1) / x.shape[-1]).sqrt().to(x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (right_rms, None),
+        (by_norm, None),
+        (decorated, None),
+        (lambda x: x.square().mean(-1, keepdim=True).sqrt(), "300 in float16"),
+        (without_autocast_only, "300 in float16"),
+        (lambda x: x.float().square().mean(-1, keepdim=True).sqrt(), "went in and"),
+        (lambda x: right_rms(x).squeeze(-1), "keepdim=True"),
+        (lambda x: right_rms(x).detach(), "carries no gradient"),
+        (by_largest, "rows of zeros"),
+        (with_eps, "became 0|wrong even in float32|rows of zeros"),
+        (unreliable_product, "under autocast"),
+        (lambda x: x.float().abs().mean(-1, keepdim=True).to(x.dtype), "wrong even in float32"),
+        (lambda x: x.float().square().mean().sqrt().to(x.dtype), "the shape should be"),
+        (
+            lambda x: x.bfloat16().float().square().mean(-1, keepdim=True).sqrt().to(x.dtype),
+            "wrong",
+        ),
+        (lambda x: None, "return a tensor, got NoneType"),
+        (lambda x: x.nope, "AttributeError"),
+    ],
+)
+def test_check_rms(answer, says):
+    for seed in range(8):
+        torch.manual_seed(seed)
+        found = exercises.check_rms(answer)
+        assert found.passed == (says is None), (seed, found)
+        assert says is None or re.search(says, found.message), (seed, found)
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def test_each_refusal_disappears_under_autocast_where_the_chapter_says_so():
+    said = demos.refusals()
+    assert said["grid_sample"] == "expected scalar type Half but found Float"
+    assert said["bmm"] == "expected scalar type Float but found Half"
+    assert len(said) == 6
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert set(demos.refusals()) == {"x[index] = h", "scatter_add"}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_cache_is_what_keeps_old_weights(enabled):
+    layer, x = nn.Linear(3, 1), torch.ones(1, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=enabled):
+        before = layer(x)
+        with torch.no_grad():
+            layer.weight.add_(1)
+        assert torch.equal(before, layer(x)) == enabled
+        layer.load_state_dict({"weight": torch.zeros(1, 3), "bias": torch.zeros(1)})
+        assert torch.equal(before, layer(x)) == enabled
+
+
+def test_update_and_unscale_say_what_the_chapter_quotes():
+    model, optimizer = parts()
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(model(torch.ones(1, 3)).sum()).backward()
+    with pytest.raises(AssertionError, match="No inf checks were recorded prior to update"):
+        scaler.update()
+    scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match="already been called on this optimizer since the last"):
+        scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match="The source state dict is empty"):
+        scaler.load_state_dict({})
+
+
+def test_a_scaler_doubles_after_2000_good_steps_only():
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    w = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([w], lr=1e-3)
+    for n in range(2000):
+        assert scaler.get_scale() == 256, n
+        w.grad = None
+        scaler.scale(w.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert scaler.get_scale() == 512
+
+
+def test_masks_and_halves():
+    h = torch.ones(2).half()
+    with pytest.raises(RuntimeError, match="value cannot be converted to type .* without overflow"):
+        h.masked_fill(torch.tensor([True, False]), -1e9)
+    assert (h - 1e9 == -torch.inf).all()
+    assert torch.tensor(0.9999).half() == 1 and torch.tensor(256.0).bfloat16() + 1 == 256
+    assert (1 - torch.tensor(0.9999).half()).log() == -torch.inf
+
+
+def test_near_ten_thousand_bfloat16_numbers_are_64_apart():
+    x = torch.tensor(10_000.0).bfloat16()
+    assert torch.nextafter(x, torch.tensor(torch.inf).bfloat16()) - x == 64
+
+
+def test_old_names_are_deprecated():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.amp.GradScaler()
+        torch.cuda.amp.autocast()
+    said = [str(w.message) for w in caught if w.category is FutureWarning]
+    assert len(said) == 2 and all("is deprecated" in text for text in said)
+
+
+def test_the_model_of_digits_is_the_same_each_time():
+    a, b = demos.digit_model(3), demos.digit_model(3)
+    assert torch.equal(a[1].weight, b[1].weight) and a(torch.ones(2, 1, 8, 8)).shape == (2, 10)
