@@ -1,0 +1,126 @@
+"""What a function, its trace and its export answer to the same inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.explorers import Explorer
+from helpers.export import quiet, said
+
+EXAMPLE = (1.0, 2.0)
+LENGTHS, SIGNS = (1, 2, 3, 4), (1, -1)
+
+
+def _branch(x: Tensor) -> Tensor:
+    return 2 * x if x.sum() > 0 else -x
+
+
+def _loop(x: Tensor) -> Tensor:
+    y = torch.zeros(1)
+    for i in range(len(x)):
+        y = y + x[i]
+    return y
+
+
+def _item(x: Tensor) -> Tensor:
+    return x * x.max().item()
+
+
+def _shape(x: Tensor) -> Tensor:
+    return x * x.shape[0]
+
+
+def _where(x: Tensor) -> Tensor:
+    return torch.where(x.sum() > 0, 2 * x, -x)
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "2 * x if x.sum() > 0 else -x": _branch,
+    "for i in range(len(x)): y = y + x[i]": _loop,
+    "x * x.max().item()": _item,
+    "x * x.shape[0]": _shape,
+    "torch.where(x.sum() > 0, 2 * x, -x)": _where,
+}
+
+
+class Wrapped(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Whatever the function does."""
+        return self.function(x)
+
+
+def inputs(length: int, sign: int) -> list[float]:
+    """The numbers 1 to `length`, all positive or all negative."""
+    return [float(sign * (i + 1)) for i in range(length)]
+
+
+def traced(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """`torch.jit.trace` of a function on the example."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.trace(Wrapped(function), (torch.tensor(EXAMPLE),), check_trace=False)
+
+
+def exported(function: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[Tensor], Tensor]:
+    """`torch.export.export` of a function on the example, for its length or for any."""
+    shapes = ({0: torch.export.Dim.DYNAMIC},) if dynamic else None
+    with quiet():
+        program = torch.export.export(
+            Wrapped(function), (torch.tensor(EXAMPLE),), dynamic_shapes=shapes
+        )
+    return program.module()
+
+
+def outcomes(function: Callable[[Tensor], Tensor]) -> list[list[list[Any]]]:
+    """For each length and sign, what the four answer: a list of numbers, or an error as text."""
+    makers = (
+        lambda: function,
+        lambda: traced(function),
+        lambda: exported(function, dynamic=False),
+        lambda: exported(function, dynamic=True),
+    )
+    made: list[Any] = []
+    for make in makers:
+        try:
+            made.append(make())
+        except Exception as error:
+            made.append(said(error))
+
+    def answer(one: Any, x: list[float]) -> list[float] | str:
+        if isinstance(one, str):
+            return one
+        try:
+            return one(torch.tensor(x)).tolist()
+        except Exception as error:
+            return said(error)
+
+    return [[[answer(one, inputs(n, s)) for one in made] for s in SIGNS] for n in LENGTHS]
+
+
+def trace_explorer(lang: str | None = None) -> Explorer:
+    """Change the input, and see what the function, its trace and its exports answer."""
+    return Explorer(
+        "trace",
+        {
+            "code": list(FUNCTIONS),
+            "lengths": LENGTHS,
+            "inputs": [[inputs(n, s) for s in SIGNS] for n in LENGTHS],
+            "rows": [outcomes(function) for function in FUNCTIONS.values()],
+        },
+        "A trace is made with one example and answers other inputs without an error, at times "
+        "wrongly: it keeps the branch, the number of rounds or the number that the example led to. "
+        "torch.export refuses such code, checks the size at each call, or keeps what depends on "
+        "the data.",
+        lang,
+    )
