@@ -1,0 +1,97 @@
+"""What load_state_dict takes over, as the keys of a file come to fit those of a model."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
+
+from helpers.explorers import Explorer
+
+PREFIXES = ("_orig_mod.", "module.")  # the outer wrapper's first
+
+
+def saved_model() -> nn.Module:
+    """The model as it was when the file was written: another name in the middle, ten classes."""
+    return nn.ModuleDict(
+        {"stem": nn.Linear(4, 8), "fc1": nn.Linear(8, 8), "head": nn.Linear(8, 10)}
+    )
+
+
+def model_now() -> nn.Module:
+    """The model that the file is to be loaded into."""
+    return nn.ModuleDict(
+        {"stem": nn.Linear(4, 8), "body": nn.Linear(8, 8), "head": nn.Linear(8, 4)}
+    )
+
+
+def edited(outer: bool, inner: bool, rename: bool, drop: bool) -> dict[str, Tensor]:
+    """The file's entries, all ones, with some of the repairs.
+
+    Args:
+        outer: strip `_orig_mod.`, which `torch.compile` put in front.
+        inner: then strip `module.`, which `DataParallel` put there.
+        rename: call `fc1` what the model calls it, `body`.
+        drop: leave the head out.
+    """
+    names = saved_model().state_dict()
+    weights = {"".join(PREFIXES) + k: torch.ones_like(v) for k, v in names.items()}
+    for prefix, wanted in zip(PREFIXES, (outer, inner), strict=True):
+        if wanted:
+            consume_prefix_in_state_dict_if_present(weights, prefix)
+    if rename:
+        weights = {k.replace("fc1.", "body."): v for k, v in weights.items()}
+    return {k: v for k, v in weights.items() if not (drop and "head." in k)}
+
+
+def loaded(weights: dict[str, Tensor], strict: bool) -> tuple[bool, list[str], str]:
+    """Load weights of ones into a model of zeros.
+
+    Returns:
+        Whether `load_state_dict` raised, the names of the entries that it overwrote, and what it
+        said: the error, or the value that it returned.
+    """
+    model = model_now()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    try:
+        raised, said = False, str(model.load_state_dict(weights, strict=strict))
+    except RuntimeError as error:
+        raised, said = True, str(error)
+    return raised, [k for k, v in model.state_dict().items() if v.all()], said
+
+
+def keys_explorer(lang: str | None = None) -> Explorer:
+    """Repair a file's keys one by one, and see how much of it a model takes over."""
+    own = model_now().state_dict()
+    old = saved_model().state_dict()
+
+    def row(strict: bool, *repairs: bool) -> dict[str, Any]:
+        weights = edited(*repairs)
+        raised, names, _ = loaded(weights, strict)
+        state = ["l" if k in names else "s" if k in weights else "m" for k in own]
+        return {"raised": raised, "state": "".join(state)}
+
+    choices = (False, True)
+    data = {
+        "model": [[k, list(v.shape)] for k, v in own.items()],
+        "file": [[k, list(v.shape)] for k, v in old.items()],
+        "keys": {_code(c): list(edited(*c)) for c in product(choices, repeat=4)},
+        "rows": {_code(c): row(*c) for c in product(choices, repeat=5)},
+    }
+    return Explorer(
+        "keys",
+        data,
+        "A file whose keys begin with _orig_mod.module. is loaded with strict=False: no error, and "
+        "no number is loaded. With both prefixes stripped, the middle layer renamed and the head "
+        "of another size left out, everything that fits is loaded.",
+        lang,
+    )
+
+
+def _code(switches: tuple[bool, ...]) -> str:
+    return "".join("01"[on] for on in switches)
