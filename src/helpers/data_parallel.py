@@ -1,17 +1,14 @@
-"""Helpers of the chapter "Train on several GPUs".
+"""Helpers of the chapter on `nn.DataParallel`.
 
-DataParallel's four steps by hand, on the CPU; a stand-in that runs its real `forward` with them;
-two processes under torchrun.
+DataParallel's four steps by hand, on the CPU, and a stand-in that runs its real `forward` with
+them.
 
-Sources: `torch.nn.DataParallel`, https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
-and torchrun, https://pytorch.org/docs/stable/elastic/run.html
+Source: `torch.nn.DataParallel`, https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -145,21 +142,3 @@ class StandIn(nn.DataParallel):
 
     def gather(self, outputs, output_device):  # noqa: D102
         return gather(outputs, self.dim)
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """Inside, this process is a group of one, so that DistributedDataParallel works in a notebook.
-
-    Raises:
-        ValueError: the process belongs to a group already.
-    """
-    import torch.distributed as dist
-
-    hook = sys.excepthook  # which init_process_group replaces for good
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-        sys.excepthook = hook

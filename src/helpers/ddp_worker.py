@@ -1,4 +1,4 @@
-"""What two processes try out for the chapter "Train on several GPUs", one fact each.
+"""What two processes try out for the chapter on training in many processes, one fact each.
 
 torchrun starts it, one process per GPU, or on the CPU where there is none:
 
@@ -11,6 +11,8 @@ https://pytorch.org/tutorials/intermediate/ddp_tutorial.html
 from __future__ import annotations
 
 import faulthandler
+import os
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -22,11 +24,21 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.algorithms.join import Join
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
+from helpers import distributed
 from helpers.ddp_train import data, start, train
 
 SECONDS = 90  # a process that lives longer ends itself
+
+
+def child_environment() -> dict[str, str]:
+    """Variables that keep the talk between processes on this machine."""
+    loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    return {"GLOO_SOCKET_IFNAME": loopback[0]} if loopback else {}
 
 
 def network(seed: int = 0) -> nn.Linear:
@@ -151,6 +163,161 @@ def only_rank_0() -> str:
     return "nothing"
 
 
+def said(function: Callable[[], object]) -> str:
+    """What `function` complains about, or `"nothing"`."""
+    try:
+        function()
+    except Exception as error:
+        return str(error)
+    return "nothing"
+
+
+def swapped() -> tuple[float, float]:
+    """Both ranks add up a loss and an accuracy, but not in the same order."""
+    loss, accuracy = torch.tensor(1.0), torch.tensor(100.0)
+    if dist.get_rank() == 0:
+        dist.all_reduce(loss)
+        dist.all_reduce(accuracy)
+    else:
+        dist.all_reduce(accuracy)
+        dist.all_reduce(loss)
+    return loss.item(), accuracy.item()
+
+
+def detailed() -> dist.ProcessGroup:
+    """A group that compares the calls of its ranks, as `TORCH_DISTRIBUTED_DEBUG=DETAIL` does."""
+    before = dist.get_debug_level()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    dist.set_debug_level(before)
+    return group
+
+
+def other_shape() -> str:
+    """Rank 0 adds up two numbers and rank 1 three, in a group that compares."""
+    group = detailed()
+    return said(lambda: dist.all_reduce(torch.ones(2 + dist.get_rank()), group=group))
+
+
+def other_call() -> str:
+    """Rank 0 adds up, rank 1 distributes, in a group that compares."""
+    group, x = detailed(), torch.ones(1)
+    if dist.get_rank() == 0:
+        return said(lambda: dist.all_reduce(x, group=group))
+    return said(lambda: dist.broadcast(x, src=0, group=group))
+
+
+def missing() -> str:
+    """Rank 0 alone comes to a barrier that says who is missing."""
+    group = dist.new_group()
+    if dist.get_rank() == 0:
+        wait = timedelta(seconds=1)
+        return said(lambda: dist.monitored_barrier(group=group, timeout=wait))
+    return "nothing"
+
+
+def uneven() -> int:
+    """Two batches on rank 0 and three on rank 1, under `Join`: how many this rank trained on."""
+    parallel, seen = DDP(network()), 0
+    with Join([parallel]):
+        for x in torch.ones(2 + dist.get_rank(), 4, 3):
+            parallel(x).mean().backward()
+            seen += 1
+    return seen
+
+
+def objects() -> dict[str, object]:
+    """A name that rank 0 chose, for all; lists of different lengths, from all."""
+    name = distributed.from_rank_zero(lambda: f"run of rank {dist.get_rank()}")
+    parts: list = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, ["cat", "dog"] if dist.get_rank() == 0 else ["cow"])
+    return {"name": name, "parts": parts}
+
+
+def in_turn(folder: str) -> int:
+    """How many processes had to write the file that rank 0 writes first."""
+    path, wrote = Path(folder, "download"), 0
+    with distributed.rank_zero_first():
+        if not path.exists():
+            path.write_text("data")
+            wrote = 1
+    return wrote
+
+
+def noise(add_rank: bool) -> Tensor:
+    """What this rank draws for its augmentations, with one seed everywhere or one per rank."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0 + dist.get_rank() if add_rank else 0)
+        return torch.rand(3)
+
+
+def metric() -> dict[str, float]:
+    """The mean of 6 losses on rank 0 and 2 on rank 1: of all, and as the mean of the means."""
+    values = torch.zeros(6) if dist.get_rank() == 0 else torch.ones(2)
+    means = values.mean()
+    dist.all_reduce(means)
+    return {
+        "mean of means": means.item() / dist.get_world_size(),
+        "mean": distributed.mean_over_ranks(values.sum().item(), len(values)),
+    }
+
+
+def around() -> dict[str, object]:
+    """Which parameters part after a step through the wrapper, and through the model inside."""
+    mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
+    x, y = (tensor[mine] for tensor in samples())
+    found = {}
+    for key in ("parallel", "parallel.module"):
+        parallel = DDP(network())
+        optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+        called = parallel if key == "parallel" else parallel.module
+        F.mse_loss(called(x), y).backward()
+        optimizer.step()
+        found[key] = distributed.parted(parallel.module)
+    return found
+
+
+def blocks() -> nn.Sequential:
+    """Linear 4 to 6, ReLU, linear 6 to 1; the same first weights everywhere."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1))
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    """`x` (16, 4) and `y` (16, 1), float32, the same everywhere."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(16, 4, generator=generator)
+    return x, torch.randn(16, 1, generator=generator)
+
+
+def sharded(device: torch.device, early: bool = False) -> dict[str, object]:
+    """Three steps under `fully_shard`: what a rank holds, and the whole model afterwards.
+
+    With `early` the optimizer is built before the model is sharded.
+    """
+    model = blocks().to(device)
+    first = torch.optim.Adam(model.parameters(), lr=0.1)
+    for block in (model[0], model[2]):
+        fully_shard(block)
+    fully_shard(model)
+    optimizer = first if early else torch.optim.Adam(model.parameters(), lr=0.1)
+    mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
+    x, y = (tensor[mine].to(device) for tensor in batch())
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weight = model[0].weight
+    return {
+        "shards": {name: tuple(p.to_local().shape) for name, p in model.named_parameters()},
+        "state": tuple(optimizer.state[weight]["exp_avg"].to_local().shape) if not early else None,
+        "saved": type(model.state_dict()["0.weight"]).__name__,
+        "whole": get_model_state_dict(model, options=options),
+    }
+
+
 def main(folder: str) -> None:
     """Run everything and leave the results in `folder`, one file per process."""
     faulthandler.dump_traceback_later(SECONDS, exit=True)
@@ -167,11 +334,41 @@ def main(folder: str) -> None:
         "accumulated": accumulated(quiet=False),
         "accumulated, no_sync": accumulated(quiet=True),
         "only rank 0": only_rank_0(),
+        "swapped": swapped(),
+        "other shape": other_shape(),
+        "other call": other_call(),
+        "missing": missing(),
+        "uneven": uneven(),
+        "objects": objects(),
+        "wrote": in_turn(folder),
+        "one seed": noise(add_rank=False),
+        "a seed per rank": noise(add_rank=True),
+        "metric": metric(),
+        "around": around(),
+        "sharded": sharded(device),
+        "sharded, early": sharded(device, early=True),
     }
     Path(folder).mkdir(parents=True, exist_ok=True)
     torch.save(results, Path(folder, f"rank{dist.get_rank()}.pt"))
     dist.barrier()
     dist.destroy_process_group()
+
+
+def spawned(rank: int, world: int, folder: str) -> None:
+    """A process of `torch.multiprocessing.spawn`: meets the others through a file, and reports.
+
+    Writes the sum of all ranks to a file of `folder`.
+    """
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    os.environ.update(child_environment())
+    meet = Path(folder, "meet").resolve().as_uri()
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world)
+    total = torch.tensor(float(rank))
+    dist.all_reduce(total)
+    Path(folder, f"rank{rank}").write_text(f"{total.item():g}")
+    dist.barrier()
+    dist.destroy_process_group()
+    faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":

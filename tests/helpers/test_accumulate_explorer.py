@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from helpers import data_parallel, ddp_worker
+from helpers import ddp_worker, distributed
 from helpers.explorers.accumulate import PARTS, RANKS, SIZE, accumulate_explorer
 
 ROWS = json.loads(accumulate_explorer().data)["rows"]
@@ -34,7 +34,7 @@ def test_the_gradients_follow_from_the_weights_that_are_shown():
 
 @pytest.mark.parametrize("spare", [False, True])
 def test_ddp_averages_as_often_as_the_explorer_says(spare):
-    with data_parallel.alone():
+    with distributed.alone():
         parallel = DDP(nn.Linear(3, 1))
         syncs = ddp_worker.count_syncs(parallel)
         for part in range(3):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
-from helpers import data_parallel, normalization
+from helpers import distributed, normalization
 from helpers.demos import normalization as demos
 from helpers.exercises import normalization as exercises
 
@@ -435,7 +435,7 @@ def test_no_number_of_good_batches_removes_a_nan(momentum):
 
 def test_in_a_group_syncbatchnorm_refuses_the_cpu_in_training_alone():
     norm, x = nn.SyncBatchNorm(3), torch.randn(8, 3)
-    with data_parallel.alone():
+    with distributed.alone():
         assert norm.eval()(x).shape == x.shape
         with pytest.raises(ValueError, match="to be on GPU"):
             norm.train()(x)

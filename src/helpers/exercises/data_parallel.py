@@ -1,9 +1,8 @@
-"""Checkers of the exercises of the chapter "Train on several GPUs · DistributedDataParallel"."""
+"""Checkers of the exercises of the chapter on `nn.DataParallel`."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -157,60 +156,3 @@ def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verd
                     raise AssertionError(f"{fault} was loaded without a word")
 
     return verdict(answer, [loads, complains, loads_inner])
-
-
-def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Verdict:
-    """Check `answer(n, rank, world, epoch)`: which of `n` samples a process sees in an epoch.
-
-    All processes together must see every sample once, in an order that each epoch draws anew,
-    and none may get two samples more than another.
-    """
-
-    def cases() -> Iterator[tuple[int, int, int]]:
-        for world in (1, 2, 3, 4):
-            yield int(torch.randint(20, 40, ())), world, int(torch.randint(0, 5, ()))
-        yield 21, 2, 0
-
-    def shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]:
-        found = []
-        for rank in range(world):
-            torch.manual_seed(int(torch.randint(0, 10**6, ())) + rank)  # as other processes would
-            found.append([int(index) for index in f(n, rank, world, epoch)])
-        return found
-
-    def once(f: Any) -> None:
-        for n, world, epoch in cases():
-            got = shares(f, n, world, epoch)
-            every = sorted(index for share in got for index in share)
-            where = f"{n} samples on {world} process{'es' * (world > 1)}"
-            strangers = [index for index in every if not 0 <= index < n]
-            assert not strangers, f"{where}: {strangers[0]} is not an index from 0 to {n - 1}"
-            twice = sorted({a for a, b in zip(every, every[1:], strict=False) if a == b})
-            assert not twice, f"{where}: sample {twice[0]} is seen twice"
-            missing = sorted(set(range(n)) - set(every))
-            assert not missing, f"{where}: sample {missing[0]} is never seen"
-            sizes = [len(share) for share in got]
-            assert max(sizes) - min(sizes) <= 1, f"{where}: uneven shares {sizes}"
-
-    def agrees(f: Any) -> None:
-        assert shares(f, 30, 2, 3) == shares(f, 30, 2, 3), (
-            "the same epoch gives another order the second time: a restart would not match"
-        )
-
-    def fresh(f: Any) -> None:
-        first = shares(f, 30, 2, 0)
-        assert first[0] != sorted(first[0]), "the order is not shuffled"
-        assert shares(f, 30, 2, 1) != first, "epochs 0 and 1 have the same order"
-        assert set(shares(f, 30, 2, 1)[0]) != set(first[0]), (
-            "a process sees the same samples in every epoch; only their order changes"
-        )
-
-    def own_state(f: Any) -> None:
-        before, python = torch.get_rng_state(), random.getstate()
-        f(30, 0, 2, 0)
-        assert torch.equal(before, torch.get_rng_state()) and python == random.getstate(), (
-            "the random state of the process changed, so all processes would go on with the same "
-            "numbers: use a generator of its own"
-        )
-
-    return verdict(answer, [once, agrees, fresh, own_state])

@@ -1,0 +1,205 @@
+"""Checkers of the exercises of the chapter on training in many processes."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from helpers.exercises import Verdict, verdict
+
+
+def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Verdict:
+    """Check `answer(n, rank, world, epoch)`: which of `n` samples a process sees in an epoch.
+
+    All processes together must see every sample once, in an order that each epoch draws anew,
+    and none may get two samples more than another.
+    """
+
+    def cases() -> Iterator[tuple[int, int, int]]:
+        for world in (1, 2, 3, 4):
+            yield int(torch.randint(20, 40, ())), world, int(torch.randint(0, 5, ()))
+        yield 21, 2, 0
+
+    def shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]:
+        found = []
+        for rank in range(world):
+            torch.manual_seed(int(torch.randint(0, 10**6, ())) + rank)  # as other processes would
+            found.append([int(index) for index in f(n, rank, world, epoch)])
+        return found
+
+    def once(f: Any) -> None:
+        for n, world, epoch in cases():
+            got = shares(f, n, world, epoch)
+            every = sorted(index for share in got for index in share)
+            where = f"{n} samples on {world} process{'es' * (world > 1)}"
+            strangers = [index for index in every if not 0 <= index < n]
+            assert not strangers, f"{where}: {strangers[0]} is not an index from 0 to {n - 1}"
+            twice = sorted({a for a, b in zip(every, every[1:], strict=False) if a == b})
+            assert not twice, f"{where}: sample {twice[0]} is seen twice"
+            missing = sorted(set(range(n)) - set(every))
+            assert not missing, f"{where}: sample {missing[0]} is never seen"
+            sizes = [len(share) for share in got]
+            assert max(sizes) - min(sizes) <= 1, f"{where}: uneven shares {sizes}"
+
+    def agrees(f: Any) -> None:
+        assert shares(f, 30, 2, 3) == shares(f, 30, 2, 3), (
+            "the same epoch gives another order the second time: a restart would not match"
+        )
+
+    def fresh(f: Any) -> None:
+        first = shares(f, 30, 2, 0)
+        assert first[0] != sorted(first[0]), "the order is not shuffled"
+        assert shares(f, 30, 2, 1) != first, "epochs 0 and 1 have the same order"
+        assert set(shares(f, 30, 2, 1)[0]) != set(first[0]), (
+            "a process sees the same samples in every epoch; only their order changes"
+        )
+
+    def own_state(f: Any) -> None:
+        before, python = torch.get_rng_state(), random.getstate()
+        f(30, 0, 2, 0)
+        assert torch.equal(before, torch.get_rng_state()) and python == random.getstate(), (
+            "the random state of the process changed, so all processes would go on with the same "
+            "numbers: use a generator of its own"
+        )
+
+    return verdict(answer, [once, agrees, fresh, own_state])
+
+
+class _Hung(Exception):
+    """A rank waits for a call that the others never make."""
+
+
+class _Ranks:
+    """`all_reduce` between threads that play the processes; a call that is not made by all ends.
+
+    Each call adds up, in place, what the ranks hand over, as `dist.all_reduce` does.
+    """
+
+    def __init__(self, world: int, seconds: float = 20) -> None:
+        self.world, self.seconds = world, seconds
+        self.lock = threading.Condition()
+        self.handed: list[Tensor] = []
+        self.round, self.done, self.calls = 0, 0, [0] * world
+        self.sum: Tensor | None = None
+        self.trouble: str | None = None
+
+    def all_reduce(self, rank: int, tensor: Tensor) -> None:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"all_reduce takes a tensor, got {type(tensor).__name__}")
+        with self.lock:
+            self.calls[rank] += 1
+            mine = self.round
+            if any(tensor.shape != x.shape or tensor.dtype != x.dtype for x in self.handed):
+                self._fail("the ranks hand over tensors of different shapes or dtypes")
+            self.handed.append(tensor.detach().clone())
+            if len(self.handed) == self.world:
+                self.sum = torch.stack(self.handed).sum(0)
+                self.handed, self.round = [], mine + 1
+                self.lock.notify_all()
+            else:
+                self._check_for_deserters()
+                self.lock.wait_for(lambda: self.round > mine or self.trouble, self.seconds)
+            if self.trouble or self.round == mine:
+                raise _Hung(self.trouble or "it hangs: a rank waits in all_reduce")
+            total = self.sum
+        with torch.no_grad():
+            tensor.copy_(total)
+
+    def leave(self) -> None:
+        """A rank is done and will make no more calls."""
+        with self.lock:
+            self.done += 1
+            self._check_for_deserters()
+
+    def _check_for_deserters(self) -> None:
+        if self.handed and len(self.handed) + self.done >= self.world:
+            self.trouble = (
+                f"it hangs: {len(self.handed)} of {self.world} ranks wait in all_reduce, "
+                "and the others have gone on"
+            )
+            self.lock.notify_all()
+
+    def _fail(self, trouble: str) -> None:
+        self.trouble = trouble
+        self.lock.notify_all()
+        raise _Hung(trouble)
+
+
+def _on_ranks(f: Callable, inputs: Sequence[Tensor]) -> list[Any]:
+    """What `f(values, all_reduce)` returns on each rank; a thread plays each process.
+
+    Raises:
+        AssertionError: the calls of the ranks do not fit together.
+        Exception: the first that `f` raised on a rank.
+    """
+    ranks = _Ranks(len(inputs))
+    results: list[Any] = [None] * len(inputs)
+    raised: list[Exception | None] = [None] * len(inputs)
+
+    def play(rank: int) -> None:
+        try:
+            results[rank] = f(inputs[rank], lambda tensor: ranks.all_reduce(rank, tensor))
+        except Exception as error:
+            raised[rank] = error
+        finally:
+            ranks.leave()
+
+    threads = [threading.Thread(target=play, args=(r,), daemon=True) for r in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads), "a rank does not come back"
+    for error in raised:
+        if error is not None and not isinstance(error, _Hung):
+            raise error
+    assert not ranks.trouble, ranks.trouble
+    for error in raised:
+        assert error is None, str(error)
+    return results
+
+
+def check_mean(answer: Callable[[Tensor, Callable[[Tensor], None]], float]) -> Verdict:
+    """Check `answer(values, all_reduce)`: the mean over all samples of all ranks, as a float.
+
+    `values`, float32 of shape (n,), are those of one rank; n differs, and may be 0, but not on all
+    ranks. `all_reduce(tensor)` adds up a tensor over the ranks, in place, and every rank must call
+    it equally often, with tensors of one shape and dtype.
+    """
+
+    def compare(f: Any, sizes: Sequence[int], what: str) -> None:
+        inputs = [torch.randn(n) + 3 * rank for rank, n in enumerate(sizes)]
+        before = [x.clone() for x in inputs]
+        right = torch.cat(inputs).double().mean().item()
+        found = _on_ranks(f, inputs)
+        for rank, got in enumerate(found):
+            assert isinstance(got, float), (
+                f"{what}: rank {rank} returns {type(got).__name__} instead of a float"
+            )
+            assert abs(got - right) < 1e-3 * max(1.0, abs(right)), (
+                f"{what}: rank {rank} finds {got:.3f} instead of {right:.3f}"
+            )
+        assert all(map(torch.equal, inputs, before)), f"{what}: the values have changed"
+
+    def equal(f: Any) -> None:
+        compare(f, [4, 4], "two ranks of 4 values")
+
+    def uneven(f: Any) -> None:
+        for world in (2, 3, 4):
+            sizes = torch.randint(1, 9, (world,)).tolist()
+            sizes[0] = sizes[-1] + 5
+            compare(f, sizes, f"{' + '.join(map(str, sizes))} values")
+
+    def alone(f: Any) -> None:
+        compare(f, [int(torch.randint(2, 9, ()))], "one rank")
+
+    def empty(f: Any) -> None:
+        compare(f, [0, 5], "a rank without a value")
+        compare(f, [3, 0, 4], "a rank without a value")
+
+    return verdict(answer, [equal, uneven, alone, empty])
