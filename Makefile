@@ -92,7 +92,7 @@ newest:
 newest-site: OTHER = $(VENV)-newest-site
 newest-site: $(VENV)/book
 	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv $(OTHER)
-	$(OTHER)/bin/pip install -q --upgrade click linkify-it-py mini-racer myst-nb nbformat \
+	$(OTHER)/bin/pip install -q --upgrade click linkify-it-py markdownify mini-racer myst-nb nbformat \
 	  sphinx-book-theme sphinx-copybutton sphinx-design sphinx-external-toc tinycss2
 	$(OTHER)/bin/pip install -q --no-deps -e .
 	$(OTHER)/bin/pip list | grep -iE '^(sphinx|myst-nb|myst-parser|docutils|sphinx-book-theme) '

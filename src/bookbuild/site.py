@@ -23,8 +23,8 @@ from typing import Any
 
 import yaml
 
-from bookbuild import setup_cell
-from bookbuild.book import LANGUAGES, BookError, fingerprint, program, write_text
+from bookbuild import entries, publish, setup_cell, twins
+from bookbuild.book import LANGUAGES, Book, BookError, fingerprint, program, write_text
 
 try:
     import fcntl
@@ -177,11 +177,27 @@ def _put(root: Path, config: dict[str, Any], cache: Path, out: Path) -> None:
         if repository := _setting(config, "repository", "url"):
             source = setup_cell.source(repository, commit(root))
             _stamp(made, source, root / "_build/notebooks")
-        shutil.copy(root / "book/index.html", made)
-        (made / ".nojekyll").touch()
+        _beside(Book(root), config, made)
         if out.exists():
             out.rename(Path(name) / "old")
         made.rename(out)
+
+
+def _beside(book: Book, config: dict[str, Any], site: Path) -> None:
+    """Add what a site has beside its pages, for search engines, for programs, for old links."""
+    languages, base = config["sphinx"]["config"]["languages"], _setting(config, "html", "baseurl")
+    names = {
+        lang: (about["html_title"], about.get("author") or config["author"])
+        for lang, about in ((lang, languages[lang]["config"]) for lang in LANGUAGES)
+    }
+    pages = [p.name for p in sorted((site / "en").glob("*.html")) if p.stem != "search"]
+    pages += entries.write(book, site, names, base)
+    twins.write(book, site, names, base)
+    publish.root_files(book, site, names, base)
+    publish.sitemap(site, pages, base)
+    publish.robots(site, base)
+    publish.keep_moved(book, site)
+    (site / ".nojekyll").touch()
 
 
 def commit(root: Path) -> str:

@@ -1,33 +1,75 @@
-"""Take the pictures of the READMEs from the built site: python tests/site/screenshot.py."""
+"""Take the pictures of the READMEs from the built site, and draw what is shown of a link to it and
+on a phone's home screen: python tests/site/screenshot.py [--drawn: only what is drawn]."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+import yaml
+from playwright.sync_api import Browser, sync_playwright
 
+from bookbuild.head import CODES, PICTURE
 from bookbuild.site import server
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = {"en": "screenshot.png", "zh": "screenshot.zh.png"}
+ICON = 180  # what phones ask for
+CARD = """\
+<html lang="{code}"><style>
+* {{ margin: 0; box-sizing: border-box }}
+body {{ width: 1200px; height: 630px; padding: 80px; background: #10182c; color: #fff;
+  font: 34px/1.5 "Noto Sans", "Noto Sans CJK SC", "DejaVu Sans", sans-serif }}
+svg {{ width: 108px; height: 108px; display: block }}
+h1 {{ font-size: 68px; line-height: 1.25; margin: 36px 0 12px }}
+p {{ color: #c3cde6 }}
+pre {{ margin-top: 44px; font: 34px/1.6 "DejaVu Sans Mono", monospace }}
+b {{ color: #ff9d94; margin-right: 24px }}
+i {{ color: #8ddc9b; margin-right: 24px; font-style: normal }}
+</style><body>{logo}<h1>{name}</h1><p>{about}</p>
+<pre><b>✗</b>kept = x.detach()
+<i>✓</i>kept = x.detach().clone()</pre>"""
 
 
-def main() -> None:
+def pages(browser: Browser) -> None:
     """The home page in both languages, light, as wide as a README shows it sharply."""
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
-    with server(ROOT / "_build/site", 0) as http, sync_playwright() as playwright:
+    with server(ROOT / "_build/site", 0) as http:
         threading.Thread(target=http.serve_forever, daemon=True).start()
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
         for lang, name in PICTURES.items():
             page.goto(f"http://127.0.0.1:{http.server_port}/{lang}/index.html")
             page.evaluate("document.fonts.ready")
             page.screenshot(path=ROOT / ".github" / name, animations="disabled")
-        browser.close()
         http.shutdown()
+
+
+def drawn(browser: Browser) -> None:
+    """The card of each language, and the icon."""
+    logo = (ROOT / "book/_static/logo.svg").read_text("utf8")
+    languages = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))["sphinx"]["config"]
+    card = browser.new_page(viewport={"width": PICTURE[0], "height": PICTURE[1]})
+    for lang, about in languages["languages"].items():
+        name, _, words = about["config"]["book_home_title"].partition(" · ")
+        card.set_content(CARD.format(code=CODES[lang], logo=logo, name=name, about=words))
+        card.screenshot(path=ROOT / f"book/_root/social.{lang}.png")
+    icon = browser.new_page(viewport={"width": ICON, "height": ICON})
+    square = logo.replace(' rx="7"', "").replace("<svg ", f'<svg width="{ICON}" height="{ICON}" ')
+    icon.set_content(f"<style>* {{ margin: 0; display: block }}</style>{square}")
+    icon.screenshot(path=ROOT / "book/_root/touch-icon.png")
+
+
+def main() -> None:
+    """All of them, or only what needs no built site."""
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        drawn(browser)
+        if "--drawn" not in sys.argv:
+            pages(browser)
+        browser.close()
 
 
 if __name__ == "__main__":

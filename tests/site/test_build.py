@@ -18,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 import tinycss2
+from book_pages import ROOT
 
 from bookbuild import setup_cell
 from bookbuild import site as building
@@ -150,7 +151,7 @@ def test_what_every_page_shows_is_changed_on_every_page(book):
     edit(book / "book/_templates/book-footer.html", "</", "NEWFOOT</")
     site = build(book, quiet=True)
     pages = [p.read_text("utf8") for p in site.glob("*/*.html")]
-    assert len(pages) == 10 and all("NEWFOOT" in page for page in pages)
+    assert len(pages) == 12 and all("NEWFOOT" in page for page in pages)
 
 
 def test_an_unchanged_site_is_not_built_but_put_back(book, monkeypatch):
@@ -375,7 +376,9 @@ def test_the_zip_holds_the_whole_site(toy_site):
         assert archive.testzip() is None
     files = {p.relative_to(toy_site).as_posix() for p in toy_site.rglob("*") if p.is_file()}
     assert names == files and "zh/search-index.js" in names
-    assert {p.name for p in toy_site.iterdir()} == {".nojekyll", "index.html", "en", "zh"}
+    own = {p.name for p in (ROOT / "book/_root").iterdir()}
+    made = {".nojekyll", "robots.txt", "llms.txt", "pitfalls.json", "en", "zh"}
+    assert {p.name for p in toy_site.iterdir()} == own | made
 
 
 def test_without_a_site_the_message_says_what_to_do(tmp_path):

@@ -17,7 +17,71 @@ parts:
   - caption: Autograd
     chapters: [{file: detach}, {file: schedule}]
   - caption: Reference
-    chapters: [{file: errors}]
+    chapters: [{file: errors}, {file: pitfalls}]
+"""
+
+TEXT = """\
+%%% summary
+What detach cuts and what it shares.
+%%% zh
+detach 切断什么，共享什么。
+
+%%% md title
+# Cut the graph with detach
+%%% zh
+# 用 detach 切断计算图
+
+%%% md ways
+## Two ways to cut
+
+**Clone what you <keep> of `x`.**
+%%% zh
+## 两种切断方法
+
+**要保留 `x` 的<值>，就 clone。**
+
+%%% code value tags=wrong
+```python
+x = torch.ones(1)
+x.detach() * 2
+```
+%%% pitfall
+x.detach() * 2
+"""
+
+SCHEDULE = """\
+%%% summary
+Cosine decay
+%%% zh
+余弦衰减
+
+%%% md title
+# Schedule the learning rate
+
+## Cosine decay
+%%% zh
+# 调度学习率
+
+## 余弦衰减
+"""
+
+MESSAGES = """\
+- id: no-grad-fn
+  says:
+  - "RuntimeError: element {n} of tensors does not require <grad>"
+  - "RuntimeError: no grad"
+  cause:
+    en: "Nothing in the loss leads back to a `tensor` that requires a gradient."
+    zh: "loss 往回追溯不到任何需要梯度的 `tensor`。"
+  cure: |
+    x = x < 1
+
+    loss.backward()
+  section: detach#value
+  cases:
+  - id: no-grad-fn-zero
+    when: {n: "0"}
+    cause: {en: "It is the first.", zh: "它是第一个。"}
 """
 
 EXPLORER = """<toy-explorer>A counter that needs scripts.</toy-explorer>
@@ -49,6 +113,7 @@ WORDS = {
         "schedule": "Schedule the learning rate",
         "cosine": "Cosine decay",
         "errors": "Errors",
+        "pitfalls": "Pitfalls",
         "index": "Toy book",
     },
     "zh": {
@@ -66,6 +131,7 @@ WORDS = {
         "schedule": "调度学习率",
         "cosine": "余弦衰减",
         "errors": "报错",
+        "pitfalls": "陷阱",
         "index": "玩具书",
     },
 }
@@ -146,15 +212,15 @@ def errors_page(w: dict[str, str]) -> str:
 
 def write(root: Path) -> Path:
     """Write the book to `root`, with the real configuration, looks and labels."""
-    for name in ("_config.yml", "book/index.html"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, root / name)
-    for name in ("_static", "_templates", "_locale"):
+    root.mkdir(exist_ok=True)
+    shutil.copy(ROOT / "_config.yml", root)
+    for name in ("_root", "_static", "_templates", "_locale"):
         shutil.copytree(ROOT / "book" / name, root / "book" / name)
     (root / "_toc.yml").write_text(TOC, "utf8")
-    text = root / "book/text/detach.md"
-    text.parent.mkdir()
-    text.write_text("%%% md title\n")
+    made = {"text/detach.md": TEXT, "text/schedule.md": SCHEDULE, "messages/autograd.yml": MESSAGES}
+    for name, text in made.items():
+        (root / "book" / name).parent.mkdir(exist_ok=True)
+        (root / "book" / name).write_text(text, "utf8")
     for lang, w in WORDS.items():
         folder = root / "book" / lang
         folder.mkdir()
@@ -162,5 +228,7 @@ def write(root: Path) -> Path:
         schedule = [new_markdown_cell(f"# {w['schedule']}\n\n## {w['cosine']}", id="title")]
         nbformat.write(notebook(schedule, w["cosine"]), folder / "schedule.ipynb")
         (folder / "errors.md").write_text(errors_page(w), "utf8")
+        listed = '<ul class="pitfalls">\n<li id="value">x.detach() * 2</li>\n</ul>'
+        (folder / "pitfalls.md").write_text(f"# {w['pitfalls']}\n\n{listed}\n", "utf8")
         (folder / "index.md").write_text(f"# {w['index']}\n\n```{{chapters}}\n```\n", "utf8")
     return root

@@ -137,7 +137,7 @@ def _line(address: str, entry: Entry) -> str:
         cases.append(f'<span id="{case.id}"{when}{near}></span>')
     return (
         f'<li id="{entry.id}"{"".join(data)}><a href="{address}#{entry.id}">'
-        f"<code>{_shown(entry.says[0])}</code></a>{''.join(cases)}</li>"
+        f"<code>{shown(entry.says[0])}</code></a>{''.join(cases)}</li>"
     )
 
 
@@ -165,14 +165,28 @@ def _family(book: Book, lang: str, name: str, group: list[Error], w: dict) -> st
 
 def _item(book: Book, lang: str, error: Error, w: dict) -> str:
     """An entry as HTML without blank lines, so that Markdown leaves it alone."""
-    entry = error.entry
+    name, said = error.entry.id, shown(error.entry.says[0])
+    seen = []
+    if error.seen:
+        seen.append(f'<details class="seen"><summary>{w["errors_seen"]}</summary><ul>')
+        seen += [
+            f"<li>{link}{w['colon'] if cause else ''}{cause}</li>" for cause, link in error.seen
+        ]
+        seen.append("</ul></details>")
     lines = [
-        f'<li id="{entry.id}">',
-        f'<p class="message"><a href="#{entry.id}"><code>{_shown(entry.says[0])}</code></a></p>',
+        f'<li id="{name}">',
+        f'<p class="message"><a href="errors/{name}.html"><code>{said}</code></a></p>',
+        told(book, lang, error.entry, seen),
+        "</li>",
     ]
-    lines += _advice(book, lang, entry)
+    return "\n".join(lines)
+
+
+def told(book: Book, lang: str, entry: Entry, seen: list[str] | None = None) -> str:
+    """What the book says of a message: advice, special cases, what `seen` adds, other wordings."""
+    w, lines = words(lang), advice(book, lang, entry)
     older = [
-        f"<code>{_shown(text)}</code>{until}"
+        f"<code>{shown(text)}</code>{until}"
         for text, until in zip(
             entry.says[1:],
             (w["errors_until"].format(x) if x else "" for x in entry.until[1:]),
@@ -183,22 +197,17 @@ def _item(book: Book, lang: str, error: Error, w: dict) -> str:
         lines.append(f'<details class="cases"><summary>{w["errors_cases"]}</summary>')
         for case in entry.cases:
             lines.append(f'<div class="case" id="{case.id}">')
-            lines += [*_advice(book, lang, case), "</div>"]
+            lines += [*advice(book, lang, case), "</div>"]
         lines.append("</details>")
-    if error.seen:
-        lines.append(f'<details class="seen"><summary>{w["errors_seen"]}</summary><ul>')
-        lines += [
-            f"<li>{link}{w['colon'] if cause else ''}{cause}</li>" for cause, link in error.seen
-        ]
-        lines.append("</ul></details>")
+    lines += seen or []
     if older:
         lines.append(f'<details class="older"><summary>{w["errors_older"]}</summary><ul>')
         lines += [f"<li>{text}</li>" for text in older] + ["</ul></details>"]
-    return "\n".join([*lines, "</li>"])
+    return "\n".join(lines)
 
 
-def _advice(book: Book, lang: str, entry: Entry) -> list[str]:
-    """Cause, cure and section."""
+def advice(book: Book, lang: str, entry: Entry) -> list[str]:
+    """Cause, cure and section, as HTML."""
     lines = [f'<p class="cause">{_variables(_inline(entry.cause[lang]))}</p>']
     cure = entry.cure_zh if lang == "zh" and entry.cure_zh else entry.cure
     if cure:  # an empty line would end the HTML
@@ -214,7 +223,8 @@ def _link(href: str, title: str) -> str:
     return f'<a href="{_html(href.replace(".ipynb", ".html"))}">{_inline(title)}</a>'
 
 
-def _shown(wording: str) -> str:
+def shown(wording: str) -> str:
+    """A wording as HTML."""
     return _variables(_html(wording))
 
 

@@ -66,16 +66,41 @@ def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
 
 
 def _item(book: Book, lang: str, one: Pitfall, w: dict[str, str]) -> str:
-    href, titles = section(book, Where(f"{one.part.name}#{one.part.id}", one.id))
+    href, titles = place(book, one)
     title = titles[lang].partition(" › ")[2] or titles[lang]
+    return (
+        f'<li id="{one.id}"><span>{link(href, title)} '
+        f'<a class="here" href="pitfalls/{one.id}.html" aria-label="{w["here"]}">#</a></span>\n'
+        f"{_both(one, lang, w)}</li>"
+    )
+
+
+def place(book: Book, one: Pitfall) -> tuple[str, dict[str, str]]:
+    """The address and the titles of the section that shows a pitfall."""
+    return section(book, Where(f"{one.part.name}#{one.part.id}", one.id))
+
+
+def _both(one: Pitfall, lang: str, w: dict[str, str]) -> str:
     right = f"<code>{escape(one.right)}</code>" if one.right else _words(one.part.answer[lang])
     wrong = f"<code>{escape(one.wrong)}</code>"
     return (
-        f'<li id="{one.id}"><span>{link(href, title)} '
-        f'<a class="here" href="#{one.id}" aria-label="{w["here"]}">#</a></span>\n'
         f'<span class="wrong"><b title="{w["wrong"]}">✗</b> {wrong}</span>\n'
-        f'<span class="right"><b title="{w["right"]}">✓</b> {right}</span></li>'
+        f'<span class="right"><b title="{w["right"]}">✓</b> {right}</span>'
     )
+
+
+def alone(book: Book, lang: str, one: Pitfall) -> tuple[str, str]:
+    """A pitfall on a page of its own: the section's title, and HTML."""
+    href, titles = place(book, one)
+    title = titles[lang].rpartition(" › ")[2]
+    answer = one.part.answer[lang] if one.right else ""
+    lines = [
+        f"<h1>{inline(title)}</h1>",
+        f'<p class="both">{_both(one, lang, _WORDS[lang])}</p>',
+        f'<p class="cause">{_words(answer)}</p>' if answer else "",
+        f"<p>→ {link(href, titles[lang])}</p>",
+    ]
+    return title, "\n".join(filter(None, lines))
 
 
 def _words(answer: str) -> str:

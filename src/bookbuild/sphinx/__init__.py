@@ -18,13 +18,14 @@ from bookbuild.sphinx import (
     messages,
     search,
     slim,
+    twins,
 )
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register them all."""
     gc.disable()  # it would take a sixth of the time, and the process ends with the build
-    content = (languages, search, maths, cells, drawings, callouts, chapters, api, messages)
+    content = (languages, search, maths, cells, drawings, callouts, chapters, api, messages, twins)
     for extension in (*content, again, slim):
         extension.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,9 +16,10 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
-from bookbuild import headings, typography
+from bookbuild import head, headings, typography
 from bookbuild.book import ERRORS_OF, LANGUAGES
 from bookbuild.sphinx.private import add_link_target
+from bookbuild.sphinx.search import kinds
 
 log = logging.getLogger(__name__)
 # Pages that nobody writes, and what they are made from; None if it is more than a file.
@@ -135,20 +136,30 @@ def page_context(
     """Tell the templates this page's translation, description and addresses."""
     me, them = here(app), other(app)
     context["book_language"] = me
+    context["book_home_title"] = app.config.book_home_title
     context["book_switch"] = {
         "code": them,
         "name": app.config.languages[them]["name"],
         "url": f"{context['content_root']}../{them}/{page}.html",
     }
-    tags = []
-    if doctree is not None:
-        text = description(app, page, doctree)
-        tags.append(f'<meta name="description" content="{escape(text)}">')
-    site = app.config.book_baseurl
-    if site and doctree is not None:
-        for code, lang in (("en", "en"), ("zh-CN", "zh"), ("x-default", "en")):
-            url = f"{site}/{lang}/{page}.html"
-            tags.append(f'<link rel="alternate" hreflang="{code}" href="{escape(url)}">')
+    if doctree is None:
+        return
+    home = page == app.config.root_doc
+    about = head.Page(
+        lang=me,
+        path=f"{page}.html",
+        title=app.config.book_home_title if home else app.env.titles[page].astext(),
+        description=description(app, page, doctree),
+        book=app.config.html_title,
+        author=app.config.author,
+        base=app.config.book_baseurl,
+    )
+    chapter = not home and kinds(app).get(page, ("", ""))[0] == "chapter"
+    tags = [
+        f'<meta name="description" content="{escape(about.description)}">',
+        f'<link rel="alternate" type="text/markdown" href="{page}.md">',
+        *head.tags(about, head.article(about) if chapter else None),
+    ]
     context["metatags"] = "\n".join([context.get("metatags", ""), *tags])
 
 
@@ -159,8 +170,7 @@ def description(app: Sphinx, page: str, doctree: nodes.document) -> str:
         outside = (nodes.document, nodes.section)
         first = (p for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, outside))
         text = next((p.astext() for p in first), app.env.titles[page].astext())
-    text = " ".join(text.split())
-    return text if len(text) <= 160 else text[:159] + "…"
+    return head.short(text)
 
 
 def repository_links(
@@ -194,6 +204,7 @@ def setup(app: Sphinx) -> None:
     """Register the transform and the events."""
     app.add_config_value("languages", {}, "env")
     app.add_config_value("book_baseurl", "", "html")
+    app.add_config_value("book_home_title", "", "html")
     app.add_config_value("book_branch", "main", "html")
     folder = Path(app.srcdir).parent / "_locale"
     for catalog in CatalogRepository(folder, ["."], app.config.language, "utf-8").catalogs:

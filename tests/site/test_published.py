@@ -1,0 +1,458 @@
+"""What search engines, messengers, programs and old links find of the site."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from book_pages import LANGUAGES, NAMES, ROOT
+from conftest import serving
+from jsonschema import Draft202012Validator
+
+from bookbuild import publish
+from bookbuild.book import Book, BookError
+from bookbuild.head import PICTURE
+from bookbuild.notebooks import code_cells, output, read
+from bookbuild.site import build
+
+BASE = "https://someone.github.io/notes"
+
+
+class Head(HTMLParser):
+    """What the head of a page says."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.title, self.meta, self.links, self.data = "", {}, {}, []
+        self.inside = ""
+        self.feed(path.read_text("utf8").partition("</head>")[0])
+
+    def handle_starttag(self, tag, attrs):
+        about = dict(attrs)
+        self.inside = "data" if about.get("type") == "application/ld+json" else tag
+        if tag == "meta" and (name := about.get("name") or about.get("property")):
+            self.meta[name] = about["content"]
+        elif tag == "link":
+            name = about["hreflang"] if about.get("hreflang") else about["rel"]
+            self.links[name] = about["href"]
+
+    def handle_data(self, data):
+        if self.inside == "title":
+            self.title += data
+        elif self.inside == "data":
+            self.data.append(json.loads(data))
+        self.inside = ""
+
+
+def doctored(site: Path) -> list[Path]:
+    """The pages that a search engine may list."""
+    found = [*site.glob("en/**/*.html"), *site.glob("zh/**/*.html")]
+    return [p for p in found if p.name != "search.html"]
+
+
+@pytest.fixture(scope="session")
+def published(toy, tmp_path_factory):
+    """The toy as it is built where repository and address are known, with addresses that moved."""
+    root = toy.write(tmp_path_factory.mktemp("published"))
+    (root / "book/moved.yml").write_text(
+        "old: detach\nold#gone: schedule#cosine-decay\n"
+        "detach#left: schedule#cosine-decay\nerrors/old-id: errors/no-grad-fn\n"
+    )
+    (root / "book/validated.json").write_text(
+        '{"en/detach": {"cpu": {"date": "2026-01-02", "seconds": 1, "torch": "2.14.1"}}}'
+    )
+    (root / "book/versions.json").write_text(
+        '{"2.11.0": {"date": "2026-01-01", "chapters": ["detach"], "differs": {}}}'
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BOOK_REPOSITORY_URL", "https://github.com/someone/notes")
+        patch.setenv("BOOK_BASE_URL", BASE)
+        patch.setenv("GITHUB_SHA", "0" * 40)  # the toy is no checkout
+        return build(root, quiet=True)
+
+
+# ---------------------------------------------------------------- to be found
+
+# What schema.org lets each type say, as far as the book says it, and what it must say for search
+# engines to understand it.
+ANY = {"@type", "name", "description", "url", "image"}
+WORK = ANY | {"headline", "inLanguage", "isAccessibleForFree", "license", "author", "isPartOf"}
+SCHEMA = {
+    "TechArticle": (WORK | {"dependencies"}, {"headline", "author", "inLanguage", "description"}),
+    "FAQPage": (WORK | {"mainEntity"}, {"mainEntity", "inLanguage"}),
+    "Question": (WORK | {"acceptedAnswer"}, {"name", "acceptedAnswer"}),
+    "Answer": (WORK | {"text"}, {"text"}),
+    "Book": (WORK, {"name"}),
+    "Organization": (ANY, {"name"}),
+}
+
+
+def wrong_by_schema(value, where="") -> list[str]:
+    """What schema.org does not allow, or a search engine misses."""
+    if isinstance(value, list):
+        return [w for one in value for w in wrong_by_schema(one, where)]
+    if not isinstance(value, dict):
+        return [] if value or value is False else [f"{where} is empty"]
+    kind, rest = value.get("@type"), value.keys() - {"@context"}
+    if kind not in SCHEMA:
+        return [f"{where}: unknown type {kind}"]
+    allowed, needed = SCHEMA[kind]
+    wrong = [f"{kind} has no {name}" for name in needed - rest]
+    wrong += [f"{kind} may not have {name}" for name in rest - allowed]
+    if len(value.get("headline", "")) > 110:
+        wrong.append(f"{kind}: headline of more than 110 characters")
+    for name in ("url", "image", "license"):
+        if name in value and not value[name].startswith("https://"):
+            wrong.append(f"{kind}: {name} is no address: {value[name]}")
+    return wrong + [w for name in rest for w in wrong_by_schema(value[name], f"{kind}.{name}")]
+
+
+def test_the_check_of_structured_data_finds_what_is_wrong():
+    good = {"@type": "Question", "name": "x", "acceptedAnswer": {"@type": "Answer", "text": "y"}}
+    assert wrong_by_schema(good) == []
+    assert wrong_by_schema(good | {"acceptedAnswer": {"@type": "Answer"}})
+    assert wrong_by_schema(good | {"name": ""})
+    assert wrong_by_schema(good | {"steps": 1})
+    assert wrong_by_schema(good | {"url": "detach.html"})
+
+
+def check_heads(site: Path, base: str) -> None:
+    titles: dict[tuple[str, str], Path] = {}
+    for path in doctored(site):
+        where, head = path.relative_to(site), Head(path)
+        if "http-equiv" in path.read_text("utf8"):
+            continue  # an old address
+        lang, said = where.parts[0], head.meta["description"]
+        assert 0 < len(said) <= 160 or not head.data, where
+        for kind, text in (("title", head.title), ("description", said)):
+            assert (lang, kind, text) not in titles, (where, titles[lang, kind, text])
+            titles[lang, kind, text] = where
+        if where.stem in NAMES or len(where.parts) > 2:
+            assert head.title.count(BOOK[lang]) == 1, head.title
+        alone = len(where.parts) > 2
+        kinds = [d["@type"] for d in head.data]
+        assert kinds == (["FAQPage"] if where.parts[1] == "errors" else kinds)
+        assert not alone or kinds, where
+        for data in head.data:
+            assert data["@context"] == "https://schema.org"
+            assert wrong_by_schema(data) == [], where
+            assert data["inLanguage"] == LANGUAGES[lang]
+            assert data.get("url") == (f"{base}/{where}" if base else None)
+        if not alone:
+            assert (path.parent / head.links["alternate"]).is_file(), "its twin in Markdown"
+        check_addresses(head, where, base)
+        assert (path.parent / head.links["apple-touch-icon"]).resolve().is_file()
+
+
+BOOK = {"en": "Executable PyTorch Notes", "zh": "可执行的 PyTorch 笔记"}
+
+
+def check_addresses(head: Head, where: Path, base: str) -> None:
+    told = {k: v for k, v in head.meta.items() if k.startswith(("og:", "twitter:"))}
+    addresses = [*told.values(), *head.links.values()]
+    if not base:
+        assert not told and not [x for x in addresses if "//" in x], where
+        return
+    lang, rest = where.parts[0], "/".join(where.parts[1:])
+    assert head.links["canonical"] == told["og:url"] == f"{base}/{where}"
+    found = {code: head.links[code] for code in ("en", "zh-CN", "x-default")}
+    assert found == {
+        "en": f"{base}/en/{rest}",
+        "zh-CN": f"{base}/zh/{rest}",
+        "x-default": f"{base}/en/{rest}",
+    }
+    assert told["og:title"] and told["og:description"] == head.meta["description"]
+    assert told["og:type"] in ("article", "website")
+    assert told["og:image"] == f"{base}/social.{lang}.png"
+    assert told["og:site_name"] == BOOK[lang]
+    assert told["twitter:card"] == "summary_large_image"
+
+
+def test_a_page_says_what_it_is_and_no_address_that_nobody_knows(toy_site):
+    check_heads(toy_site, "")
+    assert not (toy_site / "sitemap.xml").exists()
+    assert "Sitemap" not in (toy_site / "robots.txt").read_text()
+    for name in ("llms.txt", "pitfalls.json", "404.html", "index.html"):
+        assert "<base" not in (toy_site / name).read_text("utf8")
+        assert not re.search(r"https?://(?!www\.w3)", (toy_site / name).read_text("utf8"))
+
+
+def test_a_published_page_says_its_addresses(published):
+    check_heads(published, BASE)
+    kinds = {p.stem: [d["@type"] for d in Head(p).data] for p in doctored(published)}
+    assert kinds["detach"] == kinds["schedule"] == kinds["value"] == ["TechArticle"]
+    assert kinds["no-grad-fn"] == ["FAQPage"] and kinds["index"] == kinds["errors"] == []
+
+
+def test_the_home_title_says_the_name_once(toy_site):
+    for lang, name in BOOK.items():
+        title = Head(toy_site / lang / "index.html").title
+        assert title.count(name) == 1 and title.startswith(name) and "PyTorch" in title
+
+
+def test_the_map_names_each_page_and_each_is_there(published):
+    tree = ElementTree.parse(published / "sitemap.xml").getroot()
+    names = {"s": "http://www.sitemaps.org/schemas/sitemap/0.9"}
+    listed = [e.text for e in tree.findall("s:url/s:loc", names)]
+    pages = {p for p in doctored(published) if "http-equiv" not in p.read_text("utf8")}
+    assert sorted(listed) == sorted(f"{BASE}/{p.relative_to(published)}" for p in pages)
+    for entry in tree.findall("s:url", names):
+        links = {e.get("hreflang"): e.get("href") for e in entry if e.get("hreflang")}
+        assert set(links) == {"en", "zh-CN"} and entry[0].text in links.values()
+    robots = (published / "robots.txt").read_text()
+    assert "User-agent: *\nAllow: /\n" in robots and f"Sitemap: {BASE}/sitemap.xml\n" in robots
+
+
+def test_a_page_that_is_not_there_leads_on_from_any_depth(toy_site, published):
+    text = (published / "404.html").read_text("utf8")
+    base = re.search('<base href="([^"]+)">', text)[1]
+    assert base == f"{BASE}/" and text.index("<base") < text.index(
+        "href=", text.index("<base") + 12
+    )
+    for where in (toy_site, published):
+        text = (where / "404.html").read_text("utf8")
+        assert "noindex" in text and "There is no page here" in text and "这里没有页面" in text
+        links = re.findall(r'(?:href|action)="(?!https)([^"#]+)', text)
+        assert len(links) >= 8
+        lacking = [x for x in links if not (where / x).is_file() and "symptoms" not in x]
+        assert not lacking, "the toy has no symptoms"
+
+
+def test_the_pictures_have_the_size_that_is_said_and_are_light():
+    for name, size in (
+        ("social.en.png", PICTURE),
+        ("social.zh.png", PICTURE),
+        ("touch-icon.png", (180, 180)),
+    ):
+        data = (ROOT / "book/_root" / name).read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", data[16:24]) == size
+        assert len(data) < 80_000
+
+
+def test_an_entry_stands_alone_with_what_the_list_says(toy_site):
+    page = (toy_site / "en/errors/no-grad-fn.html").read_text("utf8")
+    assert "<h1><code>RuntimeError: element <var>n</var> of tensors does not" in page
+    for part in ("Nothing in the loss", "It is the first.", "RuntimeError: no grad", "x &lt; 1"):
+        assert part in page
+    assert 'href="../detach.html#two-ways-to-cut"' in page
+    assert 'href="../errors_autograd.html#no-grad-fn"' in page
+    assert 'href="../../zh/errors/no-grad-fn.html"' in page
+    assert '<form action="../errors.html">' in page
+    asked = Head(toy_site / "en/errors/no-grad-fn.html").data[0]["mainEntity"][0]
+    assert "loss.backward()" in asked["acceptedAnswer"]["text"]
+    assert "href" not in asked["acceptedAnswer"]["text"], "an answer is read without its page"
+    page = (toy_site / "zh/pitfalls/value.html").read_text("utf8")
+    assert "<code>x.detach() * 2</code>" in page and "要保留 <code>x</code> 的&lt;值&gt;" in page
+
+
+# ---------------------------------------------------------------- for programs
+
+
+def outputs(nb) -> list[str]:
+    """What the cells of a notebook print or raise."""
+    drawn = [c for c in code_cells(nb) if any(len(o.get("data", ())) > 1 for o in c.outputs)]
+    return [output(c) for c in code_cells(nb) if output(c) and c not in drawn]
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_twin_has_the_prose_the_code_and_every_output(site, lang):
+    for path in sorted((ROOT / "book" / lang).glob("*.ipynb")):
+        nb = read(path)
+        twin = site / lang / f"{path.stem}.md"
+        if not twin.is_file():
+            assert path.stem not in NAMES, path.stem
+            continue
+        text = twin.read_text("utf8")
+        assert text.startswith(nb.cells[0].source.split("\n")[0])
+        assert "PyTorch 2." in text.split("\n\n")[1], "under which version it was run"
+        marks = ("# ✗ wrong", "# ✓ right") if lang == "en" else ("# ✗ 错误写法", "# ✓ 正确写法")
+        at = 0
+        for cell in nb.cells:
+            hidden = cell.id == "setup" or "remove-cell" in cell.metadata.get("tags", [])
+            if cell.cell_type == "code" and not hidden:
+                here = text.find(f"```python\n{cell.source}\n```", at)
+                assert here >= at, f"{twin}: {cell.id}"
+                at = here
+                for tag, mark in zip(("wrong", "right"), marks, strict=True):
+                    assert tag not in cell.metadata.get("tags", []) or mark in cell.source
+            if cell.cell_type == "code" and output(cell) in outputs(nb):
+                here = text.find(f"text\n{output(cell)}\n```", at)
+                assert here >= at, f"{twin}: the output of {cell.id}"
+                at = here
+
+
+def test_every_page_has_a_twin_that_leads_to_twins(site):
+    for path in [*site.glob("en/*.html"), *site.glob("zh/*.html")]:
+        text = path.read_text("utf8")
+        if path.name == "search.html" or "http-equiv" in text:
+            continue
+        twin = path.with_suffix(".md").read_text("utf8")
+        assert twin.startswith("# ") and len(twin) > 300, path
+        assert not re.search(r"<(?:div|ul|li|span|form|script)\b", twin.partition("```")[0]), path
+        for link in re.findall(r"\]\(([\w-]+\.(?:md|html|ipynb))", twin):
+            assert (path.parent / link).is_file(), f"{path}: {link}"
+
+
+def test_llms_txt_names_every_page_of_the_contents(site):
+    lines = (site / "llms.txt").read_text("utf8").splitlines()
+    assert lines[0] == "# Executable PyTorch Notes" and lines[2].startswith("> ")
+    assert "under PyTorch 2." in lines[4]
+    linked = {m[1] for x in lines if (m := re.match(r"- \[.+?\]\(([^)]+)\): .", x))}
+    families = [p.stem for p in site.glob("en/errors_*.html")]
+    wanted = {f"{lang}/{name}.md" for lang in LANGUAGES for name in (*NAMES, *families)}
+    assert wanted <= {urlsplit(x).path.lstrip("/") for x in linked}
+    for link in linked:
+        assert (site / link).is_file()
+
+
+def test_pitfalls_json_is_what_its_schema_says_and_leads_to_its_proofs(site):
+    schema = json.loads((site / "pitfalls.schema.json").read_text("utf8"))
+    data = json.loads((site / "pitfalls.json").read_text("utf8"))
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(data)
+    assert not Draft202012Validator(schema).is_valid(data | {"pitfalls": [{"id": "x"}]})
+    found = data["pitfalls"]
+    assert len({one["id"] for one in found}) == len(found) > 300
+    texts = {}
+    for one in found:
+        cells = texts.setdefault(one["chapter"], read(Book(ROOT).notebook("en", one["chapter"])))
+        cell = next(c for c in cells.cells if c.id == one["proof"]["cell"])
+        assert one["proof"]["output"] == output(cell)
+        assert one["proof"]["torch"] and one["since"], one["id"]
+        for lang in LANGUAGES:
+            assert (site / one["address"][lang]).is_file()
+            page, _, anchor = one["section"][lang].partition("#")
+            key = (lang, page)
+            texts[key] = texts.get(key) or (site / page).read_text("utf8")
+            assert f'id="{anchor}"' in texts[key], one["section"]
+
+
+def test_what_was_proved_under_what_stands_in_all_of_them(published):
+    about = (published / "en/detach.md").read_text("utf8").split("\n\n")[1]
+    assert "under PyTorch 2.14.1 (CPU, 2026-01-02)" in about and "2.11.0" in about
+    assert "under PyTorch" not in (published / "en/schedule.md").read_text("utf8")
+    assert "by a run under PyTorch 2.14.1 and" in (published / "llms.txt").read_text("utf8")
+    (one,) = json.loads((published / "pitfalls.json").read_text("utf8"))["pitfalls"]
+    assert (one["since"], one["proof"]["torch"]) == ("2.11.0", ["2.14.1"])
+    assert one["address"]["zh"] == f"{BASE}/zh/pitfalls/value.html"
+
+
+# ---------------------------------------------------------------- the book itself
+
+
+def test_every_message_and_pitfall_of_the_book_has_its_page(site):
+    check_heads(site, "")
+    for lang in LANGUAGES:
+        for kind, pattern in (("errors", "errors_*.html"), ("pitfalls", "pitfalls.html")):
+            listed = "".join(p.read_text("utf8") for p in (site / lang).glob(pattern))
+            names = re.findall(rf'href="{kind}/([\w-]+)\.html"', listed)
+            assert len(names) > 300
+            assert {p.stem for p in (site / lang / kind).iterdir()} == set(names)
+
+
+def test_no_link_of_an_entry_is_broken(site):
+    anchors: dict[str, set[str]] = {}
+    for path in site.glob("*/*/*.html"):
+        where = path.relative_to(site).as_posix()
+        text = path.read_text("utf8")
+        assert len(text) < 16_000, f"{where}: these are light pages"
+        for link in re.findall(r'(?:href|action)="([^"]+)"', text):
+            address = urlsplit(urljoin(f"http://book/{where}", unescape(link)))
+            target = address.path.lstrip("/")
+            assert (site / target).is_file(), f"{where} -> {link}"
+            if address.fragment and target not in anchors:
+                page = (site / target).read_text("utf8")
+                anchors[target] = set(re.findall(r'id="([^"]+)"', page))
+            assert not address.fragment or address.fragment in anchors[target], f"{where} -> {link}"
+
+
+AXE = Axe()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("kind", ["errors", "pitfalls"])
+def test_an_entry_is_readable_on_a_phone_in_both_themes(phone, url, site, lang, kind):
+    largest = max((site / lang / kind).iterdir(), key=lambda p: p.stat().st_size)
+    for scheme in ("light", "dark"):
+        phone.emulate_media(color_scheme=scheme)
+        phone.goto(f"{url}/{lang}/{kind}/{largest.name}")
+        phone.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
+        phone.evaluate(AXE.axe_script)
+        found = phone.evaluate("axe.run().then(r => r.violations)")
+        assert not [(v["id"], v["nodes"][0]["html"]) for v in found]
+        for width in (320, 375):
+            phone.set_viewport_size({"width": width, "height": 720})
+            assert phone.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_page_that_is_not_there_is_readable_too(phone, url):
+    for scheme in ("light", "dark"):
+        phone.emulate_media(color_scheme=scheme)
+        phone.goto(f"{url}/404.html")
+        phone.evaluate(AXE.axe_script)
+        found = phone.evaluate("axe.run().then(r => r.violations)")
+        assert not [(v["id"], v["nodes"][0]["html"]) for v in found]
+
+
+# ---------------------------------------------------------------- addresses that moved
+
+
+@pytest.fixture(scope="module")
+def published_url(published):
+    yield from serving(published)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("old.html", "detach.html"),
+        ("old.html#two-ways-to-cut", "detach.html#two-ways-to-cut"),
+        ("old.html#gone", "schedule.html#cosine-decay"),
+        ("detach.html#left", "schedule.html#cosine-decay"),
+        ("detach.html#two-ways-to-cut", "detach.html#two-ways-to-cut"),
+        ("errors/old-id.html", "errors/no-grad-fn.html"),
+    ],
+)
+def test_an_old_address_leads_to_the_new_one(page, published_url, old, new):
+    page.goto(f"{published_url}/zh/{old}")
+    page.wait_for_url(f"{published_url}/zh/{new}")
+    assert page.locator("h1").count() == 1
+
+
+def test_without_scripts_an_old_page_still_leads_on(published):
+    for name, new in (("old", "detach.html"), ("errors/old-id", "../errors/no-grad-fn.html")):
+        text = (published / f"en/{name}.html").read_text("utf8")
+        assert f'content="0; url={new}"' in text and f'<a href="{new}">' in text
+        assert f'rel="canonical" href="{new}"' in text
+    assert "location.replace" not in (published / "en/schedule.html").read_text("utf8")
+    assert "old" not in (published / "sitemap.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("detach: schedule", "detach is still there"),
+        ("detach#two-ways-to-cut: schedule", "detach#two-ways-to-cut is still there"),
+        ("old: nowhere", "nowhere is not there"),
+        ("old: detach#nowhere", "detach#nowhere is not there"),
+        ("old: older\nolder: detach", "older is not there"),
+        ("old#part: detach", "old is gone: say where its other sections went"),
+        ("old: [detach]", "expected lines such as"),
+        ("old: https://elsewhere", "expected lines such as"),
+    ],
+)
+def test_a_line_that_leads_nowhere_stops_the_build(toy_site, tmp_path, table, told):
+    site = shutil.copytree(toy_site, tmp_path / "site")
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book/moved.yml").write_text(table)
+    with pytest.raises(BookError, match=re.escape(told)):
+        publish.keep_moved(Book(tmp_path), site)
