@@ -29,11 +29,13 @@ from helpers.explorers.modes import modes_explorer
 from helpers.explorers.move import move_explorer
 from helpers.explorers.norm import norm_explorer
 from helpers.explorers.reads import reads_explorer
+from helpers.explorers.recompile import recompile_explorer
 from helpers.explorers.sampling import sampling_explorer
 from helpers.explorers.schedule import schedule_explorer
 from helpers.explorers.smooth import smooth_explorer
 from helpers.explorers.stride import stride_explorer
 from helpers.explorers.threshold import threshold_explorer
+from helpers.explorers.trace import trace_explorer
 from helpers.explorers.wheels import wheels_explorer
 
 EXPLORERS = [
@@ -57,11 +59,13 @@ EXPLORERS = [
     move_explorer,
     norm_explorer,
     reads_explorer,
+    recompile_explorer,
     sampling_explorer,
     schedule_explorer,
     smooth_explorer,
     stride_explorer,
     threshold_explorer,
+    trace_explorer,
     wheels_explorer,
     lambda lang: allocator_explorer(notes_trace(), lang=lang),
 ]

@@ -1,0 +1,194 @@
+"""Checkers of the exercises of the chapter "Make it faster"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from helpers.exercises import Verdict, verdict
+from helpers.performance import operators, waits
+
+
+class _Machine:
+    """A clock that only the loader, the step and the queue move."""
+
+    def __init__(self, loads: list[int], launches: list[int], works: list[int]) -> None:
+        self.loads, self.launches, self.works = loads, launches, works
+        self.now, self.free, self.steps, self.given = 100, 100, 0, 0
+
+    def clock(self) -> float:
+        return float(self.now)
+
+    def wait(self) -> None:
+        self.now = max(self.now, self.free)
+
+    def batches(self) -> Iterator[int]:
+        for i, load in enumerate(self.loads):
+            self.now += load
+            self.given += 1
+            yield i
+
+    def step(self, batch: int) -> None:
+        assert batch == self.steps, "call step once for each batch, in order, with that batch"
+        self.now += self.launches[batch]
+        self.free = max(self.now, self.free) + self.works[batch]
+        self.steps += 1
+
+
+def check_split_time(answer: Callable[..., tuple[float, float]]) -> Verdict:
+    """Check `answer(loader, step, clock, wait)`: seconds spent on data, and on steps.
+
+    `loader` gives its batches once. `step(batch)` puts work into a queue and returns; `wait()`
+    returns when the queue is empty; `clock()` gives seconds. The time of a step lasts until its
+    work is done. Expected is `(data, compute)`, summed over all batches.
+    """
+
+    def machine(batches: int) -> _Machine:
+        loads, launches, works = torch.randint(1, 9, (3, batches)).tolist()
+        return _Machine(loads, launches, works)
+
+    def compare(f: Callable, made: _Machine, complaint: str) -> None:
+        got = f(made.batches(), made.step, made.clock, made.wait)
+        assert made.steps == len(made.loads), (
+            f"step ran {made.steps} times for {len(made.loads)} batches"
+        )
+        assert isinstance(got, tuple | list) and len(got) == 2, "return a pair: (data, compute)"
+        data, compute = sum(made.loads), sum(made.launches) + sum(made.works)
+        assert not (
+            math.isclose(got[0], compute) and math.isclose(got[1], data) and data != compute
+        ), "the two are exchanged: first data, then compute"
+        assert math.isclose(got[0], data), f"{complaint}: data took {data} s, you say {got[0]:g}"
+        assert math.isclose(got[1], compute), (
+            f"{complaint}: the steps took {compute} s until their work was done, you say {got[1]:g}"
+        )
+
+    def one(f: Callable) -> None:
+        compare(f, machine(1), "wrong for one batch")
+
+    def many(f: Callable) -> None:
+        for n in (2, 5, 9):
+            compare(f, machine(n), f"wrong for {n} batches")
+
+    def long(f: Callable) -> None:
+        compare(f, _Machine([3, 3, 3], [1, 1, 1], [50, 50, 50]), "wrong where the GPU is slow")
+
+    def empty(f: Callable) -> None:
+        compare(f, machine(0), "wrong without a batch")
+
+    return verdict(answer, [one, many, long, empty])
+
+
+def check_nearest(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
+    """Check `answer(points, centres)`: for each point the number of its nearest centre (Euclid).
+
+    `points` has shape (N, D), `centres` (K, D), both of the same floating dtype, K at least 1.
+    Expected is an int64 tensor of shape (N,), from a number of operators that depends neither on
+    N nor on K.
+    """
+
+    def right(points: Tensor, centres: Tensor) -> Tensor:
+        off = points.double()[:, None] - centres.double()
+        return off.square().sum(-1).argmin(1)
+
+    def case(n: int, k: int, d: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+        """Points that have one nearest centre, by far."""
+        centres = 10.0 * torch.randperm(k)[:, None] + torch.rand(k, d)
+        return (centres[torch.randint(k, (n,))] + 0.1 * torch.rand(n, d)).to(dtype), centres.to(
+            dtype
+        )
+
+    def compare(f: Callable, points: Tensor, centres: Tensor, complaint: str) -> None:
+        before = points.clone(), centres.clone()
+        got = f(points, centres)
+        assert torch.equal(points, before[0]) and torch.equal(centres, before[1]), (
+            "the inputs were changed"
+        )
+        assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
+        assert got.shape == (len(points),), (
+            f"expected the shape {(len(points),)}, got {tuple(got.shape)}"
+        )
+        assert got.dtype == torch.int64, f"expected int64, got {got.dtype}"
+        assert torch.equal(got, right(points, centres)), complaint
+
+    def small(f: Callable) -> None:
+        compare(f, *case(6, 3, 2), "wrong for 6 points and 3 centres")
+        for point, centres in (
+            ((0.0, 3.0), ((0.0, 0.0), (2.9, 3.0))),
+            ((0.0, 0.0), ((1.0, -1.0), (0.5, 0.5))),
+            ((0.0, 0.0), ((2.0, 2.0), (0.0, 3.0))),
+        ):
+            compare(
+                f,
+                torch.tensor([point]),
+                torch.tensor(centres),
+                f"wrong for the point {point} and the centres {centres}",
+            )
+
+    def edges(f: Callable) -> None:
+        for n, k, d in ((1, 1, 1), (1, 5, 3), (5, 1, 3), (4, 4, 1), (0, 3, 2)):
+            compare(f, *case(n, k, d), f"wrong for {n} points and {k} centres of {d} coordinates")
+
+    def double(f: Callable) -> None:
+        compare(f, *case(7, 4, 3, torch.float64), "wrong in float64")
+
+    def count(f: Callable) -> None:
+        numbers = []
+        for n, k in ((8, 3), (200, 3), (8, 40)):
+            points, centres = case(n, k, 3)
+            numbers.append(sum(operators(lambda p=points, c=centres: f(p, c)).values()))
+        assert max(numbers) <= numbers[0] + 5, (
+            f"{numbers[0]} operators ran for 8 points and 3 centres, {numbers[1]} for 200 points, "
+            f"{numbers[2]} for 40 centres: leave the loops to PyTorch"
+        )
+
+    return verdict(answer, [small, edges, double, count])
+
+
+def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
+    """Check `answer(losses, limit)`: the mean of the losses below `limit`, and 0 if none is.
+
+    `losses` has shape (N,), N at least 1, and may hold inf and nan, which do not count. Expected
+    is a tensor of shape (), made without waiting for a GPU. Its gradient is that of the mean: 1/n
+    for each of the n losses that count, 0 for others.
+    """
+
+    def compare(f: Callable, numbers: Iterable[float], limit: float, complaint: str) -> None:
+        losses = torch.tensor(list(numbers), requires_grad=True)
+        got = f(losses, limit)
+        assert isinstance(got, Tensor) and got.shape == (), "return a tensor of shape ()"
+        counts = (losses < limit).detach()
+        want = losses.detach()[counts].mean() if counts.any() else torch.zeros(())
+        assert torch.isclose(got, want), f"{complaint}: expected {want:.3f}, got {got.item():.3f}"
+        assert got.requires_grad, f"{complaint}: the result has no graph"
+        got.backward()
+        slope = counts / counts.sum().clamp(min=1)
+        assert torch.allclose(losses.grad, slope), f"{complaint}: the gradient is wrong"
+
+    def some(f: Callable) -> None:
+        compare(f, torch.rand(9).tolist() + [5.0, 7.0], 2.0, "wrong where two do not count")
+        compare(f, (-torch.rand(5)).tolist() + [3.0], 1.0, "wrong for negative losses")
+        compare(f, [2.0, 1.0], 2.0, "wrong: what equals the limit is not below it")
+
+    def none(f: Callable) -> None:
+        compare(f, [3.0, 4.0], 1.0, "wrong where no loss counts")
+
+    def all_of_them(f: Callable) -> None:
+        compare(f, torch.rand(4).tolist(), 2.0, "wrong where all count")
+
+    def strange(f: Callable) -> None:
+        compare(f, [0.5, math.inf, 1.5], 2.0, "wrong with inf")
+        compare(f, [0.5, math.nan, 1.5], 2.0, "wrong with nan")
+
+    def free(f: Callable) -> None:
+        found = waits(lambda: f(torch.rand(6, requires_grad=True), 0.5))
+        assert not found, f"it waits for the GPU: {found[0].call} in the line `{found[0].line}`"
+
+    def any_dtype(f: Callable) -> Any:
+        got = f(torch.ones(3, dtype=torch.float64), 2.0)
+        assert got.dtype == torch.float64, f"float64 losses give {got.dtype}"
+
+    return verdict(answer, [some, none, all_of_them, strange, free, any_dtype])

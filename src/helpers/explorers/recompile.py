@@ -1,0 +1,120 @@
+"""When `torch.compile` compiles again, in two epochs of training and validation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from helpers.explorers import Explorer
+from helpers.performance import Counting, recompiles
+
+DYNAMIC = {"none": None, "true": True, "false": False}
+TRAIN, LAST, VALIDATION = (64, 64), 29, (100, 40)
+FIRST, GRAD, SIZE, EPOCH = "first", "grad_mode", "size", "epoch"
+
+# What torch says in `record`: for each setting of `dynamic`, of whether the last batch is dropped
+# and of whether the model keeps its epoch as a number, the calls that compile, and why.
+RECORDED: dict[str, dict[int, str]] = {
+    "none 0 0": {0: "first", 2: "size", 3: "grad_mode"},
+    "none 0 1": {0: "first", 2: "size", 3: "grad_mode", 5: "epoch", 8: "epoch"},
+    "none 1 0": {0: "first", 2: "grad_mode"},
+    "none 1 1": {0: "first", 2: "grad_mode", 4: "epoch", 6: "epoch"},
+    "true 0 0": {0: "first", 3: "grad_mode"},
+    "true 0 1": {0: "first", 3: "grad_mode", 5: "epoch", 8: "epoch"},
+    "true 1 0": {0: "first", 2: "grad_mode"},
+    "true 1 1": {0: "first", 2: "grad_mode", 4: "epoch", 6: "epoch"},
+    "false 0 0": {0: "first", 2: "size", 3: "grad_mode", 4: "size"},
+    "false 0 1": {
+        **{0: "first", 2: "size", 3: "grad_mode", 4: "size"},
+        **dict.fromkeys((5, 7, 8, 9), "epoch"),
+    },
+    "false 1 0": {0: "first", 2: "grad_mode", 3: "size"},
+    "false 1 1": {0: "first", 2: "grad_mode", 3: "size", **dict.fromkeys((4, 6, 7), "epoch")},
+}
+
+
+class Net(nn.Module):
+    """A layer with dropout, which may keep the number of the epoch and use it."""
+
+    def __init__(self, numbered: bool) -> None:
+        super().__init__()
+        self.layer, self.dropout = nn.Linear(4, 4), nn.Dropout()
+        self.epoch, self.numbered = 1, numbered
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From (N, 4) to the same shape."""
+        y = self.dropout(self.layer(x))
+        return y / self.epoch if self.numbered else y
+
+
+def plan(drop: bool) -> list[tuple[int, bool, int]]:
+    """The calls of two epochs: epoch, whether it is validation, batch size."""
+    train = TRAIN + (() if drop else (LAST,))
+    return [
+        (epoch, validates, size)
+        for epoch in (1, 2)
+        for validates, sizes in ((False, train), (True, VALIDATION))
+        for size in sizes
+    ]
+
+
+def kind(reasons: str) -> str:
+    """Of torch's reasons, one for each graph, that of the graph which fits best, in a word.
+
+    Torch names the first guard of a graph that fails, and asks for the mode of gradients, for the
+    size and for the epoch in this order.
+
+    Raises:
+        ValueError: there is none of the three.
+    """
+    for word, sign in ((EPOCH, ".epoch =="), (SIZE, "size mismatch"), (GRAD, "grad_mode")):
+        if sign in reasons:
+            return word
+    raise ValueError(f"torch gives another reason: {reasons}")
+
+
+def record(dynamic: bool | None, drop: bool, numbered: bool) -> dict[int, str]:
+    """Run two epochs of a compiled model; which calls compile, and why.
+
+    Returns:
+        The place of each such call in `plan`, and `FIRST`, `GRAD`, `SIZE` or `EPOCH`.
+    """
+    torch.compiler.reset()
+    model, counting = Net(numbered), Counting()
+    compiled = torch.compile(model, backend=counting, dynamic=dynamic)
+    found: dict[int, str] = {}
+    for place, (epoch, validates, size) in enumerate(plan(drop)):
+        model.epoch = epoch
+        model.train(not validates)
+        with torch.set_grad_enabled(not validates):
+            x, before = torch.ones(size, 4), len(counting)
+            why = recompiles(compiled, x) if place else None
+            compiled(x)
+        if len(counting) > before:
+            found[place] = kind(why) if place else FIRST
+    return found
+
+
+def key(dynamic: str, drop: bool, numbered: bool) -> str:
+    """The name of a setting in `RECORDED` and in the script."""
+    return f"{dynamic} {int(drop)} {int(numbered)}"
+
+
+def recompile_explorer(lang: str | None = None) -> Explorer:
+    """Choose `dynamic`, `drop_last` and where the epoch is kept; see which calls compile.
+
+    The calls that compile were recorded from torch, by `record`.
+    """
+    data: dict[str, Any] = {
+        "plans": [plan(False), plan(True)],
+        "found": RECORDED,
+    }
+    return Explorer(
+        "recompile",
+        data,
+        "Two epochs of training on batches of 64, 64 and 29 and validation on batches of 100 and "
+        "40: a model that keeps its epoch as a number is compiled five times.",
+        lang,
+    )
