@@ -26,7 +26,7 @@ AGAIN := --reruns 1 --reruns-delay 2 -r R
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
 .PHONY: book test lab lint check release unit notebooks validated colab site
-.PHONY: versions newest newest-site notebooks-branch warnings wheels gpu bench clean
+.PHONY: versions newest newest-site notebooks-branch conda warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
 book: $(VENV)/book
@@ -97,6 +97,14 @@ newest-site: $(VENV)/book
 	$(OTHER)/bin/pip install -q --no-deps -e .
 	$(OTHER)/bin/pip list | grep -iE '^(sphinx|myst-nb|myst-parser|docutils|sphinx-book-theme) '
 	$(BIN)/python -m bookbuild.site $(OTHER)/bin/python _build/newest-site
+
+# The environment that Binder makes, and a chapter in it.
+conda: OTHER = $(CURDIR)/$(VENV)-conda
+conda:
+	test -x $(OTHER)/bin/python || conda env create -q -f environment.yml -p $(OTHER)
+	cd / && $(OTHER)/bin/python -c 'import helpers.explain, visdom'
+	$(OTHER)/bin/jupyter lab --version
+	BOOK_CUDA=0 $(OTHER)/bin/python -m pytest -q -n 0 book/en/detach.ipynb
 
 # The notebooks that Colab and Binder open: this commit's, with the address of its helpers.
 notebooks-branch:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -39,6 +43,7 @@ def test_rights_are_minimal_and_no_secret_is_needed(path):
         name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job
     }
     deploys = {
+        "build": {"contents": "read", "pages": "read"},
         "notebooks": {"contents": "write"},
         "deploy": {"pages": "write", "id-token": "write"},
     }
@@ -62,3 +67,60 @@ def test_pull_requests_never_reach_the_gpu():
     workflow = yaml.safe_load((ROOT / ".github/workflows/gpu.yml").read_text("utf8"))
     assert list(workflow[True]) == ["workflow_dispatch"]  # YAML reads `on` as true
     assert workflow["jobs"]["gpu"]["runs-on"] == ["self-hosted", "gpu"]
+
+
+def test_a_fork_publishes_itself():
+    """What it is called comes from where the workflow runs; no file of the repository says it."""
+    job = yaml.safe_load((ROOT / ".github/workflows/pages.yml").read_text("utf8"))["jobs"]["build"]
+    assert job["env"] == {
+        "BOOK_REPOSITORY_URL": "${{ github.server_url }}/${{ github.repository }}"
+    }
+    (address,) = (step for step in job["steps"] if step.get("id") == "pages")
+    assert address["uses"].startswith("actions/configure-pages@")
+    (built,) = (step for step in job["steps"] if step.get("run", "").startswith("make book"))
+    assert built["env"] == {"BOOK_BASE_URL": "${{ steps.pages.outputs.base_url }}"}
+    config = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))
+    assert config["repository"]["url"] == config["html"]["baseurl"] == ""
+
+
+def test_binder_gets_what_is_pinned():
+    """`make conda` makes it, every night; what can be seen without conda is seen here."""
+    made = yaml.safe_load((ROOT / "environment.yml").read_text("utf8"))
+    *of_conda, of_pip = made["dependencies"]
+    lines = (ROOT / "requirements.txt").read_text("utf8").splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line)
+    for wanted in of_conda:
+        name, sign, version = re.fullmatch(r"(\w+)([=<]*)(.*)", wanted).groups()
+        if name == "python":
+            needs = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
+            assert SpecifierSet(needs["requires-python"]).contains(version)
+        elif sign == "=":
+            assert pinned[name] == version
+        elif sign:
+            assert SpecifierSet(sign + version).contains(pinned[name])
+    assert of_pip == {"pip": ["-r requirements.txt", "-e ."]}
+
+
+def test_the_notebooks_that_colab_opens_are_pushed(tmp_path):
+    """`make notebooks-branch` in a clone: its branch has them, and what Binder needs."""
+    origin, clone = tmp_path / "origin.git", tmp_path / "clone"
+    git("init", "-q", "--bare", origin)
+    git("clone", "-q", origin, clone)
+    for name in ("Makefile", "environment.yml"):
+        shutil.copy(ROOT / name, clone)
+    for name, text in (("book", "of the clone"), ("_build/notebooks", "of the site")):
+        (clone / name / "en").mkdir(parents=True)
+        (clone / name / "en/detach.ipynb").write_text(text)
+    (clone / ".gitignore").write_text("_build\n")
+    git("-C", clone, "add", ".")
+    git("-C", clone, "-c", "user.name=A", "-c", "user.email=a@localhost", "commit", "-qm", "first")
+    subprocess.run(["make", "-s", "notebooks-branch"], cwd=clone, check=True)
+    assert git("-C", origin, "show", "notebooks:book/en/detach.ipynb") == "of the site"
+    assert "name: executable-pytorch-notes" in git(
+        "-C", origin, "show", "notebooks:environment.yml"
+    )
+
+
+def git(*command):
+    ran = subprocess.run(["git", *map(str, command)], capture_output=True, text=True, check=True)
+    return ran.stdout

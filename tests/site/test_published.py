@@ -9,22 +9,26 @@ import struct
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urljoin, urlsplit
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from axe_playwright_python.sync_playwright import Axe
 from book_pages import LANGUAGES, NAMES, ROOT
 from conftest import serving
 from jsonschema import Draft202012Validator
 
-from bookbuild import publish
+from bookbuild import publish, setup_cell
 from bookbuild.book import Book, BookError
 from bookbuild.head import PICTURE
 from bookbuild.notebooks import code_cells, output, read
 from bookbuild.site import build
+from bookbuild.sphinx.languages import source
 
 BASE = "https://someone.github.io/notes"
+SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Head(HTMLParser):
@@ -74,10 +78,26 @@ def published(toy, tmp_path_factory):
         '{"2.11.0": {"date": "2026-01-01", "chapters": ["detach"], "differs": {}}}'
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BOOK_REPOSITORY_URL", "https://github.com/someone/notes")
-        patch.setenv("BOOK_BASE_URL", BASE)
-        patch.setenv("GITHUB_SHA", "0" * 40)  # the toy is no checkout
+        for name, value in environment("someone", "notes").items():
+            patch.setenv(name, value)
         return build(root, quiet=True)
+
+
+def environment(owner: str, name: str) -> dict[str, str]:
+    """What the workflow of the pages sets in a repository, with what GitHub sets itself."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/pages.yml").read_text("utf8"))
+    job = workflow["jobs"]["build"]
+    steps = [step for step in job["steps"] if step.get("run", "").startswith("make book")]
+    context = {
+        "github.server_url": "https://github.com",
+        "github.repository": f"{owner}/{name}",
+        "steps.pages.outputs.base_url": f"https://{owner}.github.io/{name}",
+    }
+    found = {"GITHUB_SHA": SHA} | job["env"] | steps[0]["env"]
+    return {
+        key: re.sub(r"\$\{\{ (\S+) \}\}", lambda m: context[m[1]], value)
+        for key, value in found.items()
+    }
 
 
 # ---------------------------------------------------------------- to be found
@@ -401,6 +421,57 @@ def test_a_page_that_is_not_there_is_readable_too(phone, url):
         phone.evaluate(AXE.axe_script)
         found = phone.evaluate("axe.run().then(r => r.violations)")
         assert not [(v["id"], v["nodes"][0]["html"]) for v in found]
+
+
+# ---------------------------------------------------------------- a fork
+
+
+def test_every_link_of_a_fork_leads_to_the_fork_and_to_a_file(published):
+    """Launch, edit, issue and download links, on each page that has them."""
+    root, seen = published.parents[1], set()
+    for path in published.glob("*/*.html"):
+        text = path.read_text("utf8")
+        if "http-equiv" in text:
+            continue
+        lang, page = path.parent.name, path.stem
+        notebook = f"book/{lang}/{page}.ipynb"
+        for href in re.findall(r'<a href="([^"]+)"', text):
+            link = unescape(href)
+            where = f"{lang}/{page}: {link}"
+            if "colab.research" in link:
+                repository, _, file = link.partition("/blob/notebooks/")
+                assert repository.endswith("/github/someone/notes") and file == notebook, where
+            elif "mybinder" in link:
+                assert "/gh/someone/notes/notebooks?" in link and link.endswith(notebook), where
+            elif "/edit/" in link:
+                repository, _, file = link.partition("/edit/main/")
+                assert repository == "https://github.com/someone/notes", where
+                assert (root / file).is_file(), where
+            elif "_sources/" in link:
+                assert (path.parent / link).is_file(), where
+            elif link.startswith("http"):
+                assert link.startswith("https://github.com/someone/notes"), where
+            else:
+                continue
+            seen.add((page, re.sub(r"someone.*|_sources.*", "", link)))
+    kinds = {kind for page, kind in seen if page == "detach"}
+    assert len(kinds) == 4 and "https://mybinder.org/v2/gh/" in kinds, kinds
+    stamped = setup_cell.source("https://github.com/someone/notes", SHA)
+    for lang in LANGUAGES:
+        for folder in (published / lang / "_sources", root / "_build/notebooks" / lang):
+            sources = [cell.source for cell in read(folder / "detach.ipynb").cells]
+            assert stamped in sources and "git+https" in stamped and SHA in stamped
+
+
+def test_every_edit_link_of_the_book_opens_a_file():
+    app = SimpleNamespace(srcdir=ROOT / "book/en")
+    app.env = SimpleNamespace(
+        doc2path=lambda page: next((ROOT / "book/en").glob(f"{page}.*")).as_posix()
+    )
+    families = [path.stem for path in (ROOT / "book/en").glob("errors_*.md")]
+    opened = {page: source(app, page) for page in ("index", *NAMES, *families)}
+    assert opened["detach"] == "book/text/detach.md"
+    assert not [page for page, file in opened.items() if file and not (ROOT / file).is_file()]
 
 
 # ---------------------------------------------------------------- addresses that moved
