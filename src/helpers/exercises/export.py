@@ -187,7 +187,7 @@ def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict
         q, scale = ask(f, weight)
         largest = weight.abs().amax(1, keepdim=True)
         some = largest > 0
-        assert torch.allclose(scale[some], (largest / 127)[some], rtol=1e-3), (
+        assert torch.allclose(scale[some].double(), (largest / 127)[some].double(), rtol=1e-3), (
             f"{complaint}: the scale of a row is its largest absolute value over 127"
         )
         back = q.double() * scale.double()
