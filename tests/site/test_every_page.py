@@ -32,14 +32,14 @@ LABELS = """() => {
 NAMES_OF_THINGS = re.compile(r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|PyTorch|CC BY|MIT")
 
 
-# Unfold everything, then leave out what axe has seen on this page: a token of the same class in the
-# same kind of block, an element built of the same tags and classes in the same place.
+# Leave out what axe has seen on this page: a token of the same class in the same kind of block, an
+# element built of the same tags and classes in the same place.
 THIN = """() => {
-  for (const fold of document.querySelectorAll("article details")) fold.open = true;
   const seen = new Set();
   const first = (key) => !seen.has(key) && seen.add(key);
   const name = (e) => e.localName + "." + e.getAttribute("class");
   const place = (e) => e.matches("article") ? "" : name(e) + ">" + place(e.parentElement);
+  for (const fold of document.querySelectorAll("article details")) fold.open = true;
   for (const token of document.querySelectorAll("article :is(.highlight, .sig) span"))
     if (token.isConnected && !first(place(token))) token.replaceWith(token.textContent);
   for (const formula of [...document.querySelectorAll(".katex")].slice(2)) formula.remove();
@@ -49,6 +49,25 @@ THIN = """() => {
       const inside = new Set([...part.querySelectorAll("*")].map(name));
       if (!first(place(part) + [...inside].sort())) part.remove();
     }
+}"""
+# Contrast takes most of axe's time and follows from an element's style: leave out the text of
+# elements whose tags, classes and own style were seen, from the root down, on this or another page.
+FAINT = """(before) => {
+  const seen = new Set(before);
+  const place = (e) => !e ? "" : place(e.parentElement) + ">" + e.localName +
+    ["class", "style", "fill", "disabled", "aria-current"].map((name) => e.getAttribute(name));
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode;
+    if (!text.data.trim()) continue;
+    const key = place(text.parentElement);
+    if (seen.has(key)) text.data = "";
+    seen.add(key);
+  }
+  const kept = "input, select, textarea, style, script";
+  for (const e of [...document.body.querySelectorAll("*")].reverse())
+    if (!e.textContent.trim() && !e.matches(kept) && !e.querySelector(kept)) e.remove();
+  return [...seen];
 }"""
 
 AXE = Axe()
@@ -71,8 +90,9 @@ class Visit:
 def visits(request, contexts, url, pages) -> dict[str, Visit]:
     """Open every page of a language once, and note all that the tests ask about it."""
     sizes: dict[str, int] = {}
+    seen: list[str] = []
     return {
-        name: visit(contexts["desktop"], f"{url}/{name}", sizes)
+        name: visit(contexts["desktop"], f"{url}/{name}", sizes, seen)
         for name in pages
         if name.startswith(f"{request.param}/")
     }
@@ -84,8 +104,9 @@ CUT = """() => [...document.querySelectorAll(".cell_output pre")]
   .map(e => e.textContent.slice(0, 60))"""
 
 
-def visit(context, address: str, sizes: dict[str, int]) -> Visit:
-    """Open a page; `sizes` keeps what a file that many pages load weighs, gzipped."""
+def visit(context, address: str, sizes: dict[str, int], seen: list[str]) -> Visit:
+    """Open a page; `sizes` keeps what a file that many pages load weighs, gzipped, and `seen` what
+    axe has looked at."""
     found, answers = Visit(), []
     opened = context.new_page()
     opened.on("request", lambda r: found.requests.append(r.url))
@@ -96,7 +117,7 @@ def visit(context, address: str, sizes: dict[str, int]) -> Visit:
     found.lang = opened.locator("html").get_attribute("lang")
     found.labels = opened.evaluate(LABELS)
     found.wide = widths(opened)
-    found.violations = violations(opened)
+    found.violations = violations(opened, seen)
     opened.wait_for_load_state("networkidle")
     for answer in (a for a in answers if a.status == 200):
         if answer.url not in sizes:
@@ -110,6 +131,8 @@ def widths(opened) -> dict[str, object]:
     """Where the unfolded page is wider than the screen, and outputs that are cut off."""
     found, desktop = {}, opened.viewport_size
     opened.evaluate("document.querySelectorAll('article details').forEach(e => e.open = true)")
+    if cut := opened.evaluate(CUT):
+        found["desktop, cut off"] = cut[:3]
     style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
     for letters, css in LETTERS.items():
         style.evaluate("(style, css) => { style.textContent = css }", css)
@@ -122,26 +145,28 @@ def widths(opened) -> dict[str, object]:
                 found[f"{phone} px, {letters}, cut off"] = cut[:3]
     style.evaluate("style => style.remove()")
     opened.set_viewport_size(desktop)
-    if cut := opened.evaluate(CUT):
-        found["desktop, cut off"] = cut[:3]
     return found
 
 
-def violations(opened) -> dict[str, list[str]]:
-    """What axe finds in the light theme, and in the dark one, where only contrast can differ."""
+def violations(opened, seen: list[str]) -> dict[str, list[str]]:
+    """What axe finds; contrast in both themes, because nothing else can differ."""
     opened.evaluate(THIN)
     opened.evaluate(AXE.axe_script)
-    found = {}
+    found = axe(opened, {"rules": {"color-contrast": {"enabled": False}}})
+    seen[:] = opened.evaluate(FAINT, seen)
     for scheme in ("light", "dark"):
         opened.emulate_media(color_scheme=scheme)
         opened.wait_for_function(f"document.documentElement.dataset.theme === '{scheme}'")
-        options = {"resultTypes": ["violations"]}
-        if scheme == "dark":
-            options["runOnly"] = ["color-contrast"]
-        for violation in opened.evaluate("o => axe.run(o).then(r => r.violations)", options):
-            nodes = [n["html"][:120] for n in violation["nodes"]]
-            found[f"{violation['id']}, {scheme}"] = nodes[:3]
+        faint = axe(opened, {"runOnly": ["color-contrast"]})
+        found |= {f"{name}, {scheme}": nodes for name, nodes in faint.items()}
     return found
+
+
+def axe(opened, options: dict) -> dict[str, list[str]]:
+    """The rules that are violated, and elements that do."""
+    run = "o => axe.run(o).then(r => r.violations)"
+    violated = opened.evaluate(run, options | {"resultTypes": ["violations"], "preload": False})
+    return {v["id"]: [n["html"][:120] for n in v["nodes"]][:3] for v in violated}
 
 
 def test_no_page_asks_another_host(visits, url):
