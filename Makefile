@@ -3,7 +3,8 @@
 # make lab     JupyterLab on the book
 # make versions TORCH=2.11.0 TORCHVISION=0.26.0   the notebooks under another PyTorch
 # make newest  the notebooks and both sites under the newest of everything; deprecations are errors
-# make validated  the notebooks, and note in book/validated.json what was proved where
+# make notebooks-zh  the Chinese notebooks, whose code and outputs are those of the English ones
+# make validated  all notebooks, and note in book/validated.json what was proved where
 # make warnings  the notebooks with deprecations as errors
 # make gpu     beside the PyTorch of a machine with a GPU: the notebooks there, and the recordings
 # JOBS=4 runs four tests at a time instead of three; half of them wait for a process or a clock.
@@ -25,7 +26,7 @@ AGAIN := --reruns 1 --reruns-delay 2 -r R
 # What each PyTorch wants in a version of its own.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
-.PHONY: book test lab lint check release unit notebooks validated colab site
+.PHONY: book test lab lint check release unit notebooks notebooks-zh validated colab site
 .PHONY: versions newest newest-site notebooks-branch conda warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
@@ -51,8 +52,13 @@ unit: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(AGAIN) \
 	  tests/bookbuild tests/helpers
 
+# The Chinese notebooks hold the same code and outputs, or `make check` fails: a run of them proves
+# only that comments change nothing.
 notebooks: $(VENV)/ready
-	$(BIN)/pytest -q -n $(JOBS) book
+	$(BIN)/pytest -q -n $(JOBS) book/en
+
+notebooks-zh: $(VENV)/ready
+	$(BIN)/pytest -q -n $(JOBS) book/zh
 
 validated: $(VENV)/ready
 	$(BIN)/pytest -q -n $(JOBS) book --record-validated
