@@ -25,6 +25,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands)
+@click.version_option(package_name="executable-pytorch-notes")
 def main() -> None:
     """Write, prove and build the book that the current directory is in."""
 

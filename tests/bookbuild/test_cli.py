@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from click.testing import CliRunner
@@ -79,3 +80,8 @@ def test_in_a_folder_that_is_gone(tmp_path):
 def test_serve_without_a_site(call):
     done = call("serve")
     assert done.exit_code == 1 and "run `book build`" in done.stderr
+
+
+def test_it_says_its_version(call):
+    told = call("--version").stdout
+    assert told.strip().endswith(metadata.version("executable-pytorch-notes"))

@@ -1,10 +1,12 @@
 """The requirements: what `make` installs, and all that a machine without internet is given."""
 
 import re
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
@@ -68,3 +70,11 @@ def test_pins_are_sorted_and_name_no_place(name):
     assert list(FILES[name]) == sorted(FILES[name], key=str.lower)
     text = (ROOT / name).read_text("utf8")
     assert "://" not in text and "--" not in text and " @ " not in text
+
+
+def test_the_version_is_one_everywhere_and_the_changelog_begins_with_what_is_new():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]["version"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf8"))["version"]
+    first, *released = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf8"), re.M)
+    assert first in ("Unreleased", version) and (released or [first])[0] == version == cited
+    assert metadata.version(PROJECT) == version

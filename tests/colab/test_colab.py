@@ -13,7 +13,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -107,6 +109,27 @@ def test_the_installed_helpers_are_whole(python):
         return {p.relative_to(folder).as_posix(): p.read_bytes() for p in every}
 
     assert files(installed) == files(BOOK.root / "src/helpers")
+
+
+def test_the_wheel_works_alone(tmp_path, repository):
+    """Unpacked into a folder, with nothing else: what needs no PyTorch works, the rest is there."""
+    root = Path(unquote(urlsplit(repository[0]).path))
+    source, wheels, target = (tmp_path / name for name in ("source", "wheels", "target"))
+    call("git", "-C", str(root), "worktree", "add", "-q", str(source), repository[1])
+    pip = (sys.executable, "-m", "pip")
+    call(*pip, "wheel", "-q", "--no-deps", "-w", str(wheels), str(source))
+    (wheel,) = wheels.iterdir()
+    version = tomllib.loads((BOOK.root / "pyproject.toml").read_text("utf8"))["project"]["version"]
+    assert wheel.name == f"executable_pytorch_notes-{version}-py3-none-any.whl"
+    call(*pip, "install", "-q", "--no-deps", "--no-index", "--target", str(target), str(wheel))
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from helpers.explain import explain;"
+        "print(explain('RuntimeError: grad can be implicitly created only for scalar outputs'))"
+    )
+    told = call(sys.executable, "-I", "-S", "-c", code, str(target), cwd=tmp_path)
+    assert "loss.mean().backward()" in told
+    names = {p.stem for p in (BOOK.root / "src/helpers").glob("*.py")}
+    assert names <= {p.stem for p in (target / "helpers").glob("*.py")}
 
 
 # The others run the same cells in the tests of the notebooks; BOOK_COLAB=all runs them here, too.
