@@ -32,7 +32,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from helpers import distributed
 from helpers.ddp_train import data, start, train
 
-SECONDS = 90  # a process that lives longer ends itself
+SECONDS = 180  # a process that lives longer ends itself
 
 
 def child_environment() -> dict[str, str]:
@@ -277,6 +277,22 @@ def around() -> dict[str, object]:
     return found
 
 
+def together() -> dict[str, object]:
+    """What the helpers of a group find where the ranks agree, differ, or fail."""
+    rank, model = dist.get_rank(), nn.BatchNorm1d(2)
+    with torch.no_grad():
+        model.weight.fill_(float("nan"))
+    found: dict[str, object] = {"equal": distributed.parted(model)}
+    if rank:
+        model.running_mean += 1
+        model.bias.data[1] = float("inf")
+    found["parted"] = distributed.parted(model)
+    found["other model"] = said(lambda: distributed.parted(nn.Linear(2, 2 + rank)))
+    found["rank 0 fails"] = said(lambda: distributed.from_rank_zero(lambda: 1 / 0))
+    found["no sample on rank 0"] = distributed.mean_over_ranks(5.0 * rank, rank)
+    return found
+
+
 def blocks() -> nn.Sequential:
     """Linear 4 to 6, ReLU, linear 6 to 1; the same first weights everywhere."""
     with torch.random.fork_rng(devices=[]):
@@ -345,6 +361,7 @@ def main(folder: str) -> None:
         "a seed per rank": noise(add_rank=True),
         "metric": metric(),
         "around": around(),
+        "together": together(),
         "sharded": sharded(device),
         "sharded, early": sharded(device, early=True),
     }

@@ -1,16 +1,9 @@
-"""The four steps against torch, the stand-in's real forward, two real processes, the exercises."""
+"""The four steps against torch, the stand-in's real forward, the exercises."""
 
-import contextlib
 import copy
-import os
-import random
-import subprocess
-import sys
-import time
 from collections import OrderedDict
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
-from torch.nn.parallel import DistributedDataParallel, scatter_gather
+from torch.nn.parallel import scatter_gather
 
-from helpers import data_parallel, ddp_worker
+from helpers import data_parallel
 from helpers.demos import data_parallel as demos
 from helpers.exercises import data_parallel as exercises
 
@@ -178,229 +171,6 @@ def test_no_gpus_hides_gpus_that_are_there():
     with mock.patch("torch.cuda.is_available", return_value=True), demos.no_gpus():
         wrapped = nn.DataParallel(nn.Linear(2, 1), device_ids=[1, 3])
     assert wrapped.device_ids == [] and wrapped(torch.ones(3, 2)).shape == (3, 1)
-
-
-def test_alone_opens_and_closes_a_group_and_leaves_nothing_behind():
-    import torch.distributed as dist
-
-    hook = sys.excepthook
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError), data_parallel.alone():
-            assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
-            x, y = ddp_worker.samples()
-            model = DistributedDataParallel(ddp_worker.network())
-            loss = ddp_worker.weighted_loss(model(x), y)
-            torch.testing.assert_close(loss, F.mse_loss(model(x), y))
-            raise ZeroDivisionError
-        assert not dist.is_initialized() and sys.excepthook is hook
-
-
-# ---------------------------------------------------------------- figures
-
-
-def test_drawing_names_both_kinds():
-    figure = demos.draw_processes()
-    assert [axis.get_title(loc="left") for axis in figure.axes] == [
-        "DataParallel",
-        "DistributedDataParallel",
-    ]
-    assert any("averaged" in text.get_text() for text in figure.axes[1].texts)
-
-
-# ---------------------------------------------------------------- processes
-
-
-@pytest.fixture(scope="module")
-def run():
-    return demos.launch()
-
-
-def test_two_processes_train_like_one(run):
-    x, y = ddp_worker.samples()
-    model = ddp_worker.network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    steps = demos.global_batches(epochs=2)
-    assert len(steps) == 4
-    assert sorted(sum(steps[:2], [])) == sorted(sum(steps[2:], [])) == list(range(16))
-    assert steps[:2] != steps[2:]
-    for batch in steps:
-        optimizer.zero_grad()
-        F.mse_loss(model(x[batch]), y[batch]).backward()
-        optimizer.step()
-    assert not torch.equal(model.weight, ddp_worker.network().weight)
-    for found in run:
-        for name, weight in model.state_dict().items():
-            torch.testing.assert_close(found["trained"][name], weight)
-
-
-def test_gradients_of_two_processes(run):
-    x, y = ddp_worker.samples()
-    model = ddp_worker.network()
-    F.mse_loss(model(x), y).backward()
-    means = []
-    for part in (slice(0, 12), slice(12, 16)):
-        other = ddp_worker.network()
-        F.mse_loss(other(x[part]), y[part]).backward()
-        means.append(other.weight.grad)
-    for found in run:
-        torch.testing.assert_close(found["8 + 8"], model.weight.grad)
-        torch.testing.assert_close(found["12 + 4, weighted"], model.weight.grad)
-        torch.testing.assert_close(found["12 + 4"], (means[0] + means[1]) / 2)
-        assert not torch.allclose(found["12 + 4"], model.weight.grad, atol=1e-2)
-
-
-def test_first_weights_and_statistics_of_two_processes(run):
-    first, second = (found["first weights"] for found in run)
-    assert not torch.equal(first["before"], second["before"])
-    assert torch.equal(first["after"], first["before"])
-    assert torch.equal(second["after"], first["before"])
-    zero, one = (found["batch norm"] for found in run)
-    torch.testing.assert_close(one["first"], 0.1 * one["mine"])
-    torch.testing.assert_close(one["second"], 0.9 * zero["first"] + 0.1 * one["mine"])
-    torch.testing.assert_close(zero["second"], 0.9 * zero["first"] + 0.1 * zero["mine"])
-
-
-def test_a_layer_thawed_after_wrapping_is_never_averaged(run):
-    zero, one = (found["thawed"] for found in run)
-    assert not torch.allclose(zero, one, atol=0.01)
-    again = [found["thawed, wrapped again"] for found in run]
-    torch.testing.assert_close(*again, rtol=0, atol=0)
-
-
-def test_no_sync_averages_once_and_gives_the_same_gradient(run):
-    x, y = ddp_worker.samples()
-    model = ddp_worker.network()
-    F.mse_loss(model(x), y).backward()
-    for found in run:
-        for key, times in (("accumulated", 2), ("accumulated, no_sync", 1)):
-            gradient, syncs = found[key]
-            torch.testing.assert_close(gradient, model.weight.grad)
-            assert syncs == times
-
-
-def test_what_rank_0_does_alone_times_out(run):
-    assert [found["only rank 0"] for found in run] == ["RuntimeError", "nothing"]
-    assert ddp_worker.raises(lambda: None) == "nothing"
-
-
-def test_no_sync_around_backward_alone_does_nothing():
-    with data_parallel.alone():
-        for early in (False, True):
-            model = DistributedDataParallel(nn.Linear(2, 1))
-            syncs = ddp_worker.count_syncs(model)
-            with model.no_sync() if early else contextlib.nullcontext():
-                loss = model(torch.ones(3, 2)).mean()
-            with model.no_sync():
-                loss.backward()
-            assert len(syncs) == (0 if early else 1)
-
-
-def test_the_script_of_the_chapter_runs_and_saves_a_bare_model(tmp_path):
-    path = tmp_path / "model.pt"
-    command = ["--standalone", "--nproc-per-node=2", "-m", "helpers.ddp_train", str(path)]
-    demos._torchrun([command], str(tmp_path), timeout=100)
-    assert list(torch.load(path)) == ["weight", "bias"]
-
-
-def test_messages_that_the_chapter_quotes():
-    import torch.distributed as dist
-
-    with pytest.raises(ValueError, match="Default process group has not been initialized"):
-        DistributedDataParallel(nn.Linear(2, 1))
-    unset = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"}
-    env = {key: value for key, value in os.environ.items() if key not in unset}
-    with (
-        mock.patch.dict(os.environ, env, clear=True),
-        pytest.raises(ValueError, match="environment variable RANK expected, but not set"),
-    ):
-        dist.init_process_group("gloo")
-
-
-@pytest.mark.skipif(torch.__version__ < "2.13", reason="the new name came with 2.13")
-def test_buffers_can_stay_apart():
-    with data_parallel.alone():
-        model = DistributedDataParallel(nn.BatchNorm1d(2), forward_sync_buffers=False)
-        assert not model.broadcast_buffers
-        with pytest.warns(FutureWarning, match="broadcast_buffers"):
-            DistributedDataParallel(nn.BatchNorm1d(2), broadcast_buffers=False)
-
-
-def test_two_machines_number_their_processes(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    found = demos.two_machines()
-    assert [r["RANK"] for r in found] == [0, 1, 2, 3]
-    assert [(r["GROUP_RANK"], r["LOCAL_RANK"]) for r in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert {r["WORLD_SIZE"] for r in found} == {4}
-    assert not list(tmp_path.iterdir())  # torchrun's folders are gone too
-
-
-def processes_with(mark):
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if mark in file.read() and int(pid) != os.getpid():
-                    found.append(pid)
-        except OSError:
-            pass
-    return found
-
-
-@pytest.fixture
-def sleeper(tmp_path):
-    """A torchrun command whose two processes would sleep for minutes, and the script's path."""
-    script = tmp_path / "sleeper.py"
-    script.write_text(
-        "import os, time\nopen(__file__ + os.environ['RANK'], 'w').close()\ntime.sleep(300)\n"
-    )
-    return ["--standalone", "--nproc-per-node=2", str(script)], str(script).encode()
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="reads /proc to find processes")
-def test_ending_a_torchrun_ends_its_processes(sleeper, tmp_path):
-    command, script = sleeper
-    run = subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", *command],
-        env=demos._environment(str(tmp_path)),
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(600):
-            if len(list(tmp_path.glob("sleeper.py?"))) == 2:
-                break
-            time.sleep(0.1)
-        time.sleep(1)  # torchrun, too, knows that both have started
-        assert len(processes_with(script)) == 3  # torchrun and its two processes
-    finally:
-        demos._end(run)
-    assert not processes_with(script)
-
-
-def test_a_run_that_takes_too_long_is_an_error(sleeper, tmp_path):
-    begun = time.monotonic()
-    with pytest.raises(RuntimeError, match="torchrun: not done after 0.5 s"):
-        demos._torchrun([sleeper[0]], str(tmp_path), timeout=0.5)
-    assert time.monotonic() - begun < 60
-    if os.path.isdir("/proc"):
-        assert not processes_with(sleeper[1])
-
-
-def test_a_process_that_fails_is_quoted(tmp_path):
-    script = tmp_path / "fails.py"
-    script.write_text("raise SystemExit('the disk is on holiday')\n")
-    with pytest.raises(RuntimeError, match="a process failed") as error:
-        demos._torchrun(
-            [["--standalone", "--nproc-per-node=1", str(script)]], str(tmp_path), timeout=60
-        )
-    assert "the disk is on holiday" in str(error.value)
-
-
-def test_a_torchrun_around_us_does_not_confuse_ours():
-    strange = {"RANK": "7", "WORLD_SIZE": "9", "MASTER_PORT": "1", "PET_NNODES": "3"}
-    with mock.patch.dict(os.environ, strange):
-        env = demos._environment("somewhere")
-    assert not set(strange) & set(env)
-    assert env["CUDA_VISIBLE_DEVICES"] == "" and env["OMP_NUM_THREADS"] == "1"
 
 
 # ---------------------------------------------------------------- exercises
@@ -627,131 +397,7 @@ def test_the_solution_takes_checkpoints_of_real_wrappers_and_files(tmp_path):
         load(nn.Linear(2, 1), {"other.weight": torch.ones(1, 2)})
 
 
-def partition(n, rank, world, epoch):
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))
-    return order[rank::world].tolist()
-
-
-def each_its_own_shuffle(n, rank, world, epoch):
-    return torch.randperm(n)[rank::world].tolist()
-
-
-def one_shuffle_for_all_epochs(n, rank, world, epoch):
-    return partition(n, rank, world, 0)
-
-
-def seeded_by_rank(n, rank, world, epoch):
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch + rank))
-    return order[rank::world].tolist()
-
-
-def padded(n, rank, world, epoch):
-    sampler = torch.utils.data.DistributedSampler(range(n), world, rank)
-    sampler.set_epoch(epoch)
-    return list(sampler)
-
-
-def dropped(n, rank, world, epoch):
-    share = n // world
-    return partition(n - n % world, 0, 1, epoch)[rank * share : (rank + 1) * share]
-
-
-def unshuffled(n, rank, world, epoch):
-    return list(range(rank, n, world))
-
-
-def shuffled_within(n, rank, world, epoch):
-    mine = torch.arange(rank, n, world)
-    generator = torch.Generator().manual_seed(epoch)
-    return mine[torch.randperm(len(mine), generator=generator)].tolist()
-
-
-def uneven(n, rank, world, epoch):
-    order = partition(n, 0, 1, epoch)
-    return order[rank:] if rank == world - 1 else order[rank : rank + 1]
-
-
-def seeds_everything(n, rank, world, epoch):
-    torch.manual_seed(epoch)
-    return torch.randperm(n)[rank::world].tolist()
-
-
-def seeds_python(n, rank, world, epoch):
-    random.seed(epoch)
-    return random.sample(range(n), n)[rank::world]
-
-
-def with_a_generator_of_python(n, rank, world, epoch):
-    return random.Random(epoch).sample(range(n), n)[rank::world]
-
-
-def from_one(n, rank, world, epoch):
-    return [index + 1 for index in partition(n, rank, world, epoch)]
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (each_its_own_shuffle, "seen twice"),
-        (one_shuffle_for_all_epochs, "epochs 0 and 1 have the same order"),
-        (seeded_by_rank, "seen twice"),
-        (padded, "seen twice"),
-        (dropped, "never seen"),
-        (unshuffled, "the order is not shuffled"),
-        (shuffled_within, "the same samples in every epoch"),
-        (uneven, "uneven shares"),
-        (from_one, "is not an index"),
-        (seeds_everything, "the random state of the process changed"),
-        (seeds_python, "the random state of the process changed"),
-    ],
-)
-def test_wrong_partition(answer, message):
-    verdict = exercises.check_partition(answer)
-    assert not verdict.passed and message in verdict.message, verdict
-
-
-def test_an_order_that_cannot_be_repeated_is_no_partition():
-    asked = []
-
-    def restless(n, rank, world, epoch):
-        if rank == 0:
-            asked.append(n)
-        return partition(n, rank, world, len(asked))
-
-    verdict = exercises.check_partition(restless)
-    assert not verdict.passed and "another order the second time" in verdict.message, verdict
-
-
-def in_blocks(n, rank, world, epoch):
-    order = np.random.default_rng((7, epoch)).permutation(n)
-    return np.array_split(order, world)[rank].tolist()
-
-
-@pytest.mark.parametrize("answer", [partition, in_blocks, with_a_generator_of_python])
-def test_right_partition(answer):
-    for _ in range(5):
-        verdict = exercises.check_partition(answer)
-        assert verdict.passed, verdict
-
-
 # ---------------------------------------------------------------- sentences of the chapter
-
-
-def test_the_default_time_outs():
-    from torch.distributed import constants
-
-    assert constants.default_pg_timeout.total_seconds() == 30 * 60
-    if constants.default_pg_nccl_timeout is not None:  # built with NCCL
-        assert constants.default_pg_nccl_timeout.total_seconds() == 10 * 60
-
-
-def test_in_a_group_sync_batch_norm_does_not_train_on_a_cpu():
-    layer, x = nn.SyncBatchNorm(3), torch.ones(2, 3)
-    assert layer(x).shape == (2, 3)  # in no group it is a plain BatchNorm
-    with data_parallel.alone():
-        with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
-            layer(x)
-        assert layer.eval()(x).shape == (2, 3)
 
 
 def test_of_a_buffer_only_a_change_in_place_survives():
@@ -771,17 +417,42 @@ def test_of_a_buffer_only_a_change_in_place_survives():
     assert (counts.assigned.item(), counts.in_place.item()) == (0, 1)
 
 
-def test_fully_shard_shards_parameters_gradients_and_state():
-    from torch.distributed.fsdp import fully_shard
+def test_the_batch_norm_of_a_shard_of_one_refuses_it():
+    parallel = data_parallel.StandIn(nn.BatchNorm1d(3), replicas=4)
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        parallel(torch.randn(10, 3))
+    assert parallel.eval()(torch.randn(10, 3)).shape == (10, 3)
 
-    with data_parallel.alone():
-        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-        for block in model:
-            fully_shard(block)
-        fully_shard(model)
-        optimizer = torch.optim.Adam(model.parameters())
-        model(torch.ones(2, 4)).sum().backward()
-        optimizer.step()
-        for p in model.parameters():
-            held = p, p.grad, optimizer.state[p]["exp_avg"]
-            assert all(type(tensor.data).__name__ == "DTensor" for tensor in held)
+
+def test_rows_without_a_partner_are_dropped():
+    class Scale(nn.Module):
+        def forward(self, x, scale):
+            return x * scale
+
+    parallel = data_parallel.StandIn(Scale(), replicas=2)
+    assert len(parallel(torch.ones(4, 3), torch.ones(1, 3))) == 2
+    with mock.patch.object(scatter_gather, "Scatter", ScatterOnCPU):
+        real = scatter_gather.scatter((torch.ones(4, 3), torch.ones(1, 3)), [0, 1])
+    assert len(real) == 1 and real[0][0].shape == (2, 3)
+
+
+def test_strings_and_numbers_reach_every_replica_whole():
+    shards = data_parallel.scatter((torch.ones(4, 3), 2, None, ["a", "b", "c", "d"]), 2)
+    assert [(len(x), n, none) for x, n, none, _ in shards] == [(2, 2, None)] * 2
+    with mock.patch.object(scatter_gather, "Scatter", ScatterOnCPU):
+        real = scatter_gather.scatter((torch.ones(4, 3), ["a", "b", "c", "d"]), [0, 1])
+    assert [words for _, words in real] == [["a", "b", "c", "d"]] * 2
+
+
+def test_a_replica_has_no_parameters_of_its_own():
+    class Looks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return x.to(next(self.parameters()).dtype)
+
+    assert Looks()(torch.ones(2, 3)).shape == (2, 3)
+    with pytest.raises(StopIteration):
+        data_parallel.StandIn(Looks(), replicas=2)(torch.ones(2, 3))

@@ -93,7 +93,7 @@ def _note(axis: Any, text: str) -> None:
         axis.text(5, 1.3 - 0.9 * row, line, ha="center", va="center", fontsize=9)
 
 
-def launch(timeout: float = 100) -> list[dict[str, Any]]:
+def launch(timeout: float = 200) -> list[dict[str, Any]]:
     """Run `helpers.ddp_worker` in two processes on the CPU; what each found, in order of rank.
 
     Args:

@@ -1,0 +1,709 @@
+"""Two real processes, the launcher's report, helpers of a group, the exercises."""
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from helpers import ddp_worker, distributed
+from helpers.demos import distributed as demos
+from helpers.exercises import distributed as exercises
+
+
+def test_alone_opens_and_closes_a_group_and_leaves_nothing_behind():
+    import torch.distributed as dist
+
+    hook = sys.excepthook
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), distributed.alone():
+            assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
+            x, y = ddp_worker.samples()
+            model = DistributedDataParallel(ddp_worker.network())
+            loss = ddp_worker.weighted_loss(model(x), y)
+            torch.testing.assert_close(loss, F.mse_loss(model(x), y))
+            raise ZeroDivisionError
+        assert not dist.is_initialized() and sys.excepthook is hook
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_drawing_names_both_kinds():
+    figure = demos.draw_processes()
+    assert [axis.get_title(loc="left") for axis in figure.axes] == [
+        "DataParallel",
+        "DistributedDataParallel",
+    ]
+    assert any("averaged" in text.get_text() for text in figure.axes[1].texts)
+
+
+# ---------------------------------------------------------------- processes
+
+
+@pytest.fixture(scope="module")
+def run():
+    return demos.launch()
+
+
+def test_two_processes_train_like_one(run):
+    x, y = ddp_worker.samples()
+    model = ddp_worker.network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = demos.global_batches(epochs=2)
+    assert len(steps) == 4
+    assert sorted(sum(steps[:2], [])) == sorted(sum(steps[2:], [])) == list(range(16))
+    assert steps[:2] != steps[2:]
+    for batch in steps:
+        optimizer.zero_grad()
+        F.mse_loss(model(x[batch]), y[batch]).backward()
+        optimizer.step()
+    assert not torch.equal(model.weight, ddp_worker.network().weight)
+    for found in run:
+        for name, weight in model.state_dict().items():
+            torch.testing.assert_close(found["trained"][name], weight)
+
+
+def test_gradients_of_two_processes(run):
+    x, y = ddp_worker.samples()
+    model = ddp_worker.network()
+    F.mse_loss(model(x), y).backward()
+    means = []
+    for part in (slice(0, 12), slice(12, 16)):
+        other = ddp_worker.network()
+        F.mse_loss(other(x[part]), y[part]).backward()
+        means.append(other.weight.grad)
+    for found in run:
+        torch.testing.assert_close(found["8 + 8"], model.weight.grad)
+        torch.testing.assert_close(found["12 + 4, weighted"], model.weight.grad)
+        torch.testing.assert_close(found["12 + 4"], (means[0] + means[1]) / 2)
+        assert not torch.allclose(found["12 + 4"], model.weight.grad, atol=1e-2)
+
+
+def test_first_weights_and_statistics_of_two_processes(run):
+    first, second = (found["first weights"] for found in run)
+    assert not torch.equal(first["before"], second["before"])
+    assert torch.equal(first["after"], first["before"])
+    assert torch.equal(second["after"], first["before"])
+    zero, one = (found["batch norm"] for found in run)
+    torch.testing.assert_close(one["first"], 0.1 * one["mine"])
+    torch.testing.assert_close(one["second"], 0.9 * zero["first"] + 0.1 * one["mine"])
+    torch.testing.assert_close(zero["second"], 0.9 * zero["first"] + 0.1 * zero["mine"])
+
+
+def test_a_layer_thawed_after_wrapping_is_never_averaged(run):
+    zero, one = (found["thawed"] for found in run)
+    assert not torch.allclose(zero, one, atol=0.01)
+    again = [found["thawed, wrapped again"] for found in run]
+    torch.testing.assert_close(*again, rtol=0, atol=0)
+
+
+def test_no_sync_averages_once_and_gives_the_same_gradient(run):
+    x, y = ddp_worker.samples()
+    model = ddp_worker.network()
+    F.mse_loss(model(x), y).backward()
+    for found in run:
+        for key, times in (("accumulated", 2), ("accumulated, no_sync", 1)):
+            gradient, syncs = found[key]
+            torch.testing.assert_close(gradient, model.weight.grad)
+            assert syncs == times
+
+
+def test_what_rank_0_does_alone_times_out(run):
+    assert [found["only rank 0"] for found in run] == ["RuntimeError", "nothing"]
+    assert ddp_worker.raises(lambda: None) == "nothing"
+
+
+def test_no_sync_around_backward_alone_does_nothing():
+    with distributed.alone():
+        for early in (False, True):
+            model = DistributedDataParallel(nn.Linear(2, 1))
+            syncs = ddp_worker.count_syncs(model)
+            with model.no_sync() if early else contextlib.nullcontext():
+                loss = model(torch.ones(3, 2)).mean()
+            with model.no_sync():
+                loss.backward()
+            assert len(syncs) == (0 if early else 1)
+
+
+def test_the_script_of_the_chapter_runs_and_saves_a_bare_model(tmp_path):
+    path = tmp_path / "model.pt"
+    command = ["--standalone", "--nproc-per-node=2", "-m", "helpers.ddp_train", str(path)]
+    demos._torchrun([command], str(tmp_path), timeout=100)
+    assert list(torch.load(path)) == ["weight", "bias"]
+
+
+def test_messages_that_the_chapter_quotes():
+    import torch.distributed as dist
+
+    with pytest.raises(ValueError, match="Default process group has not been initialized"):
+        DistributedDataParallel(nn.Linear(2, 1))
+    unset = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"}
+    env = {key: value for key, value in os.environ.items() if key not in unset}
+    with (
+        mock.patch.dict(os.environ, env, clear=True),
+        pytest.raises(ValueError, match="environment variable RANK expected, but not set"),
+    ):
+        dist.init_process_group("gloo")
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="the new name came with 2.13")
+def test_buffers_can_stay_apart():
+    with distributed.alone():
+        model = DistributedDataParallel(nn.BatchNorm1d(2), forward_sync_buffers=False)
+        assert not model.broadcast_buffers
+        with pytest.warns(FutureWarning, match="broadcast_buffers"):
+            DistributedDataParallel(nn.BatchNorm1d(2), broadcast_buffers=False)
+
+
+def test_two_machines_number_their_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = demos.two_machines()
+    assert [r["RANK"] for r in found] == [0, 1, 2, 3]
+    assert [(r["GROUP_RANK"], r["LOCAL_RANK"]) for r in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert {r["WORLD_SIZE"] for r in found} == {4}
+    assert not list(tmp_path.iterdir())  # torchrun's folders are gone too
+
+
+def processes_with(mark):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if mark in file.read() and int(pid) != os.getpid():
+                    found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+@pytest.fixture
+def sleeper(tmp_path):
+    """A torchrun command whose two processes would sleep for minutes, and the script's path."""
+    script = tmp_path / "sleeper.py"
+    script.write_text(
+        "import os, time\nopen(__file__ + os.environ['RANK'], 'w').close()\ntime.sleep(300)\n"
+    )
+    return ["--standalone", "--nproc-per-node=2", str(script)], str(script).encode()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="reads /proc to find processes")
+def test_ending_a_torchrun_ends_its_processes(sleeper, tmp_path):
+    command, script = sleeper
+    run = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *command],
+        env=demos._environment(str(tmp_path)),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(600):
+            if len(list(tmp_path.glob("sleeper.py?"))) == 2:
+                break
+            time.sleep(0.1)
+        time.sleep(1)  # torchrun, too, knows that both have started
+        assert len(processes_with(script)) == 3  # torchrun and its two processes
+    finally:
+        demos._end(run)
+    assert not processes_with(script)
+
+
+def test_a_run_that_takes_too_long_is_an_error(sleeper, tmp_path):
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match="torchrun: not done after 0.5 s"):
+        demos._torchrun([sleeper[0]], str(tmp_path), timeout=0.5)
+    assert time.monotonic() - begun < 60
+    if os.path.isdir("/proc"):
+        assert not processes_with(sleeper[1])
+
+
+def test_a_process_that_fails_is_quoted(tmp_path):
+    script = tmp_path / "fails.py"
+    script.write_text("raise SystemExit('the disk is on holiday')\n")
+    with pytest.raises(RuntimeError, match="a process failed") as error:
+        demos._torchrun(
+            [["--standalone", "--nproc-per-node=1", str(script)]], str(tmp_path), timeout=60
+        )
+    assert "the disk is on holiday" in str(error.value)
+
+
+def test_a_torchrun_around_us_does_not_confuse_ours():
+    strange = {"RANK": "7", "WORLD_SIZE": "9", "MASTER_PORT": "1", "PET_NNODES": "3"}
+    with mock.patch.dict(os.environ, strange):
+        env = demos._environment("somewhere")
+    assert not set(strange) & set(env)
+    assert env["CUDA_VISIBLE_DEVICES"] == "" and env["OMP_NUM_THREADS"] == "1"
+
+
+def test_calls_in_another_order_add_up_strangers(run):
+    assert [found["swapped"] for found in run] == [(101.0, 101.0)] * 2
+
+
+def test_detail_says_what_differs_and_the_barrier_who_is_missing(run):
+    for key, words in (("other shape", "Tensor shapes: 2vs 3"), ("other call", "Op type")):
+        for found in run:
+            assert "Detected mismatch between collectives on ranks" in found[key]
+        assert words in run[0][key]
+    assert run[0]["missing"].startswith("[Rank 0]: Rank 1 failed to pass monitoredBarrier")
+    assert run[1]["missing"] == "nothing"
+
+
+def test_join_lets_a_rank_train_on_more_batches(run):
+    assert [found["uneven"] for found in run] == [2, 3]
+
+
+def test_what_rank_0_has_reaches_all(run):
+    for found in run:
+        expected = {"name": "run of rank 0", "parts": [["cat", "dog"], ["cow"]]}
+        assert found["objects"] == expected
+        assert found["metric"] == {"mean of means": 0.5, "mean": 0.25}
+    assert [found["wrote"] for found in run] == [1, 0]
+
+
+def test_seeds_per_rank_differ(run):
+    assert torch.equal(run[0]["one seed"], run[1]["one seed"])
+    assert not torch.equal(run[0]["a seed per rank"], run[1]["a seed per rank"])
+
+
+def test_only_through_the_wrapper_are_gradients_averaged(run):
+    for found in run:
+        assert found["around"] == {"parallel": [], "parallel.module": ["weight", "bias"]}
+
+
+def test_shards_train_like_the_whole_model(run):
+    x, y = ddp_worker.batch()
+    model, start = ddp_worker.blocks(), ddp_worker.blocks().state_dict()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    zero, one = (found["sharded"] for found in run)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(zero["whole"][name], value, atol=1e-3, rtol=1e-3)
+        assert torch.equal(run[0]["sharded, early"]["whole"][name], start[name])
+        rows = (zero["shards"][name][0], one["shards"][name][0])
+        assert sum(rows) == len(value) and rows[0] == -(-len(value) // 2)
+    assert one["whole"] == {} and zero["saved"] == one["saved"] == "DTensor"
+    assert zero["state"] == (3, 4)
+
+
+# ---------------------------------------------------------------- helpers of a group
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: distributed.rank_zero_first().__enter__(),
+        lambda: distributed.from_rank_zero(int),
+        lambda: distributed.mean_over_ranks(1.0, 1),
+        lambda: distributed.parted(nn.Linear(1, 1)),
+    ],
+)
+def test_a_group_is_needed(call):
+    with pytest.raises(ValueError, match="there is no process group"):
+        call()
+
+
+def test_in_a_group_of_one():
+    with distributed.alone():
+        assert distributed.from_rank_zero(lambda: [1, "a"]) == [1, "a"]
+        assert distributed.mean_over_ranks(6.0, 4) == 1.5
+        with pytest.raises(ValueError, match="no process had a sample"):
+            distributed.mean_over_ranks(0.0, 0)
+        with pytest.raises(ZeroDivisionError):
+            distributed.from_rank_zero(lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError), distributed.rank_zero_first():
+            raise ZeroDivisionError
+        model = nn.BatchNorm1d(2)
+        model.weight.data[0] = float("nan")
+        assert distributed.parted(model) == []
+        assert distributed.parted(nn.Identity()) == []
+
+
+def test_in_a_group_of_two(run):
+    zero, one = (found["together"] for found in run)
+    for found in (zero, one):
+        assert found["equal"] == []
+        assert found["parted"] == ["bias", "running_mean"]
+        assert found["other model"] == "the processes hold models of other names or shapes"
+        assert found["no sample on rank 0"] == 5.0
+    assert zero["rank 0 fails"] == "division by zero"
+    assert one["rank 0 fails"] == "rank 0 failed: ZeroDivisionError: division by zero"
+
+
+# ---------------------------------------------------------------- beginnings and reports
+
+
+def test_beginnings_that_fail():
+    assert demos.start_errors() == {
+        "python train.py": "environment variable RANK expected, but not set",
+        "a taken port": "EADDRINUSE",
+        "called again": "trying to initialize the default process group twice",
+    }
+    assert not dist.is_initialized()
+
+
+def test_the_report_of_torchrun_needs_record():
+    def main():
+        raise KeyError("speed")
+
+    assert "To enable traceback see" in demos.reported(main)
+    assert demos.reported(record(main)).endswith("KeyError: 'speed'")
+    with pytest.raises(ValueError, match="does not fail"):
+        demos.reported(lambda: None)
+
+
+def test_a_function_of_the_notebook_cannot_be_spawned():
+    function = type(demos.spawn)(compile("0", "cell", "exec"), {"__name__": "__main__"}, "lost")
+    function.__module__, function.__qualname__ = "__main__", "lost"
+    with mock.patch.object(sys.modules["__main__"], "lost", function, create=True):
+        said = demos.spawn(function)
+    assert "process 0 terminated with exit code 1" in said
+    assert "Can't get attribute 'lost' on <module '__main__'" in said
+
+
+def test_spawned_processes_add_up_their_ranks(tmp_path):
+    assert demos.spawn(ddp_worker.spawned, 2, str(tmp_path), processes=2) == "done"
+    assert [(tmp_path / f"rank{rank}").read_text() for rank in (0, 1)] == ["1", "1"]
+
+
+def test_torchrun_has_the_options_that_the_chapter_names():
+    from torch.distributed.run import get_args_parser
+
+    options = set(get_args_parser()._option_string_actions)
+    names = "standalone nproc-per-node nnodes node-rank master-addr master-port local-ranks-filter"
+    more = "log-dir redirects rdzv-id rdzv-backend rdzv-endpoint"
+    assert {f"--{name}" for name in f"{names} {more}".split()} <= options
+
+
+# ---------------------------------------------------------------- exercises
+
+
+def mean(values, all_reduce):
+    both = torch.stack([values.sum(), torch.tensor(float(len(values)))])
+    all_reduce(both)
+    return (both[0] / both[1]).item()
+
+
+def mean_in_two_calls(values, all_reduce):
+    total, count = values.double().sum(), torch.tensor(len(values))
+    all_reduce(total)
+    all_reduce(count)
+    return total.item() / count.item()
+
+
+def mean_in_a_buffer(values, all_reduce):
+    buffer = torch.zeros(2, dtype=torch.float64)
+    buffer[0], buffer[1] = values.sum(), values.numel()
+    all_reduce(buffer)
+    return float(buffer[0] / buffer[1])
+
+
+def mean_of_means(values, all_reduce):
+    total, ranks = values.mean(), torch.ones(())
+    all_reduce(total)
+    all_reduce(ranks)
+    return (total / ranks).item()
+
+
+def mean_of_two(values, all_reduce):
+    total = values.mean()
+    all_reduce(total)
+    return total.item() / 2
+
+
+def mean_of_mine(values, all_reduce):
+    return values.mean().item()
+
+
+def mean_skips_the_empty(values, all_reduce):
+    if not len(values):
+        return 0.0
+    return mean(values, all_reduce)
+
+
+def mean_without_a_count(values, all_reduce):
+    total = values.sum()
+    all_reduce(total)
+    return total.item() / len(values) if len(values) else 0.0
+
+
+def mean_reduces_the_values(values, all_reduce):
+    all_reduce(values)
+    return values.mean().item()
+
+
+def mean_as_a_tensor(values, all_reduce):
+    return torch.tensor(mean(values, all_reduce))
+
+
+def mean_spoils(values, all_reduce):
+    found = mean(values, all_reduce)
+    values.zero_()
+    return found
+
+
+def mean_ignores_empty_ranks(values, all_reduce):
+    both = torch.stack([values.mean().nan_to_num(), torch.tensor(float(len(values) > 0))])
+    all_reduce(both)
+    return (both[0] / both[1]).item()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (mean_of_means, "values: rank 0 finds"),
+        (mean_of_two, "values: rank 0 finds"),
+        (mean_of_mine, "two ranks of 4 values: rank 0 finds"),
+        (mean_skips_the_empty, "it hangs: 1 of 2 ranks wait in all_reduce"),
+        (mean_without_a_count, "two ranks of 4 values: rank 0 finds"),
+        (mean_reduces_the_values, "two ranks of 4 values"),
+        (mean_as_a_tensor, "rank 0 returns Tensor instead of a float"),
+        (mean_spoils, "the values have changed"),
+        (mean_ignores_empty_ranks, "values: rank 0 finds"),
+        (lambda values, all_reduce: all_reduce(1.0), "all_reduce takes a tensor, got float"),
+        (lambda values, all_reduce: 1 / 0, "ZeroDivisionError"),
+    ],
+)
+def test_wrong_mean(answer, message):
+    before = threading.active_count()
+    verdict = exercises.check_mean(answer)
+    assert not verdict.passed and message in verdict.message, verdict
+    assert threading.active_count() == before
+
+
+def test_tensors_of_other_shapes_do_not_add_up():
+    def f(values, all_reduce):
+        all_reduce(values.clone())
+        return 0.0
+
+    with pytest.raises(AssertionError, match="different shapes"):
+        exercises._on_ranks(f, [torch.ones(1), torch.ones(2)])
+
+
+def test_a_rank_that_calls_once_more_hangs():
+    def f(values, all_reduce):
+        for _ in range(len(values)):
+            all_reduce(torch.ones(()))
+
+    with pytest.raises(AssertionError, match="it hangs: 1 of 2 ranks"):
+        exercises._on_ranks(f, [torch.ones(1), torch.ones(2)])
+
+
+@pytest.mark.parametrize("answer", [mean, mean_in_two_calls, mean_in_a_buffer])
+def test_right_mean(answer):
+    for _ in range(20):
+        verdict = exercises.check_mean(answer)
+        assert verdict.passed, verdict
+
+
+def partition(n, rank, world, epoch):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))
+    return order[rank::world].tolist()
+
+
+def each_its_own_shuffle(n, rank, world, epoch):
+    return torch.randperm(n)[rank::world].tolist()
+
+
+def one_shuffle_for_all_epochs(n, rank, world, epoch):
+    return partition(n, rank, world, 0)
+
+
+def seeded_by_rank(n, rank, world, epoch):
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch + rank))
+    return order[rank::world].tolist()
+
+
+def padded(n, rank, world, epoch):
+    sampler = torch.utils.data.DistributedSampler(range(n), world, rank)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def dropped(n, rank, world, epoch):
+    share = n // world
+    return partition(n - n % world, 0, 1, epoch)[rank * share : (rank + 1) * share]
+
+
+def unshuffled(n, rank, world, epoch):
+    return list(range(rank, n, world))
+
+
+def shuffled_within(n, rank, world, epoch):
+    mine = torch.arange(rank, n, world)
+    generator = torch.Generator().manual_seed(epoch)
+    return mine[torch.randperm(len(mine), generator=generator)].tolist()
+
+
+def uneven(n, rank, world, epoch):
+    order = partition(n, 0, 1, epoch)
+    return order[rank:] if rank == world - 1 else order[rank : rank + 1]
+
+
+def seeds_everything(n, rank, world, epoch):
+    torch.manual_seed(epoch)
+    return torch.randperm(n)[rank::world].tolist()
+
+
+def seeds_python(n, rank, world, epoch):
+    random.seed(epoch)
+    return random.sample(range(n), n)[rank::world]
+
+
+def with_a_generator_of_python(n, rank, world, epoch):
+    return random.Random(epoch).sample(range(n), n)[rank::world]
+
+
+def from_one(n, rank, world, epoch):
+    return [index + 1 for index in partition(n, rank, world, epoch)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (each_its_own_shuffle, "seen twice"),
+        (one_shuffle_for_all_epochs, "epochs 0 and 1 have the same order"),
+        (seeded_by_rank, "seen twice"),
+        (padded, "seen twice"),
+        (dropped, "never seen"),
+        (unshuffled, "the order is not shuffled"),
+        (shuffled_within, "the same samples in every epoch"),
+        (uneven, "uneven shares"),
+        (from_one, "is not an index"),
+        (seeds_everything, "the random state of the process changed"),
+        (seeds_python, "the random state of the process changed"),
+    ],
+)
+def test_wrong_partition(answer, message):
+    verdict = exercises.check_partition(answer)
+    assert not verdict.passed and message in verdict.message, verdict
+
+
+def test_an_order_that_cannot_be_repeated_is_no_partition():
+    asked = []
+
+    def restless(n, rank, world, epoch):
+        if rank == 0:
+            asked.append(n)
+        return partition(n, rank, world, len(asked))
+
+    verdict = exercises.check_partition(restless)
+    assert not verdict.passed and "another order the second time" in verdict.message, verdict
+
+
+def in_blocks(n, rank, world, epoch):
+    order = np.random.default_rng((7, epoch)).permutation(n)
+    return np.array_split(order, world)[rank].tolist()
+
+
+@pytest.mark.parametrize("answer", [partition, in_blocks, with_a_generator_of_python])
+def test_right_partition(answer):
+    for _ in range(5):
+        verdict = exercises.check_partition(answer)
+        assert verdict.passed, verdict
+
+
+# ---------------------------------------------------------------- sentences of the chapter
+
+
+def test_the_default_time_outs():
+    from torch.distributed import constants
+
+    assert constants.default_pg_timeout.total_seconds() == 30 * 60
+    if constants.default_pg_nccl_timeout is not None:  # built with NCCL
+        assert constants.default_pg_nccl_timeout.total_seconds() == 10 * 60
+
+
+def test_in_a_group_sync_batch_norm_does_not_train_on_a_cpu():
+    layer, x = nn.SyncBatchNorm(3), torch.ones(2, 3)
+    assert layer(x).shape == (2, 3)  # in no group it is a plain BatchNorm
+    with distributed.alone():
+        with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
+            layer(x)
+        assert layer.eval()(x).shape == (2, 3)
+
+
+def test_fully_shard_shards_parameters_gradients_and_state():
+    from torch.distributed.fsdp import fully_shard
+
+    with distributed.alone():
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        for block in model:
+            fully_shard(block)
+        fully_shard(model)
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        for p in model.parameters():
+            held = p, p.grad, optimizer.state[p]["exp_avg"]
+            assert all(type(tensor.data).__name__ == "DTensor" for tensor in held)
+
+
+def test_a_layer_frozen_after_wrapping_is_waited_for():
+    with distributed.alone():
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+        model.module[0].requires_grad_(False)
+        model(torch.ones(1, 2)).sum().backward()
+        with pytest.raises(RuntimeError, match="Expected to have finished reduction"):
+            model(torch.ones(1, 2))
+
+
+def test_a_layer_used_twice_is_no_trouble():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.layer(self.layer(x))
+
+    x = torch.ones(1, 2)
+    bare = Twice()
+    bare(x).sum().backward()
+    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+        twin = Twice()
+        twin.load_state_dict(bare.state_dict())
+        with distributed.alone():
+            model = DistributedDataParallel(twin, **options)
+            for _ in range(2):
+                twin.zero_grad()
+                model(x).sum().backward()
+        torch.testing.assert_close(twin.layer.weight.grad, bare.layer.weight.grad)
+
+
+def test_one_parameter_in_two_reentrant_checkpoints():
+    class Twice(nn.Module):
+        def __init__(self, reentrant):
+            super().__init__()
+            self.layer, self.reentrant = nn.Linear(2, 2), reentrant
+
+        def forward(self, x):
+            for _ in range(2):
+                x = checkpoint(self.layer, x, use_reentrant=self.reentrant)
+            return x
+
+    x = torch.ones(1, 2, requires_grad=True)
+    with distributed.alone():
+        for reentrant in (True, False):
+            model = DistributedDataParallel(Twice(reentrant), find_unused_parameters=True)
+            expected = (
+                pytest.raises(RuntimeError, match="Expected to mark a variable ready only once")
+                if reentrant
+                else contextlib.nullcontext()
+            )
+            with expected:
+                model(x).sum().backward()
