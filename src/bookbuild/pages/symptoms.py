@@ -43,6 +43,7 @@ _WORDS = {
             "sequences": "Sequences and attention",
             "tensors": "Tensors",
             "monitoring": "Curves",
+            "export": "Export and serving",
         },
     },
     "zh": {
@@ -75,6 +76,7 @@ _WORDS = {
             "sequences": "序列与注意力",
             "tensors": "张量",
             "monitoring": "曲线",
+            "export": "导出与部署",
         },
     },
 }
