@@ -452,3 +452,64 @@ def test_old_names_are_deprecated():
 def test_the_model_of_digits_is_the_same_each_time():
     a, b = demos.digit_model(3), demos.digit_model(3)
     assert torch.equal(a[1].weight, b[1].weight) and a(torch.ones(2, 1, 8, 8)).shape == (2, 10)
+
+
+def test_a_layer_norm_on_the_cpu_adds_up_in_float32():
+    x = (torch.randn(4, 4096) + 100).bfloat16()
+    wide = F.layer_norm(x.float(), (4096,))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = F.layer_norm(x, (4096,))
+    assert found.dtype == torch.bfloat16
+    assert (found.float() - wide).abs().max() <= 0.02 * wide.abs().max()
+
+
+def test_a_loop_that_leaves_autocast_once_per_epoch_learns_a_little():
+    torch.manual_seed(0)
+    model, x, y = demos.digit_model(), torch.randn(64, 64), torch.arange(64) % 10
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(4):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            for _ in range(4):
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+    assert len(set(losses)) == 4 and losses[-1] < losses[0]
+
+
+def test_cast_inputs_runs_without_autocast():
+    class Product(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+        def forward(ctx, x):
+            return torch.is_autocast_enabled("cpu"), x.dtype, x.clone()
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        enabled, dtype, _ = Product.apply(torch.ones(2).bfloat16())
+    assert not enabled and dtype == torch.float32
+
+
+def test_a_scaler_brings_nothing_to_bfloat16():
+    got = []
+    for scale in (1.0, 2.0**16):
+        torch.manual_seed(0)
+        model, x = demos.digit_model(), torch.randn(8, 64)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(x).float().square().mean()
+        (loss * scale).backward()
+        got.append(model[1].weight.grad / scale)
+    assert torch.equal(*got)
+
+
+def test_the_three_precisions_of_float32_products():
+    before = torch.get_float32_matmul_precision()
+    matmul = torch.backends.cuda.matmul
+    try:
+        for name, new in (("highest", "ieee"), ("high", "tf32"), ("medium", "tf32")):
+            torch.set_float32_matmul_precision(name)
+            assert (matmul.allow_tf32, matmul.fp32_precision) == (new == "tf32", new)
+        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    finally:
+        torch.set_float32_matmul_precision(before)
