@@ -293,7 +293,7 @@ def test_an_error_of_the_function_is_its_own():
         performance.recompiles(root, -torch.eye(2))
 
 
-def test_numbers_in_arguments_become_dynamic_and_in_attributes_do_not():
+def test_numbers_in_arguments_become_dynamic_and_integers_in_attributes_do_not():
     class Scaled(nn.Module):
         by = 0
 
