@@ -33,6 +33,7 @@ from helpers.explorers.recompile import recompile_explorer
 from helpers.explorers.sampling import sampling_explorer
 from helpers.explorers.schedule import schedule_explorer
 from helpers.explorers.smooth import smooth_explorer
+from helpers.explorers.streams import streams_explorer
 from helpers.explorers.stride import stride_explorer
 from helpers.explorers.threshold import threshold_explorer
 from helpers.explorers.trace import trace_explorer
@@ -63,6 +64,7 @@ EXPLORERS = [
     sampling_explorer,
     schedule_explorer,
     smooth_explorer,
+    streams_explorer,
     stride_explorer,
     threshold_explorer,
     trace_explorer,

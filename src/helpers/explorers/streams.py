@@ -1,0 +1,138 @@
+"""Who draws which numbers of the global random stream, and whom one line more moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from helpers.explorers import Explorer
+
+SEED, SHUFFLING = 0, 1  # of the global stream, and of the loader's own generator
+SAMPLES = 6
+
+
+class Draw(NamedTuple):
+    """What one line of the program drew.
+
+    `own`: from the loader's generator? `start` and `count`: which of that stream's 32-bit numbers.
+    `values`: weights, indices of the data, or noise.
+    """
+
+    name: str
+    own: bool
+    start: int
+    count: int
+    values: tuple[float, ...]
+
+
+ADDED: dict[str, Callable[[], object]] = {
+    "print": lambda: torch.rand(1),
+    "layer": lambda: nn.Linear(2, 2),
+    "loader": lambda: list(DataLoader(range(4))),
+}
+PLACES = ("first", "layers", "epochs")
+
+
+@cache
+def _following(seed: int) -> dict[tuple[int, ...], int]:
+    """How many numbers were drawn since the seed, by the numbers that come next."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.empty(100, dtype=torch.int32).random_(generator=generator).tolist()
+    return {tuple(numbers[k : k + 4]): k for k in range(90)}
+
+
+def position(seed: int, generator: torch.Generator) -> int:
+    """How many 32-bit numbers a CPU generator has drawn since `seed`, below 90."""
+    copy = generator.clone_state()
+    numbers = torch.empty(4, dtype=torch.int32).random_(generator=copy)
+    return _following(seed)[tuple(numbers.tolist())]
+
+
+def program(
+    added: str | None, place: str = "first", own: bool = False, fork: bool = False
+) -> list[Draw]:
+    """Build two layers and go twice through shuffled data with noise, after seeding.
+
+    Args:
+        added: one line more, a key of `ADDED`, or None.
+        place: where it stands, one of `PLACES`: first, after the layers, between the epochs.
+        own: does the loader shuffle with a generator of its own?
+        fork: does the added line stand inside `torch.random.fork_rng()`?
+
+    Returns:
+        What each line drew, in order. The caller's global stream is as it was.
+    """
+    draws = []
+    shuffling = torch.Generator().manual_seed(SHUFFLING) if own else None
+
+    def at(mine: bool) -> int:
+        if mine and shuffling is not None:
+            return position(SHUFFLING, shuffling)
+        return position(SEED, torch.default_generator)
+
+    def note(name: str, make: Callable[[], Any], mine: bool = False) -> None:
+        start, values = at(mine), make()
+        values = values.flatten().tolist() if torch.is_tensor(values) else ()
+        draws.append(Draw(name, mine and own, start, at(mine) - start, tuple(values)))
+
+    def line(here: str) -> None:
+        if added and here == place:
+            with torch.random.fork_rng(devices=[], enabled=fork):
+                note("added", ADDED[added])
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        line("first")
+        note("fc1", lambda: nn.Linear(2, 2, bias=False).weight.detach())
+        note("fc2", lambda: nn.Linear(2, 2, bias=False).weight.detach())
+        line("layers")
+        data = torch.arange(SAMPLES)
+        loader = DataLoader(data, batch_size=SAMPLES, shuffle=True, generator=shuffling)
+        for epoch in (1, 2):
+            note(f"order{epoch}", lambda: torch.cat(list(loader)), mine=True)
+            note(f"noise{epoch}", lambda: torch.rand(4))
+            if epoch == 1:
+                line("epochs")
+    return draws
+
+
+def streams_explorer(lang: str | None = None) -> Explorer:
+    """Add a line that draws, and see whose numbers change behind it."""
+    table: list[tuple[float, ...]] = []
+
+    def encoded(draws: list[Draw]) -> list[list[Any]]:
+        rows = []
+        for name, own, start, count, values in draws:
+            values = tuple(round(v, 2) for v in values)
+            if values not in table:
+                table.append(values)
+            rows.append([name, int(own), start, count, table.index(values)])
+        return rows
+
+    data = {
+        "plain": [encoded(program(None, own=own)) for own in (False, True)],
+        "runs": [
+            [
+                [
+                    [encoded(program(added, place, own, fork)) for fork in (False, True)]
+                    for own in (False, True)
+                ]
+                for place in PLACES
+            ]
+            for added in ADDED
+        ],
+        "values": table,
+    }
+    return Explorer(
+        "streams",
+        data,
+        "One number more, drawn before the layers are built, gives other weights, another order of "
+        "the data and other noise. A generator for the loader keeps the order; fork_rng around the "
+        "added line keeps everything.",
+        lang,
+    )
