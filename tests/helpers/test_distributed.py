@@ -372,12 +372,13 @@ def test_a_function_of_the_notebook_cannot_be_spawned():
     with mock.patch.object(sys.modules["__main__"], "lost", function, create=True):
         said = demos.spawn(function)
     assert "process 0 terminated with exit code 1" in said
-    assert "Can't get attribute 'lost' on <module '__main__'" in said
+    assert said.endswith("AttributeError: Can't get attribute 'lost'")
 
 
-def test_spawned_processes_add_up_their_ranks(tmp_path):
-    assert demos.spawn(ddp_worker.spawned, 2, str(tmp_path), processes=2) == "done"
-    assert [(tmp_path / f"rank{rank}").read_text() for rank in (0, 1)] == ["1", "1"]
+def test_a_spawned_process_leaves_its_sum(tmp_path):
+    with mock.patch.dict(os.environ):
+        ddp_worker.spawned(0, 1, str(tmp_path))
+    assert (tmp_path / "rank0").read_text() == "0" and not dist.is_initialized()
 
 
 def test_torchrun_has_the_options_that_the_chapter_names():

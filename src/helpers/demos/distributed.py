@@ -292,7 +292,7 @@ def spawn(function: Callable[..., None], *arguments: Any, processes: int = 1) ->
         except Exception as error:
             said.seek(0)
             last = (said.read().strip().splitlines() or [""])[-1]
-            return f"{type(error).__name__}: {error}\n{last.partition(' (built-in)')[0]}"
+            return f"{type(error).__name__}: {error}\n{last.partition(' on <module')[0]}"
         finally:
             os.dup2(kept, 2)
             os.close(kept)

@@ -117,7 +117,7 @@ class _Ranks:
             self._check_for_deserters()
 
     def _check_for_deserters(self) -> None:
-        if self.handed and len(self.handed) + self.done >= self.world:
+        if self.handed and not self.trouble and len(self.handed) + self.done >= self.world:
             self.trouble = (
                 f"it hangs: {len(self.handed)} of {self.world} ranks wait in all_reduce, "
                 "and the others have gone on"
