@@ -15,7 +15,7 @@ from pathlib import Path
 from markdownify import MarkdownConverter
 from nbformat import NotebookNode
 
-from bookbuild import pitfalls, predict, setup_cell, versions
+from bookbuild import pitfalls, setup_cell, versions
 from bookbuild.book import ERRORS_OF, LANGUAGES, Book, read_text
 from bookbuild.headings import headings
 from bookbuild.notebooks import alt, output, read, tags
@@ -138,10 +138,10 @@ def _validated(path: Path, changed: int) -> dict:
 
 def _cell(lang: str, cell: NotebookNode) -> Iterator[str]:
     w = _WORDS[lang]
-    if cell.id.endswith(predict.SUFFIX):
-        yield _asked(cell.source)
-    elif cell.cell_type == "markdown":
-        if "remove-cell" not in tags(cell):
+    if cell.cell_type == "markdown":
+        if cell.source.startswith('<div class="predict"'):
+            yield _asked(cell.source)
+        elif "remove-cell" not in tags(cell):
             yield cell.source
     elif cell.id != setup_cell.ID:
         if "remove-cell" not in tags(cell):
