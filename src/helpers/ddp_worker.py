@@ -24,9 +24,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.distributed.algorithms.join import Join
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from helpers import distributed
@@ -218,6 +215,8 @@ def missing() -> str:
 
 def uneven() -> int:
     """Two batches on rank 0 and three on rank 1, under `Join`: how many this rank trained on."""
+    from torch.distributed.algorithms.join import Join
+
     parallel, seen = DDP(network()), 0
     with Join([parallel]):
         for x in torch.ones(2 + dist.get_rank(), 4, 3):
@@ -312,6 +311,10 @@ def sharded(device: torch.device, early: bool = False) -> dict[str, object]:
 
     With `early` the optimizer is built before the model is sharded.
     """
+    # A second's worth of imports, which a spawned process does not need.
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+
     model = blocks().to(device)
     first = torch.optim.Adam(model.parameters(), lr=0.1)
     for block in (model[0], model[2]):
