@@ -28,6 +28,7 @@ from helpers.explorers.memory import memory_explorer
 from helpers.explorers.modes import modes_explorer
 from helpers.explorers.move import move_explorer
 from helpers.explorers.norm import norm_explorer
+from helpers.explorers.pixels import pixels_explorer
 from helpers.explorers.reads import reads_explorer
 from helpers.explorers.recompile import recompile_explorer
 from helpers.explorers.sampling import sampling_explorer
@@ -59,6 +60,7 @@ EXPLORERS = [
     modes_explorer,
     move_explorer,
     norm_explorer,
+    pixels_explorer,
     reads_explorer,
     recompile_explorer,
     sampling_explorer,
