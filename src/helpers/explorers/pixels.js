@@ -117,7 +117,8 @@
         said[at] === at ? t.good(word, p) : t.bad(word, t.names[said[at]], p);
       return {
         task: t.task(data.all),
-        drawing: `<div class="title">${t.legend[error ? 1 : 0]}</div><div class="four">${times(4, picture)}</div>
+        drawing: `<div class="title">${t.legend[error ? 1 : 0]}</div>
+          <div class="four">${times(4, picture)}</div>
           <div class="facts">${facts.join(" · ")}</div>`,
         controls:
           select("layout", t.layout, layout, t.layouts) +
