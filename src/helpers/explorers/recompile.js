@@ -88,7 +88,8 @@
           choice("dynamic", t.dynamic, dynamic, { none: "None", true: "True", false: "False" }) +
           check("drop", t.drop, drop) +
           check("numbered", t.numbered, numbered),
-        say: `${t.count(all, plan.length)} <span data-part="c${chosen}">${name(plan[chosen])}</span>${t.colon}
+        say: `${t.count(all, plan.length)} <span
+          data-part="c${chosen}">${name(plan[chosen])}</span>${t.colon}
           ${why[chosen] ? t.why[why[chosen]] : t.reuse}`,
         done: all === 2 && !drop,
       };
