@@ -6,13 +6,14 @@ Without Chromium its tests are skipped; REQUIRE_BROWSER=1 makes that a failure.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from bookbuild.editions.pdf import chromium as find_chromium
 
 settings.register_profile("book", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("book")
@@ -36,8 +37,7 @@ def chromium() -> Iterator[Callable]:
     """Launches Chromium with our flags; takes the other arguments of Playwright's `launch`."""
     from playwright.sync_api import sync_playwright
 
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    path = find_chromium()
     if path is None:
         reason = "Chromium was not found: the tests in a browser were NOT run"
         if os.environ.get("REQUIRE_BROWSER") == "1":

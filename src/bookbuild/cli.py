@@ -129,16 +129,21 @@ def messages(names: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.option("--zip", "zipped", is_flag=True, help="Also pack the site for reading offline.")
-def build(zipped: bool) -> None:
-    """Build both languages into _build/site, warnings as errors; executes nothing."""
+@click.option("--pdf", is_flag=True, help="Also print each language; Chromium does it.")
+@click.option("--epub", is_flag=True, help="Also make a book for readers of each language.")
+@click.option("--zip", is_flag=True, help="Also pack all of it for reading and running offline.")
+def build(**kinds: bool) -> None:
+    """Build both languages into _build/site, warnings as errors; executes nothing.
+
+    What is made beside the pages lies at the root of the site, and its home pages offer it.
+    """
     from bookbuild import pages, site
 
     book = Book.find()
     pages.write_status(book)
-    built = site.build(book.root)
-    if zipped:
-        click.echo(site.zip_site(built))
+    site.build(book.root)
+    for path in site.offer(book, [kind for kind, wanted in kinds.items() if wanted]):
+        click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
 @main.command()

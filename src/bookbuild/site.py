@@ -12,8 +12,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from bookbuild import entries, publish, setup_cell, twins
+from bookbuild import editions, entries, publish, setup_cell, twins
 from bookbuild.book import LANGUAGES, Book, BookError, fingerprint, program, write_text
 
 try:
@@ -31,7 +30,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-ZIP_NAME = "executable-pytorch-notes"
 NOTEBOOKS_BRANCH = "notebooks"  # what Colab and Binder open; .github/workflows/pages.yml writes it
 
 
@@ -323,23 +321,25 @@ def serve(site: Path, port: int = 8000) -> None:
             print("\nstopped", flush=True)
 
 
-def zip_site(site: Path) -> Path:
-    """Pack the site for reading offline; open `index.html` of the unpacked folder.
+def offer(book: Book, kinds: Iterable[str]) -> list[Path]:
+    """Put files to take along at the root of the built site, and links on its home pages.
 
-    Returns:
-        The zip, beside the folder of the site.
+    A site that is built anew has neither.
+
+    Args:
+        book: whose site it is.
+        kinds: of `"pdf"`, `"epub"` and `"zip"`.
 
     Raises:
-        BookError: `site` was not built.
+        BookError: there is no site, or a file could not be made.
     """
+    site = book.root / "_build/site"
     if not (site / "index.html").is_file():
         raise BookError(f"there is no site in {site}: run `book build` first")
-    path = site.parent / f"{ZIP_NAME}.zip"
-    partial_path = path.with_suffix(".zip.part")
-    with zipfile.ZipFile(partial_path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(p for p in site.rglob("*") if p.is_file()):
-            archive.write(file, Path(ZIP_NAME) / file.relative_to(site))
-    return partial_path.replace(path)
+    base = _setting(book.config, "html", "baseurl")
+    made = [path for kind in kinds for path in editions.make(book, site, base, kind)]
+    editions.link(site, made)
+    return made
 
 
 if __name__ == "__main__":  # another interpreter's Sphinx: python -m bookbuild.site PYTHON OUT

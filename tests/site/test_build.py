@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-import zipfile
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from urllib.request import urlopen
@@ -22,8 +21,7 @@ from book_pages import ROOT
 
 from bookbuild import setup_cell
 from bookbuild import site as building
-from bookbuild.book import BookError
-from bookbuild.site import BuildFailed, build, server, zip_site
+from bookbuild.site import BuildFailed, build, server
 from bookbuild.sphinx.api import short
 from bookbuild.sphinx.languages import joined, titles
 from bookbuild.sphinx.private import folded_cell, forget_kinds_of_objects, link_targets
@@ -370,17 +368,7 @@ def test_serve_prints_its_address_and_stops_on_interrupt(toy_site):
     assert (job.returncode, rest.strip(), errors) == (0, "stopped", "")
 
 
-def test_the_zip_holds_the_whole_site(toy_site):
-    with zipfile.ZipFile(zip_site(toy_site)) as archive:
-        names = {n.split("/", 1)[1] for n in archive.namelist()}
-        assert archive.testzip() is None
-    files = {p.relative_to(toy_site).as_posix() for p in toy_site.rglob("*") if p.is_file()}
-    assert names == files and "zh/search-index.js" in names
+def test_what_lies_at_the_root_of_a_site(toy_site):
     own = {p.name for p in (ROOT / "book/_root").iterdir()}
     made = {".nojekyll", "robots.txt", "llms.txt", "pitfalls.json", "en", "zh"}
     assert {p.name for p in toy_site.iterdir()} == own | made
-
-
-def test_without_a_site_the_message_says_what_to_do(tmp_path):
-    with pytest.raises(BookError, match="run `book build` first"):
-        zip_site(tmp_path)

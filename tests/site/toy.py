@@ -230,5 +230,7 @@ def write(root: Path) -> Path:
         (folder / "errors.md").write_text(errors_page(w), "utf8")
         listed = '<ul class="pitfalls">\n<li id="value">x.detach() * 2</li>\n</ul>'
         (folder / "pitfalls.md").write_text(f"# {w['pitfalls']}\n\n{listed}\n", "utf8")
-        (folder / "index.md").write_text(f"# {w['index']}\n\n```{{chapters}}\n```\n", "utf8")
+        place = '<p id="take-along" hidden></p>'
+        home = f"# {w['index']}\n\n{place}\n\n```{{chapters}}\n```\n"
+        (folder / "index.md").write_text(home, "utf8")
     return root

@@ -1,0 +1,273 @@
+"""The book taken along: the zip, the PDF and the EPUB, and the links that offer them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+import nbformat
+import pytest
+from book_pages import ROOT
+from bs4 import BeautifulSoup
+
+from bookbuild import editions
+from bookbuild import site as building
+from bookbuild.book import LANGUAGES, Book, BookError
+from bookbuild.cli import main
+from bookbuild.editions import Edition, offline, pdf
+
+XHTML = "{http://www.w3.org/1999/xhtml}"
+EPUBCHECK = Path("/usr/share/java/epubcheck.jar")
+PREDICT = """
+<div class="predict" role="group" data-cell="value">
+<p><strong>Predict.</strong> What comes of it?</p>
+<details class="no"><summary>Nothing</summary><p><strong>✗ No.</strong> Two.</p></details>
+<details class="yes"><summary><code>2.0</code></summary><p><strong>✓ Yes.</strong> Once two.</p>
+</details></div>"""
+
+
+@pytest.fixture(scope="module")
+def book(toy, tmp_path_factory) -> Book:
+    """The toy with a question, built, with what its wheel is made from."""
+    root = toy.write(tmp_path_factory.mktemp("along") / "book")
+    for lang in LANGUAGES:
+        path = root / f"book/{lang}/detach.ipynb"
+        notebook = nbformat.read(path, 4)
+        place = [cell.id for cell in notebook.cells].index("value")
+        notebook.cells.insert(place, nbformat.v4.new_markdown_cell(PREDICT, id="asked"))
+        nbformat.write(notebook, path)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, root)
+    shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    building.build(root, quiet=True)
+    return Book(root)
+
+
+@pytest.fixture
+def site(book, tmp_path) -> Path:
+    return Path(shutil.copytree(book.root / "_build/site", tmp_path / "site"))
+
+
+# ---------------------------------------------------------------- a page that stands still
+
+
+@pytest.mark.parametrize("base", ["", "https://someone.example/notes"])
+def test_a_page_stands_still(book, site, base):
+    (page,) = (p for p in Edition(book, site, "en", base).pages(still=True) if p.name == "detach")
+    text = page.html()
+    soup = BeautifulSoup(text, "html.parser")
+    assert not soup.select("details, summary, script, button, .headerlink, toy-explorer")
+    assert [li.get_text() for li in soup.select(".predict li")] == ["Nothing", "2.0"]
+    below = soup.find(id="value").find_next_sibling()
+    assert [p.get_text() for p in below.find_all("p")] == ["B ✓ Yes. Once two.", "A ✗ No. Two."]
+    (solution,) = soup.select(".tag_solution .unfolded")
+    assert solution.get_text() == "Solution" and "return x.detach()" in soup.get_text()
+    (moves,) = soup.select(".moves")
+    assert moves.get_text().startswith("A counter that needs scripts.")
+    assert [a["href"] for a in moves.select("a")] == (
+        [f"{base}/en/detach.html#explorer"] if base else []
+    )
+    assert soup.find("a", href="detach.html#two-ways-to-cut-2")
+
+
+# ---------------------------------------------------------------- EPUB
+
+
+@pytest.fixture(scope="module")
+def epubs(book, tmp_path_factory) -> dict[str, Path]:
+    copy = tmp_path_factory.mktemp("epub") / "site"
+    shutil.copytree(book.root / "_build/site", copy)
+    made = editions.make(book, copy, "https://someone.example/notes", "epub")
+    return dict(zip(LANGUAGES, made, strict=True))
+
+
+@pytest.mark.parametrize(("lang", "code"), [("en", "en"), ("zh", "zh-CN")])
+def test_the_epub_is_whole(epubs, lang, code):
+    with zipfile.ZipFile(epubs[lang]) as archive:
+        first, *_ = archive.infolist()
+        assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
+        files = {name: archive.read(name) for name in archive.namelist()}
+    pages = {n: ElementTree.fromstring(t) for n, t in files.items() if n.endswith(".xhtml")}
+    ids = {name: {e.get("id") for e in page.iter()} for name, page in pages.items()}
+    assert {"book/cover.xhtml", "book/contents.xhtml", "book/detach.xhtml"} <= set(pages)
+    for name, page in pages.items():
+        assert page.get("lang") == code
+        for link in page.iter(f"{XHTML}a"):
+            if not (href := link.get("href", "")).startswith("https://someone.example/"):
+                target, _, anchor = href.partition("#")
+                assert not anchor or anchor in ids[f"book/{target}"], f"{name}: {href}"
+                assert f"book/{target}" in files, f"{name}: {href}"
+    package = ElementTree.fromstring(files["book/book.opf"])
+    (language,) = package.iter("{http://purl.org/dc/elements/1.1/}language")
+    assert language.text == code
+    listed = {e.get("href"): e.get("properties") for e in package.iter() if e.get("href")}
+    assert {f"book/{href}" for href in listed} == set(files) - {
+        "mimetype", "META-INF/container.xml", "book/book.opf"
+    }  # fmt: skip
+    assert listed["detach.xhtml"] == "mathml", "formulas are MathML"
+
+
+@pytest.mark.skipif(not EPUBCHECK.exists() or not shutil.which("java"), reason="no epubcheck")
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_epubcheck_finds_nothing(epubs, lang):
+    done = subprocess.run(
+        ["java", "-jar", EPUBCHECK, "-q", epubs[lang]], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_figure_becomes_xml_in_one_language():
+    from bookbuild.editions.epub import _coloured, _svg
+
+    svg = '<svg viewBox="0 0 1 1"><text lang="en">step</text><text lang="zh">步</text>'
+    made = _svg(f'{svg}<use href="#a" style="fill:var(--fig-teal)"/></svg>', "zh")
+    made = _coloured(made, {"fig-teal": "#0a6b7d"})
+    assert "步" in made and "step" not in made and 'xlink:href="#a"' in made
+    assert "fill:#0a6b7d" in made and "viewBox" in made
+    ElementTree.fromstring(made)
+
+
+# ---------------------------------------------------------------- PDF
+
+
+def test_each_chapter_has_its_running_head_and_anchors_of_its_own(book, site):
+    text = pdf.document(Edition(book, site, "zh", ""))
+    soup = BeautifulSoup(text, "html.parser")
+    ids = [e["id"] for e in soup.select("[id]")]
+    assert len(ids) == len(set(ids))
+    assert '@page detach { @top-left { content: "用 detach 切断计算图" } }' in text
+    for link in soup.select("a[href]"):
+        assert link["href"][0] == "#" and link["href"][1:] in ids
+    assert [e.get_text() for e in soup.select(".all-pages h2")] == ["自动微分", "参考"]
+
+
+def test_chromium_prints_both_languages(book, site, chromium):
+    for path in editions.make(book, site, "", "pdf"):
+        made = path.read_bytes()
+        assert made.startswith(b"%PDF-") and b"/StructTreeRoot" in made and b"/Outlines" in made
+        assert len(re.findall(rb"/Type\s*/Page\b", made)) >= 5  # cover, contents, three pages
+
+
+def test_without_chromium_the_message_says_what_to_do(book, site, monkeypatch, tmp_path):
+    monkeypatch.delenv("CHROMIUM", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BookError, match="none of chromium, .* name it in CHROMIUM"):
+        pdf.make(Edition(book, site, "en", ""), tmp_path / "x.pdf")
+
+
+# ---------------------------------------------------------------- the zip
+
+
+@pytest.fixture(scope="module")
+def unzipped(book, tmp_path_factory) -> Path:
+    """The zip of a site whose chapter is one of the book, unpacked."""
+    folder = tmp_path_factory.mktemp("zip")
+    copy = Path(shutil.copytree(book.root / "_build/site", folder / "site"))
+    shutil.copy(ROOT / "book/en/detach.ipynb", copy / "en/_sources")
+    (path,) = editions.make(book, copy, "", "zip")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder)
+    return folder / editions.NAME
+
+
+def test_the_zip_holds_the_site_the_notebooks_and_a_wheel(book, unzipped):
+    site = book.root / "_build/site"
+    files = {p.relative_to(unzipped).as_posix() for p in unzipped.rglob("*") if p.is_file()}
+    assert {p.relative_to(site).as_posix() for p in site.rglob("*") if p.is_file()} <= files
+    assert {f"notebooks/{lang}/detach.ipynb" for lang in LANGUAGES} <= files
+    (wheel,) = (unzipped / "wheels").iterdir()
+    told = (unzipped / "README.txt").read_text("utf8")
+    assert told.count(f"--no-index --no-deps wheels/{wheel.name}") == 2
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_unzipped_site_opens_from_disk(unzipped, browser, lang):
+    page = browser.new_page(locale={"en": "en-US", "zh": "zh-CN"}[lang])
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("requestfailed", lambda request: wrong.append(request.url))
+    page.goto((unzipped / "index.html").as_uri())
+    page.wait_for_url(f"**/{lang}/index.html")
+    assert page.locator("#take-along").is_hidden()
+    page.locator('article a[href="detach.html"]').first.click()
+    page.locator("toy-explorer button").click()
+    assert page.locator("toy-explorer span").inner_text() == "1"
+    assert wrong == []
+    page.close()
+
+
+def test_a_notebook_of_the_zip_runs_offline_with_its_wheel(unzipped, tmp_path):
+    (wheel,) = (unzipped / "wheels").iterdir()
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", tmp_path / "env", wheel], check=True)
+    code = (
+        "import sys, nbformat; from nbclient import NotebookClient;"
+        "nb = nbformat.read('detach.ipynb', 4);"
+        "nb.cells.append(nbformat.v4.new_code_cell('import helpers; print(helpers.__file__)'));"
+        "NotebookClient(nb, timeout=120).execute(); print(nb.cells[-1].outputs[0].text)"
+    )
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    environment = os.environ | nowhere | {"PYTHONPATH": str(tmp_path / "env"), "BOOK_CUDA": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=unzipped / "notebooks/en",
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "env")
+
+
+def test_a_wheel_that_cannot_be_built_says_why(tmp_path):
+    with pytest.raises(BookError, match="the wheel of helpers was not built:\n.*"):
+        offline._wheel(tmp_path, tmp_path)
+
+
+# ---------------------------------------------------------------- the links
+
+
+def test_the_home_pages_offer_what_there_is_and_a_new_build_offers_nothing(book, monkeypatch):
+    from click.testing import CliRunner
+
+    monkeypatch.chdir(book.root)
+    home = book.root / "_build/site/zh/index.html"
+    done = CliRunner().invoke(main, ["build", "--epub"])
+    assert done.exit_code == 0 and f"{editions.NAME}.zh.epub: 0." in done.stdout
+    links = BeautifulSoup(home.read_text("utf8"), "html.parser").select("#take-along a[download]")
+    assert [(a["href"], a.get_text()) for a in links] == [(f"../{editions.NAME}.zh.epub", "EPUB")]
+    assert (home.parent / links[0]["href"]).is_file()
+    assert building.offer(book, []) == []
+    building.build(book.root, quiet=True)
+    assert editions.PLACE in home.read_text("utf8")
+    assert not list(book.root.glob("_build/site/*.epub"))
+
+
+def test_without_a_site_there_is_nothing_to_take_along(tmp_path):
+    with pytest.raises(BookError, match="run `book build` first"):
+        building.offer(Book(tmp_path), ["zip"])
+
+
+# ---------------------------------------------------------------- a page on paper
+
+
+@pytest.mark.parametrize(("name", "most"), [("detach", 10), ("backward", 20)])
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_chapter_prints_on_few_pages_without_navigation(browser, url, lang, name, most):
+    page = browser.new_page()
+    page.goto(f"{url}/{lang}/{name}.html")
+    page.emulate_media(media="print")
+    assert page.locator("nav:visible, .prev-next-area:visible, button:visible").count() == 0
+    size = "e => parseFloat(getComputedStyle(e).fontSize)"
+    prose, code = ("article section > p", ".cell_input pre")
+    first = {what: page.locator(what).first.evaluate(size) for what in (prose, code)}
+    assert first[prose] > first[code]
+    printed = page.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= most
+    page.close()
