@@ -21,6 +21,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 
 class NoNumberError(RuntimeError):
@@ -77,7 +78,8 @@ def fake_tensors() -> Iterator[None]:
 
     A device other than the CPU must be one that this PyTorch is built for: `"cuda"` works in a
     build for CUDA, with or without a GPU. Another build raises an error that says so; its autograd
-    would end the process at the first such tensor.
+    would end the process at the first such tensor. Inside `torch.no_grad()` most operations work
+    there, too; modules, convolutions and copies to the device raise.
 
     Not covered: streams, events and other calls that talk to a driver; random generators of
     another device; `torch.autograd.grad` on another device than the CPU; products of mixed dtypes,
@@ -159,11 +161,19 @@ class _WithoutNumbers(TorchFunctionMode):
                 return _to_numpy(x)
             if name == "__format__" and x.dim() == 0:
                 return format(_Unknown(), *args[1:])
+        if torch.is_grad_enabled():
+            _refuse_unbuilt((args, kwargs))
         result = function(*args, **kwargs)
-        if isinstance(result, Tensor) and not _is_built_for(result.device.type):
-            # autograd would end the process, not raise
-            raise RuntimeError(f"{_NOT_BUILT} {result.device.type} devices")
+        if torch.is_grad_enabled():
+            _refuse_unbuilt(result)
         return result
+
+
+def _refuse_unbuilt(values: Any) -> None:
+    """Raise for a tensor on a device that autograd would end the process for."""
+    for x in tree_leaves(values):
+        if isinstance(x, Tensor) and not _is_built_for(x.device.type):
+            raise RuntimeError(f"{_NOT_BUILT} {x.device.type} devices")
 
 
 def _to_numpy(x: Tensor) -> Any:

@@ -8,6 +8,7 @@ Micikevicius et al. 2018, "Mixed Precision Training".
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,16 @@ def _only_halves(dtype: torch.dtype) -> None:
         raise ValueError(f"dtype must be torch.float16 or torch.bfloat16, got {dtype}")
 
 
+KINDS = ("cpu", "cuda", "mps", "xpu")
+
+
+def _only_kinds(device_type: str) -> None:
+    if device_type not in KINDS:
+        raise ValueError(
+            f"device_type must be one of {', '.join(KINDS)}, without a number, got {device_type!r}"
+        )
+
+
 # ---------------------------------------------------------------- what autocast chooses
 
 
@@ -38,12 +49,13 @@ def autocast_without_device(device_type: str, dtype: torch.dtype) -> Iterator[No
     operations do not need one. Use it with `helpers.fake.fake_tensors`.
 
     Args:
-        device_type: `"cpu"` or `"cuda"`.
+        device_type: `"cpu"`, `"cuda"`, `"mps"` or `"xpu"`.
         dtype: float16 or bfloat16.
 
     Raises:
-        ValueError: `dtype` is another one.
+        ValueError: `device_type` or `dtype` is another one.
     """
+    _only_kinds(device_type)
     _only_halves(dtype)
     before = torch.is_autocast_enabled(device_type), torch.get_autocast_dtype(device_type)
     torch.set_autocast_enabled(device_type, True)
@@ -63,49 +75,65 @@ def result_types(
 ) -> dict[str, str]:
     """The dtype that each operation returns under autocast, or `"refused"`.
 
-    Each is given one tensor of `dtype` and shape (4, 4), a fake one, so the device need not be
-    there (the build of PyTorch must know it).
+    Each is given one tensor of `dtype` and shape (4, 4), a fake one and without gradients, so the
+    device need not be there. If PyTorch is not even built for the device, most functions still
+    work; modules, convolutions and attention raise a `RuntimeError`.
 
     Args:
         operations: by name; each takes a tensor and returns one.
-        device_type: `"cpu"` or `"cuda"`.
+        device_type: `"cpu"`, `"cuda"`, `"mps"` or `"xpu"`.
         dtype: float16 or bfloat16.
 
     Raises:
-        ValueError: `dtype` is another one.
+        ValueError: `device_type` or `dtype` is another one.
+        TypeError: an operation returns something else than a tensor.
     """
+    _only_kinds(device_type)
     _only_halves(dtype)
     found = {}
     for name, operation in operations.items():
-        with fake_tensors(), autocast_without_device(device_type, dtype):
+        with torch.no_grad(), fake_tensors(), autocast_without_device(device_type, dtype):
             try:
                 result = operation(torch.rand(4, 4, device=device_type).to(dtype))
-                found[name] = str(result.dtype).removeprefix("torch.")
             except RuntimeError as error:
                 if "unsafe to autocast" not in str(error):
                     raise
                 found[name] = "refused"
+                continue
+        if not isinstance(result, Tensor):
+            raise TypeError(f"{name} must return a tensor, got {type(result).__name__}")
+        found[name] = str(result.dtype).removeprefix("torch.")
     return found
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """A decorator: run `function` in float32, whatever autocast does around it.
 
-    16-bit tensors among the arguments, in lists and dictionaries too, become float32, and autocast
-    is off for the devices of the tensors. The result is what `function` returns, in float32 mostly.
-    Parameters of a module that `function` is a method of are left as they are.
+    16-bit tensors among the arguments, in lists, tuples and dictionaries too, become float32, and
+    autocast is off for every kind of device. The result is what `function` returns, in float32
+    mostly. Left as they are: parameters of a module that `function` is a method of, and tensors in
+    objects of your own or in generators.
+
+    Raises:
+        TypeError: `function` cannot be called, or is a generator or a coroutine, whose body would
+            run after autocast is on again.
     """
+    if not callable(function):
+        raise TypeError(f"in_float32 needs a function, got {type(function).__name__}")
+    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        raise TypeError("in_float32 needs a function that returns, got a generator or a coroutine")
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        kinds = {"cpu"}
+        kinds = set(KINDS)
 
         def widen(x: Tensor) -> Tensor:
             kinds.add(x.device.type)
             return x.float() if x.dtype in HALVES else x
 
         args, kwargs = tree_map_only(Tensor, widen, (args, kwargs))
-        before = {kind: torch.is_autocast_enabled(kind) for kind in kinds - {"meta"}}
+        can = filter(torch.amp.is_autocast_available, kinds)
+        before = {kind: torch.is_autocast_enabled(kind) for kind in can}
         try:
             for kind in before:
                 torch.set_autocast_enabled(kind, False)
@@ -130,16 +158,21 @@ def fate(values: Tensor, dtype: torch.dtype, scale: float = 1.0) -> dict[str, in
 
     Returns:
         How many values are not 0 and become 0 (`"lost"`), are finite and become infinite
-        (`"infinite"`), and how many are `"kept"`, the rest.
+        or nan (`"infinite"`), and how many are `"kept"`, the rest.
 
     Raises:
-        ValueError: `scale` is not above 0.
+        ValueError: `scale` is not above 0, or `dtype` is no floating type.
+        TypeError: `values` is no real tensor.
     """
+    if not isinstance(values, Tensor) or values.is_complex():
+        raise TypeError(f"values must be a real tensor, got {getattr(values, 'dtype', values)}")
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ValueError(f"dtype must be a floating type, got {dtype}")
     if not scale > 0:
         raise ValueError(f"scale must be above 0, got {scale}")
-    stored = (values.double() * scale).to(dtype)
+    stored = (values.double() * scale).to(dtype).double()
     lost = int(((stored == 0) & (values != 0)).sum())
-    infinite = int((stored.isinf() & values.isfinite()).sum())
+    infinite = int((~stored.isfinite() & values.isfinite()).sum())
     return {"lost": lost, "infinite": infinite, "kept": values.numel() - lost - infinite}
 
 
@@ -147,10 +180,10 @@ def safe_scales(values: Tensor, dtype: torch.dtype, largest: int = 32) -> list[i
     """The exponents from 0 to `largest` of all powers of two that lose none of `values`.
 
     Raises:
-        ValueError: `largest` is negative.
+        ValueError: `largest` is no number from 0 to 1023, the last that a float can hold.
     """
-    if largest < 0:
-        raise ValueError(f"largest must be at least 0, got {largest}")
+    if largest not in range(1024):
+        raise ValueError(f"largest must be at least 0 and at most 1023, got {largest}")
     return [k for k in range(largest + 1) if fate(values, dtype, 2.0**k)["kept"] == values.numel()]
 
 
@@ -160,8 +193,13 @@ def bfloat16_in_hardware(capability: tuple[int, int]) -> bool:
     Older ones emulate it. `torch.cuda.get_device_capability()` gives the number.
 
     Source: `torch.cuda.is_bf16_supported(including_emulation=False)`, which asks for the same.
+
+    Raises:
+        ValueError: `capability` is no pair of whole numbers.
     """
-    return capability >= (8, 0)
+    if isinstance(capability, str | float | int | None) or [*map(type, capability)] != [int, int]:
+        raise ValueError(f"capability must be a pair such as (8, 0), got {capability!r}")
+    return tuple(capability) >= (8, 0)
 
 
 # ---------------------------------------------------------------- a step with a scaler
@@ -187,9 +225,19 @@ def scaled_step(
         steps with every batch should wait. Reading it waits for a GPU.
 
     Raises:
-        ValueError: there is no optimizer, or `max_norm` is not above 0.
+        ValueError: there is no optimizer or one of them twice, or `max_norm` is not above 0.
+        TypeError: something else than a scaler and optimizers came.
     """
+    if not isinstance(scaler, torch.amp.GradScaler):
+        raise TypeError(f"scaler must be a torch.amp.GradScaler, got {type(scaler).__name__}")
+    if optimizers is None:
+        raise TypeError("optimizers must be an optimizer or several, got None")
     chosen = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
+    for one in chosen:
+        if not isinstance(one, Optimizer):
+            raise TypeError(f"optimizers must be an optimizer or several, got {type(one).__name__}")
+    if len({id(one) for one in chosen}) < len(chosen):
+        raise ValueError("each optimizer steps once: one of them came twice")
     if not chosen:
         raise ValueError("scaled_step needs at least one optimizer, got none")
     if max_norm is not None and not max_norm > 0:

@@ -6,6 +6,7 @@ import copy
 import re
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -96,6 +97,30 @@ def test_autocast_without_device_leaves_no_trace():
         mixed.autocast_without_device("cuda", torch.float64).__enter__()
 
 
+@pytest.mark.parametrize("device", ["cuda:0", torch.device("cuda"), "gpu", "meta", None])
+def test_a_kind_of_device_is_a_name_without_a_number(device):
+    with pytest.raises(ValueError, match="one of cpu, cuda, mps, xpu, without a number"):
+        mixed.autocast_without_device(device, torch.float16).__enter__()
+    with pytest.raises(ValueError, match="without a number"):
+        mixed.result_types({}, device, torch.float16)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "xpu"])
+def test_a_build_without_the_device_knows_its_list_too(device):
+    """Whatever this PyTorch is built for: it lacks one of them."""
+    found = mixed.result_types(OPERATIONS, device, torch.float16)
+    assert found["linear"] == "float16" and found["mse"] == "float32"
+    assert found["softmax"] == ("float16" if device == "cpu" else "float32")
+
+
+@pytest.mark.parametrize(
+    "operation", [lambda h: h.max(0), lambda h: None, lambda h: h.sum().item()]
+)
+def test_an_operation_returns_a_tensor(operation):
+    with pytest.raises(TypeError, match="mine must return a tensor, got"):
+        mixed.result_types({"mine": operation}, "cpu", torch.float16)
+
+
 def test_autocast_without_device_drops_the_copies_of_weights():
     layer, x = nn.Linear(3, 3), torch.ones(1, 3)
     with mixed.autocast_without_device("cpu", torch.bfloat16):
@@ -139,6 +164,31 @@ def test_in_float32(dtype):
     assert x.grad.dtype == dtype
 
 
+def test_in_float32_switches_every_device_off_whatever_goes_in():
+    off = mixed.in_float32(lambda *_: [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")])
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        mixed.autocast_without_device("cuda", torch.bfloat16),
+    ):
+        for arguments in ((), (torch.ones(1),), (np.ones(2),), (torch.ones(2, device="meta"),)):
+            assert off(*arguments) == [False, False]
+        assert torch.is_autocast_enabled("cpu") and torch.is_autocast_enabled("cuda")
+
+
+def test_in_float32_refuses_what_runs_later():
+    def rows(x):
+        yield from x
+
+    async def later(x):
+        return x
+
+    for function in (rows, later):
+        with pytest.raises(TypeError, match="got a generator or a coroutine"):
+            mixed.in_float32(function)
+    with pytest.raises(TypeError, match="needs a function, got int"):
+        mixed.in_float32(3)
+
+
 # ---------------------------------------------------------------- what a type holds
 
 
@@ -164,14 +214,42 @@ def test_the_ends_of_float16():
         mixed.fate(ends, torch.float16, 0)
 
 
+@pytest.mark.parametrize("values", [[1.0, 2.0], np.ones(2), torch.ones(2) * 1j, None])
+def test_fate_needs_a_real_tensor(values):
+    with pytest.raises(TypeError, match="values must be a real tensor, got"):
+        mixed.fate(values, torch.float16)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.complex64, None, "float16"])
+def test_fate_needs_a_floating_type(dtype):
+    with pytest.raises(ValueError, match="dtype must be a floating type, got"):
+        mixed.fate(torch.ones(2), dtype)
+
+
+def test_fate_of_other_values():
+    assert mixed.fate(torch.empty(0), torch.float16) == {"lost": 0, "infinite": 0, "kept": 0}
+    assert mixed.fate(torch.tensor(1e-9, requires_grad=True), torch.float16)["lost"] == 1
+    eighth = torch.tensor([1.0, 1e6, torch.inf, torch.nan])
+    found = mixed.fate(eighth, torch.float8_e5m2)
+    assert found == {"lost": 0, "infinite": 1, "kept": 3}
+
+
 def test_safe_scales():
     values = torch.tensor([1.5 * 2.0**-30, 1.5 * 2.0**-5])
     found = mixed.safe_scales(values, torch.float16)
     assert found == list(range(5, 21))
     assert mixed.safe_scales(values, torch.bfloat16) == list(range(33))
     assert mixed.safe_scales(torch.tensor([1e-10, 1e10]), torch.float16) == []
-    with pytest.raises(ValueError, match="at least 0"):
-        mixed.safe_scales(values, torch.float16, -1)
+    for largest in (-1, 1024, 2.5):
+        with pytest.raises(ValueError, match="at least 0 and at most 1023"):
+            mixed.safe_scales(values, torch.float16, largest)
+
+
+@pytest.mark.parametrize("capability", [8.0, "8.0", "80", None, (8,), (8, 0, 0), (8.0, 0.0)])
+def test_a_capability_is_a_pair(capability):
+    assert mixed.bfloat16_in_hardware([8, 6])
+    with pytest.raises(ValueError, match="must be a pair such as"):
+        mixed.bfloat16_in_hardware(capability)
 
 
 @pytest.mark.parametrize(
@@ -236,14 +314,37 @@ def test_scaled_step_of_two_optimizers_clips_by_one_norm():
     assert torch.allclose(torch.cat([a, b]), torch.tensor([0.4, 0.2]), atol=1e-4)
 
 
+OPTIMIZER = parts()[1]
+
+
 @pytest.mark.parametrize(
-    ("optimizers", "norm", "says"), [([], None, "at least one"), (None, 0.0, "above 0")]
+    ("optimizers", "norm", "says"),
+    [
+        ([], None, "at least one"),
+        (OPTIMIZER, 0.0, "above 0"),
+        (OPTIMIZER, float("nan"), "above 0, got nan"),
+        ([OPTIMIZER, OPTIMIZER], None, "one of them came twice"),
+        ([1], None, "several, got int"),
+        ({"a": OPTIMIZER}, None, "several, got str"),
+        (None, None, "several, got None"),
+    ],
 )
 def test_scaled_step_refuses(optimizers, norm, says):
-    with pytest.raises(ValueError, match=says):
-        mixed.scaled_step(
-            torch.amp.GradScaler("cpu"), parts()[1] if optimizers is None else optimizers, norm
-        )
+    with pytest.raises((ValueError, TypeError), match=says):
+        mixed.scaled_step(torch.amp.GradScaler("cpu"), optimizers, norm)
+    with pytest.raises(TypeError, match="must be a torch.amp.GradScaler, got NoneType"):
+        mixed.scaled_step(None, OPTIMIZER)
+
+
+def test_scaled_step_with_a_fused_optimizer():
+    """It is called even where gradients are infinite, and leaves the weights alone itself."""
+    for factor in (1.0, torch.inf):
+        w = nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.Adam([w], lr=0.1, fused=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+        scaler.scale(w.sum() * factor).backward()
+        assert mixed.scaled_step(scaler, optimizer, max_norm=1.0) == (factor == 1)
+        assert (w.item() == 1) == (factor != 1)
 
 
 # ---------------------------------------------------------------- exercise 1
@@ -282,6 +383,73 @@ RIGHT = ["zero", "backward", "unscale", "clip", "step", "update"]
 
 def without(call):
     return [c for c in RIGHT if c != call]
+
+
+def other(*, step=None, scale=None, after=None):
+    """The right step with one thing changed."""
+
+    def answer(model, x, y, optimizer, scaler, max_norm):
+        optimizer.zero_grad()
+        scaler.scale(F.mse_loss(model(x), y)).backward()
+        own = scale is not None
+        if not own:
+            scaler.unscale_(optimizer)
+        factor = scale(scaler) if own else 1.0
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm * factor)
+        (step or scaler.step)(optimizer)
+        scaler.update()
+        if after:
+            after(model, x, y, scaler)
+
+    return answer
+
+
+def with_a_known_rate(optimizer):
+    for p in optimizer.param_groups[0]["params"]:
+        if p.grad.isfinite().all():
+            p.data -= 0.1 * p.grad
+
+
+def skipped_by_the_loss(model, x, y, optimizer, scaler, max_norm):
+    loss = F.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    if not loss.isfinite():
+        return scaler.update(scaler.get_scale() / 2)
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    optimizer.step()
+    scaler.update()
+
+
+def by_the_helper(model, x, y, optimizer, scaler, max_norm):
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = F.mse_loss(model(x), y)
+    model.zero_grad()
+    scaler.scale(loss).backward()
+    return mixed.scaled_step(scaler, optimizer, max_norm)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (other(), None),
+        (by_the_helper, None),
+        (other(scale=lambda scaler: scaler.get_scale()), None),
+        (other(scale=lambda scaler: 1024.0), "not that of SGD|not clipped"),
+        (other(step=with_a_known_rate), "not that of SGD|not clipped"),
+        (other(after=lambda m, x, y, s: s.update(s.get_scale() / 2)), "scale changed"),
+        (other(after=lambda m, x, y, s: m.eval()), "left in eval mode"),
+        (other(after=lambda m, x, y, s: x.zero_()), "the batch was changed"),
+        (skipped_by_the_loss, "infinite gradients reached"),
+    ],
+)
+def test_check_scaled_step_of_other_answers(answer, says):
+    for seed in range(8):
+        torch.manual_seed(seed)
+        verdict = exercises.check_scaled_step(answer)
+        assert verdict.passed == (says is None), (seed, verdict)
+        assert says is None or re.search(says, verdict.message), (seed, verdict)
 
 
 @pytest.mark.parametrize(
@@ -344,10 +512,47 @@ def unreliable_product(x):
     return ((wide.unsqueeze(-2) @ wide.unsqueeze(-1)).squeeze(-1) / x.shape[-1]).sqrt().to(x.dtype)
 
 
+def in_place(x):
+    result = right_rms(x)
+    if not x.requires_grad:
+        x.zero_()
+    return result
+
+
+def leaves_autocast_off(x):
+    torch.set_autocast_enabled("cpu", False)
+    return right_rms(x)
+
+
+def cut(where):
+    return lambda x: right_rms(x).detach() if where(x) else right_rms(x)
+
+
+def of_its_largest(x):
+    wide = x.float()
+    largest = wide.abs().amax(-1, keepdim=True).clamp_min(1e-30)
+    return (largest * (wide / largest).square().mean(-1, keepdim=True).sqrt()).to(x.dtype)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (right_rms, None),
+        (of_its_largest, None),
+        (lambda x: ((x.double() ** 2).sum(-1, True) / x.size(-1)).sqrt().type_as(x), None),
+        (
+            lambda x: (
+                torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+                .div(x.shape[-1] ** 0.5)
+                .to(x.dtype)
+            ),
+            None,
+        ),
+        (in_place, "the input was changed"),
+        (leaves_autocast_off, "autocast was left switched"),
+        (cut(lambda x: torch.is_autocast_enabled("cpu")), "carries no gradient"),
+        (cut(lambda x: x.dtype != torch.float16), "carries no gradient"),
+        (lambda x: right_rms(x) if x.dim() > 1 else None, "return a tensor"),
         (by_norm, None),
         (decorated, None),
         (lambda x: x.square().mean(-1, keepdim=True).sqrt(), "300 in float16"),
@@ -398,6 +603,89 @@ def test_the_cache_is_what_keeps_old_weights(enabled):
         assert torch.equal(before, layer(x)) == enabled
         layer.load_state_dict({"weight": torch.zeros(1, 3), "bias": torch.zeros(1)})
         assert torch.equal(before, layer(x)) == enabled
+
+
+def test_on_cuda_autocast_converts_for_scatter_add_and_not_for_an_assignment():
+    def has(name, key):
+        return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key)
+
+    assert has("scatter_add", "AutocastCUDA") and not has("scatter_add", "AutocastCPU")
+    for key in ("AutocastCUDA", "AutocastCPU"):  # x[index] = h calls the second one
+        assert has("linear", key) and not has("index_put_", key)
+    with torch.no_grad(), fake_tensors(), mixed.autocast_without_device("cuda", torch.float16):
+        x, index = torch.zeros(3, device="cuda"), torch.zeros(1, dtype=torch.long, device="cuda")
+        h = torch.ones(1, device="cuda", dtype=torch.float16)
+        assert x.scatter_add(0, index, h).dtype == torch.float32
+
+
+@pytest.mark.parametrize(("fused", "left"), [(False, True), (True, False)])
+def test_adam_in_float16_is_nan_where_it_is_not_fused(fused, left):
+    w = nn.Parameter(torch.ones(1).half())
+    optimizer = torch.optim.Adam([w], lr=0.01, fused=fused)
+    w.grad = torch.zeros_like(w)
+    optimizer.step()
+    assert w.isnan().item() == left
+
+
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_a_scheduler_warns_if_the_first_step_is_skipped(skipped):
+    w = nn.Parameter(torch.ones(1))
+    optimizer, scaler = torch.optim.SGD([w], lr=0.1), torch.amp.GradScaler("cpu")
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(3):
+            optimizer.zero_grad()
+            scaler.scale(w.sum() * (torch.inf if i == skipped else 1)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            scheduler.step()
+    said = [str(w.message) for w in caught if "before `optimizer.step()`" in str(w.message)]
+    assert len(said) == (skipped == 0)
+
+
+def test_what_autocast_remembers():
+    """A weight that is trained; not one that is frozen, nor anything in inference mode."""
+
+    def old_copy(frozen, mode):
+        layer, x = nn.Linear(3, 1).requires_grad_(not frozen), torch.ones(1, 3)
+        with mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+            before = layer(x).clone()
+            layer.weight.data.add_(1)
+            return torch.equal(before, layer(x))
+
+    assert old_copy(False, torch.enable_grad) and old_copy(False, torch.no_grad)
+    assert not old_copy(True, torch.enable_grad) and not old_copy(False, torch.inference_mode)
+
+
+def test_adam_hides_a_clipping_that_came_too_early():
+    """Its step is as long as it should be, and each gradient is cut to one norm."""
+    length, norm = [], []
+    for early in (True, False):
+        for size in (0.01, 1.0):
+            w = nn.Parameter(torch.ones(1))
+            optimizer, scaler = torch.optim.Adam([w], lr=0.1), torch.amp.GradScaler("cpu")
+            scaler.scale((w * size).sum()).backward()
+            if not early:
+                scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_([w], 1.0)
+            if early:
+                scaler.unscale_(optimizer)
+            norm.append(w.grad.item())
+            scaler.step(optimizer)
+            length.append(1 - w.item())
+    assert all(0.099 < one < 0.101 for one in length)
+    assert norm[0] == pytest.approx(norm[1]) and norm[2:] == pytest.approx([0.01, 1.0])
+
+
+def test_a_row_of_zeros_is_nan_under_autocast_on_the_cpu_too():
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert F.normalize(torch.zeros(1, 2).half()).isnan().all()
+        assert not F.normalize(torch.zeros(1, 2).bfloat16()).isnan().any()
+
+
+def test_the_loss_cuts_the_logarithm_of_zero():
+    assert F.binary_cross_entropy(torch.tensor(0.9999).half().float(), torch.tensor(0.0)) == 100
 
 
 def test_update_and_unscale_say_what_the_chapter_quotes():

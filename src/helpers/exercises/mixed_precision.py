@@ -17,10 +17,12 @@ def check_scaled_step(answer: Callable[..., None]) -> Verdict:
     """Check `answer(model, x, y, optimizer, scaler, max_norm)`: one scaled, clipped step.
 
     The loss is `F.mse_loss(model(x), y)`, `x` and `y` are float32 of shapes (8, 3) and (8, 2),
-    `scaler` is a `torch.amp.GradScaler("cpu")`. The step must equal that without a scaler, and a
-    batch with infinite gradients must be skipped.
+    `scaler` is a `torch.amp.GradScaler("cpu")`. The step must equal that without a scaler and leave
+    the scale as it was; a batch with infinite gradients must be skipped and halve the scale, also
+    where only the scaled loss is infinite.
     """
-    scale, lr = 1024.0, 0.1
+    scale = 1.375 * 2.0 ** torch.randint(6, 12, ()).item()
+    lr = 0.2 + 0.4 * torch.rand(()).item()
 
     def flat_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         grads = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
@@ -43,7 +45,11 @@ def check_scaled_step(answer: Callable[..., None]) -> Verdict:
         if stale:
             for p in model.parameters():
                 p.grad = torch.full_like(p, scale * gradient.norm().item())
-        f(model, x, y, *tools(model), gradient.norm().item() * share)
+        optimizer, scaler = tools(model)
+        given = x.clone(), y.clone()
+        f(model, x, y, optimizer, scaler, gradient.norm().item() * share)
+        assert torch.equal(x, given[0]) and torch.equal(y, given[1]), "the batch was changed"
+        assert model.training, "the model was left in eval mode"
         moved = (before - flat(model)) / lr
         taken = (moved @ gradient / gradient.square().sum()).item()  # 1: the whole gradient
         straight = (moved - taken * gradient).norm() <= 0.02 * moved.norm()
@@ -52,6 +58,7 @@ def check_scaled_step(answer: Callable[..., None]) -> Verdict:
             return math.isclose(taken, factor, rel_tol=0.02) and bool(straight)
 
         if close(min(1.0, share)):
+            assert scaler.get_scale() == scale, "the scale changed after a step that worked"
             return
         assert moved.any(), "the weights did not move"
         assert not close(share / scale), (
@@ -70,31 +77,42 @@ def check_scaled_step(answer: Callable[..., None]) -> Verdict:
     def zeroed(f):
         run(f, 0.5, stale=True)
 
-    def skipped(f):
+    def skip(f, factor: float, first_scale: float) -> None:
         model, x, y = draw()
         before = flat(model)
-        optimizer, scaler = tools(model)
-        f(model, x, y * math.inf, optimizer, scaler, 1.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+        scaler = torch.amp.GradScaler("cpu", init_scale=first_scale)
+        f(model, x, y * factor, optimizer, scaler, 1.0)
         assert torch.equal(flat(model), before), (
             "infinite gradients reached the weights: let the scaler take the step"
         )
-        assert scaler.get_scale() == scale / 2, (
+        assert scaler.get_scale() == first_scale / 2, (
             "after infinite gradients the scale must be halved: call scaler.update()"
         )
 
-    return verdict(answer, [clipped, untouched, zeroed, skipped])
+    def skipped(f):
+        skip(f, math.inf, scale)
+
+    def overflowing(f):
+        skip(f, 1e4, 2.0**127)
+
+    return verdict(answer, [clipped, untouched, zeroed, skipped, overflowing])
 
 
 def check_rms(answer: Callable[[Tensor], Tensor]) -> Verdict:
     """Check `answer(x)`: the root of the mean square over the last dimension, which stays as 1.
 
-    `x` has shape (..., n) and dtype float16, bfloat16 or float32; the result has that dtype and
-    carries gradients. It must be right to the digits of the dtype wherever it fits into it, also
-    under autocast. Rows of zeros give 0.
+    `x` has shape (..., n) and dtype float16, bfloat16 or float32; its numbers are 0 or between 1e-7
+    and 60,000 in size. The result has that dtype and carries gradients. It must be right to the
+    digits of the dtype, also under autocast. Rows of zeros give 0.
     """
 
     def compare(f: Callable, x: Tensor, complaint: str) -> None:
-        got = f(x.clone())
+        given = x.clone()
+        autocast = torch.is_autocast_enabled("cpu")
+        got = f(given)
+        assert torch.equal(given, x), "the input was changed"
+        assert torch.is_autocast_enabled("cpu") == autocast, "autocast was left switched"
         want = x.double().square().mean(-1, keepdim=True).sqrt()
         assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
         assert got.shape == want.shape, (
@@ -110,6 +128,7 @@ def check_rms(answer: Callable[[Tensor], Tensor]) -> Verdict:
     def plain(f):
         compare(f, torch.randn(4, 16), "wrong even in float32")
         compare(f, torch.randn(2, 3, 5), "wrong for three dimensions: only the last is averaged")
+        compare(f, torch.randn(7), "wrong for a single dimension")
 
     def large(f):
         compare(f, torch.randn(3, 64).sign().half() * 300, "300 in float16: its square has no room")
@@ -130,11 +149,17 @@ def check_rms(answer: Callable[[Tensor], Tensor]) -> Verdict:
                 compare(f, (torch.randn(3, 64) * 300).to(dtype), f"wrong under autocast, {dtype}")
 
     def learning(f):
-        x = torch.randn(3, 8).half().requires_grad_()
-        got = f(x)
-        assert got.requires_grad, "the result carries no gradient"
-        (grad,) = torch.autograd.grad(got.float().sum(), x)
-        want = x.detach().double() / x.detach().double().norm(dim=1, keepdim=True) / 8**0.5
-        assert torch.allclose(grad.double(), want, rtol=0.02, atol=1e-3), "the gradient is wrong"
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            for enabled in {False, dtype != torch.float32}:
+                x = torch.randn(3, 8).to(dtype).requires_grad_()
+                with torch.autocast("cpu", dtype, enabled=enabled):
+                    got = f(x)
+                assert got.requires_grad, f"the result carries no gradient for {dtype}"
+                (grad,) = torch.autograd.grad(got.float().sum(), x)
+                wide = x.detach().double()
+                want = wide / wide.norm(dim=1, keepdim=True) / 8**0.5
+                assert torch.allclose(grad.double(), want, rtol=0.02, atol=1e-3), (
+                    f"the gradient is wrong for {dtype}"
+                )
 
     return verdict(answer, [plain, large, small, brain, zeros, under_autocast, learning])
