@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import shutil
+import sys
+import threading
 import warnings
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -87,6 +92,9 @@ def test_an_onnx_file_is_called_like_the_model(two):
         x, ids = torch.randn(n, 2, requires_grad=True), torch.arange(n)
         for got in (model(x, ids), model(x, ids=ids), model(ids=ids, x=x)):
             assert torch.equal(got[0], 2 * x) and torch.equal(got[1], ids + 1)
+    for x in (torch.ones(2, 3).t()[:, :2], torch.ones(1, 2).expand(3, 2), torch._neg_view(X)):
+        assert torch.equal(model(x, IDS)[0], 2 * x)
+    assert model(X[:0], IDS[:0])[0].shape == (0, 2)
 
 
 X, IDS = torch.ones(3, 2), torch.ones(3, dtype=torch.int64)
@@ -103,6 +111,11 @@ X, IDS = torch.ones(3, 2), torch.ones(3, dtype=torch.int64)
         ((X.numpy(), IDS), {}, TypeError, "x must be a tensor, got ndarray"),
         ((X[0], IDS), {}, ValueError, r"x must have the shape \('rows', 2\), got \(2,\)"),
         ((torch.ones(3, 4), IDS), {}, ValueError, "x must have the shape"),
+        ((X[:2], IDS), {}, ValueError, "rows is 2 in x and 3 in ids"),
+        ((X[:1], IDS), {}, ValueError, "rows is 1 in x and 3 in ids"),
+        ((), {}, TypeError, "the inputs are x, ids, got none"),
+        ((X.to_sparse(), IDS), {}, TypeError, "x must be a dense tensor"),
+        ((X.to("meta"), IDS), {}, TypeError, "got a meta tensor"),
     ],
 )
 def test_what_does_not_fit_is_named(two, args, kwargs, error, says):
@@ -155,7 +168,95 @@ def test_the_difference_of_two_models(large):
 )
 def test_a_comparison_that_proves_nothing_is_refused(other, sizes, says):
     with pytest.raises(ValueError, match=says):
-        export.largest_difference(nn.Identity(), other, [torch.ones(n, 2) for n in sizes])
+        export.largest_difference(nn.Identity().eval(), other, [torch.ones(n, 2) for n in sizes])
+
+
+class Drops(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, training=self.training)
+
+
+def partly():
+    model = nn.Sequential(nn.Dropout()).eval()
+    model[0].train()
+    return model
+
+
+@pytest.mark.parametrize("model", [Drops(), partly(), nn.Linear(2, 2)])
+def test_no_module_in_training_mode_is_compared_or_counted(model):
+    batches = [torch.ones(n, 2) for n in (1, 2)]
+    with pytest.raises(ValueError, match="call eval"):
+        export.largest_difference(model, lambda x: x, batches)
+    with pytest.raises(ValueError, match="call eval"):
+        export.accuracy(model, batches[1], torch.zeros(2, dtype=torch.int64))
+
+
+def test_an_exported_program_has_no_mode_and_is_compared():
+    layer, rows = nn.Linear(2, 2).eval(), ({0: Dim.DYNAMIC},)
+    program = torch.export.export(layer, (torch.ones(3, 2),), dynamic_shapes=rows).module()
+    assert program.training
+    batches = (torch.randn(n, 2) for n in (1, 4))
+    assert export.largest_difference(layer, program, batches) < 1e-6
+    wrapped = nn.Sequential(program)
+    wrapped.training = False
+    assert export.accuracy(wrapped, torch.ones(2, 2), torch.tensor([0, 1])) == 0.5
+
+
+def test_a_model_that_changes_its_batch_is_still_found_out():
+    def doubles(x):
+        return x.mul_(2)
+
+    batches = [torch.ones(n, 2) for n in (1, 2)]
+    for models in ((doubles, lambda x: x), (lambda x: x, doubles)):
+        assert export.largest_difference(*models, batches) == 1
+    assert all((x == 1).all() for x in batches)
+    assert export.largest_difference(lambda x: 1j * x, lambda x: x, batches) == pytest.approx(
+        2**0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "batches", "says"),
+    [
+        (lambda x: (x, x), torch.ones(2, 2).split(1), "one tensor, got tuple"),
+        (lambda x: x.numpy(), torch.ones(2, 2).split(1), "one tensor, got ndarray"),
+        (lambda x: x, [torch.tensor(1.0)], "got a single number"),
+        (lambda x: x, [(torch.ones(2), 1)], "got tuple"),
+        (lambda x: x, [np.ones(2)], "got ndarray"),
+    ],
+)
+def test_what_is_no_tensor_is_named(model, batches, says):
+    with pytest.raises(TypeError, match=says):
+        export.largest_difference(model, model, batches)
+
+
+EYE, Y = torch.eye(4), torch.arange(4)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "labels", "error", "says"),
+    [
+        (nn.Identity().eval(), EYE, Y[:, None], ValueError, r"got \(4, 4\) and \(4, 1\)"),
+        (nn.Identity().eval(), EYE, Y[:1], ValueError, r"and \(1,\)"),
+        (nn.Identity().eval(), EYE[:0], Y[:0], ValueError, "no sample"),
+        (lambda x: x[:, 0], EYE, Y, ValueError, "scores of shape"),
+        (lambda x: x[:, :1], EYE, Y, ValueError, r"got \(4, 1\)"),
+        (lambda x: x * torch.nan, EYE, Y, ValueError, "nan"),
+        (lambda x: (x,), EYE, Y, TypeError, "got tuple"),
+        (nn.Identity().eval(), EYE, EYE, TypeError, "tensor of integers, got torch.float32"),
+        (nn.Identity().eval(), EYE, Y.tolist(), TypeError, "got list"),
+    ],
+)
+def test_an_accuracy_of_other_shapes_is_refused(model, inputs, labels, error, says):
+    with pytest.raises(error, match=says):
+        export.accuracy(model, inputs, labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_accuracy_counts(dtype):
+    flipped = Y.flip(0).to(dtype)
+    assert export.accuracy(lambda x: x, EYE, Y.to(dtype)) == 1
+    assert export.accuracy(lambda x: x.half(), EYE, flipped) == 0
 
 
 # ---------------------------------------------------------------- torch.export, as the chapter says
@@ -200,6 +301,42 @@ def test_why_not_says_why_and_leaves_the_example_alone():
     assert set(vars(x)) == before
 
 
+class Pair(nn.Module):
+    def forward(self, pair, by):
+        return pair["a"] * by + pair["b"][0]
+
+
+def test_why_not_takes_containers_and_numbers():
+    x = torch.ones(3, 2)
+    assert export.why_not(Pair(), {"a": x, "b": (x, [x])}, 2.0) is None
+    assert export.why_not(Plus(), None).startswith("TypeError")
+    named = export.why_not(Plus(), x, dynamic_shapes={"y": {0: Dim.DYNAMIC}})
+    assert "they are ['y']" in named and "For more" not in named
+
+
+def test_quiet_in_two_threads_puts_back_what_it_found(capsys):
+    inside, first_left = threading.Event(), threading.Event()
+    before = logging.root.manager.disable, sys.stdout, warnings.filters[:]
+
+    def second():
+        with export.quiet():
+            inside.set()
+            assert first_left.wait(10)
+            print("lost")
+
+    with ThreadPoolExecutor(1) as pool:
+        with export.quiet():
+            later = pool.submit(second)
+            assert inside.wait(10)
+            with export.quiet():
+                print("lost")
+        first_left.set()
+        later.result()
+    assert (logging.root.manager.disable, sys.stdout, warnings.filters[:]) == before
+    print("kept")
+    assert capsys.readouterr().out == "kept\n"
+
+
 def test_quiet_lets_errors_and_later_words_through(capsys):
     with pytest.raises(KeyError), export.quiet():
         print("lost")
@@ -232,11 +369,12 @@ def test_torchscript_warns_at_each_step(tmp_path):
 CONFIG = {"width": 3, "classes": 4}
 
 
-def save(folder, model=None, classes="abcd", **how):
+def save(folder, model=None, classes="abcd", example=None, **how):
     torch.manual_seed(0)
     model = model or Scores()
+    example = torch.randn(5, 3) if example is None else example
     how = {"config": CONFIG, "preprocessing": {"mean": [0.5]}, "classes": list(classes)} | how
-    export.save_release(folder, model, torch.randn(5, 3), **how)
+    export.save_release(folder, model, example, **how)
     return model
 
 
@@ -277,7 +415,134 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path):
         save(tmp_path / "two", classes="abc")
     with pytest.raises(TypeError):
         save(tmp_path / "two", preprocessing={"mean": torch.ones(1)})
+    cases = [
+        ({"classes": [0, 1, 2, 3]}, TypeError, "must be text, got 0"),
+        ({"config": [1]}, TypeError, "config must be a dict, got list"),
+        (
+            {"preprocessing": {"a": [{1: 2}]}},
+            TypeError,
+            "keys of preprocessing must be text, got 1",
+        ),
+        ({"preprocessing": {"mean": torch.nan}}, TypeError, "what JSON cannot write"),
+        ({"example": X.numpy()}, TypeError, "one tensor, got ndarray"),
+        ({"example": torch.ones(0, 3)}, ValueError, "a batch of one or more"),
+        ({"model": Spoilt(lambda x: x / 0)}, ValueError, "not finite"),
+        ({"model": Spoilt(lambda x: x + torch.rand_like(x))}, ValueError, "a second run"),
+        ({"model": Spoilt(lambda x: (x, x))}, TypeError, "one tensor, got tuple"),
+        ({"model": Sparse(), "classes": "abc"}, RuntimeError, ""),
+    ]
+    for how, error, says in cases:
+        with pytest.raises(error, match=says):
+            save(tmp_path / "two", **how)
     assert [p.name for p in tmp_path.iterdir()] == ["one"]
+
+
+class Spoilt(Scores):
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def forward(self, x):
+        return self.change(super().forward(x))
+
+
+class Sparse(nn.Module):
+    """Whose buffer cannot be written."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("eye", torch.eye(3).to_sparse())
+
+    def forward(self, x):
+        return (self.eye @ x.t()).t()
+
+
+class InPlace(Scores):
+    def forward(self, x):
+        x -= 1
+        return super().forward(x)
+
+
+def test_a_release_stands_alone(tmp_path):
+    """A model that changes its input, a class from a generator, a neighbour's folder, any mode."""
+    (tmp_path / "one.tmp").mkdir()
+    (tmp_path / "one.tmp" / "mine").write_text("x")
+    save(tmp_path / "one", InPlace(), classes=(c for c in "abcd"))
+    assert (tmp_path / "one.tmp" / "mine").exists()
+    with torch.inference_mode(), torch.device("meta"):
+        weight = export.load_release(tmp_path / "one", InPlace).model.layers[0].weight
+    assert weight.device.type == "cpu" and not weight.is_inference()
+
+
+def test_what_is_damaged_is_named(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    save(tmp_path / "one")
+    for name in ("release.json", "weights.safetensors", "example.safetensors"):
+        for content in (b"", b"\x80\x04cposix\nsystem\n"):
+            shutil.copytree(tmp_path / "one", tmp_path / "bad")
+            (tmp_path / "bad" / name).write_bytes(content)
+            with pytest.raises(export.ReleaseError, match=f"{name} is damaged"):
+                export.load_release(tmp_path / "bad", Scores)
+            shutil.rmtree(tmp_path / "bad")
+
+    card = tmp_path / "one" / "release.json"
+    good = json.loads(card.read_text("utf8"))
+    changed = (
+        ({"config": None}, "lacks config"),
+        ({"classes": ["a"]}, "1 classes for 4 scores"),
+        ({"config": {"depth": 3}}, "does not build the model: TypeError"),
+    )
+    for change, says in changed:
+        card.write_text(json.dumps(good | change), "utf8")
+        with pytest.raises(export.ReleaseError, match=says):
+            export.load_release(tmp_path / "one", Scores)
+    card.write_text(json.dumps(good), "utf8")
+
+    example = tmp_path / "one" / "example.safetensors"
+    pair = load_file(example)
+    changed = (
+        ({"input": pair["input"]}, "lacks output"),
+        (pair | {"input": torch.ones(2, 5)}, "cannot be run: RuntimeError"),
+        (pair | {"output": pair["output"].double()}, "of torch.float64, now"),
+        (pair | {"output": pair["output"] * torch.nan}, "other scores"),
+    )
+    for change, says in changed:
+        save_file(change, example)
+        with pytest.raises(export.ReleaseError, match=says):
+            export.load_release(tmp_path / "one", Scores)
+    with pytest.raises(export.ReleaseError, match="no module, but NoneType"):
+        export.load_release(tmp_path / "one", lambda **config: None)
+
+
+class Runs:
+    """Unpickled, it calls `ran`."""
+
+    def __reduce__(self):
+        return ran, ()
+
+
+RAN = []
+
+
+def ran():
+    RAN.append(True)
+
+
+def test_a_pt2_file_can_run_code(tmp_path):
+    torch.export.save(torch.export.export(Plus(), (torch.ones(2),)), tmp_path / "good.pt2")
+    payload = io.BytesIO()
+    torch.save(Runs(), payload)
+    with (
+        zipfile.ZipFile(tmp_path / "good.pt2") as good,
+        zipfile.ZipFile(tmp_path / "bad.pt2", "w") as bad,
+    ):
+        for name in good.namelist():
+            swap = "sample_inputs" in name and name.endswith(".pt")
+            bad.writestr(name, payload.getvalue() if swap else good.read(name))
+    with export.quiet(), pytest.raises(AssertionError):
+        torch.export.load(tmp_path / "bad.pt2")
+    assert RAN
 
 
 class Other(Scores):
@@ -404,8 +669,6 @@ SWITCH = {"done": False}
 
 def main_thread_only(model, requests):
     """No graph in the thread that set it up, a graph in all others."""
-    import threading
-
     if threading.current_thread() is threading.main_thread():
         return answers(model, requests)
     return with_graph(model, requests)
