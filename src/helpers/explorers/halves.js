@@ -9,7 +9,7 @@
       type: "type",
       scale: "scale",
       legend: "how many gradients of each size, times the scale",
-      zones: { zero: "0", few: "fewer digits", inf: "inf" },
+      zones: { zero: "0", few: "few digits", inf: "inf" },
       bar: (n, value) => `${n} gradients of ${value}`,
       sum: (zero, few, inf, all) =>
         `Of ${all} gradients ${zero} become 0, ${inf} become infinite, ${few} lose digits. `,
@@ -20,7 +20,7 @@
         normal: (off) => `stored ${off} % off`,
       },
       one: (value, scaled, fate) =>
-        `The marked ones, ${value}, times the scale ${scaled}: ${fate}.`,
+        `The marked ones are ${value}, and ${scaled} after scaling: ${fate}.`,
     },
     zh: {
       title: "这种类型放得下哪些梯度？",
@@ -38,7 +38,7 @@
         few: (off) => `存下的值差 ${off}%`,
         normal: (off) => `存下的值差 ${off}%`,
       },
-      one: (value, scaled, fate) => `标出的是 ${value}，乘以倍数是 ${scaled}：${fate}。`,
+      one: (value, scaled, fate) => `标出的是 ${value}，乘上倍数之后是 ${scaled}：${fate}。`,
     },
   };
 
@@ -95,7 +95,7 @@
           width="${to - from}" height="16"/><line class="edge"
           x1="${name === "inf" ? from : to}" x2="${name === "inf" ? from : to}" y1="0"
           y2="${TOP + HIGH}"/><text x="${(from + to) / 2}" y="12"
-          text-anchor="middle">${w.zones[name]}</text>`;
+          font-size=".62rem" text-anchor="middle">${w.zones[name]}</text>`;
       };
       const tick = (e) => `<text x="${x(e)}" y="${TOP + HIGH + 24}"
         text-anchor="middle">2<tspan dy="-4" font-size=".6rem">${e}</tspan></text>`;
