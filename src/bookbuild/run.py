@@ -20,6 +20,7 @@ KERNEL_ENV = {
     "PYTHONHASHSEED": "0",  # sets print in one order
     "OMP_NUM_THREADS": "1",  # one way to split a sum, and no two kernels fighting over cores
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    "TORCH_LOGS": "-torch.utils.cpp_extension",  # warns where there is nvcc and no GPU
     "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one in the home folder
 }
 

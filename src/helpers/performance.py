@@ -18,11 +18,17 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 _TORCH, _HERE = os.path.dirname(torch.__file__) + os.sep, os.path.normcase(__file__)
 
 
 # ---------------------------------------------------------------- time
+
+
+def _callable(name: str, given: Any) -> None:
+    if not callable(given):
+        raise TypeError(f"{name} must be something to call, got {type(given).__name__}")
 
 
 def shares(
@@ -43,10 +49,14 @@ def shares(
         `"data"` and `"step"`, which add up to 1.
 
     Raises:
+        TypeError: `batches` is no integer, or `step` cannot be called.
         ValueError: `batches` is less than 1, or the loader has fewer than two batches.
     """
+    if isinstance(batches, bool) or not isinstance(batches, int):
+        raise TypeError(f"batches must be an integer, got {batches!r}")
     if batches < 1:
         raise ValueError(f"batches must be at least 1, got {batches}")
+    _callable("step", step)
     wait = torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None
     spent, counted, nothing = {"data": 0.0, "step": 0.0}, -1, object()
     iterator = iter(loader)
@@ -70,7 +80,14 @@ def shares(
 # ---------------------------------------------------------------- operators
 
 
+def _name(function: Any) -> str:
+    """Of an operator, or of one that takes functions, such as `torch.cond`."""
+    return str(getattr(function, "overloadpacket", function))
+
+
 class _Operators(TorchDispatchMode):
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self.found: Counter[str] = Counter()
@@ -79,16 +96,21 @@ class _Operators(TorchDispatchMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if function.namespace != "profiler":  # the name of a range
-            self.found[str(function.overloadpacket)] += 1
+            self.found[_name(function)] += 1
         return function(*args, **(kwargs or {}))
 
 
 def operators(function: Callable[[], Any]) -> Counter[str]:
     """How often each operator of PyTorch runs in `function`, such as `{"aten.add": 2}`.
 
-    On a GPU each is at least one launch, unless it only makes a view. Views count, and so does the
-    backward pass; what a compiled graph runs inside one kernel does not.
+    Views count, although they launch nothing on a GPU, and so does the backward pass. A compiled
+    function is counted as if it were not compiled, because `torch.compile` steps aside here; what
+    lies inside `torch.cond` and its like is one operator. `flex_attention` raises here.
+
+    Raises:
+        TypeError: `function` cannot be called.
     """
+    _callable("function", function)
     with _Operators() as counting:
         function()
     return counting.found
@@ -104,6 +126,7 @@ class Wait(NamedTuple):
     call: str
 
 
+_GENERATED = "<string>", "<eval_with_key>", "<frozen "  # code without a line to show
 _READS = {"cpu", "numpy", "tolist", "__repr__", "__array__", "__contains__"}
 _WAITS = {
     "aten._local_scalar_dense",
@@ -116,7 +139,11 @@ _WAITS = {
     "aten.unique_dim",
     "aten.unique_consecutive",
     "aten._linalg_check_errors",
+    "cond",
+    "while_loop",
 }
+# What stands in torch/optim and reads numbers of the reader's, not its own counts of steps.
+_READERS = {"lbfgs.py", "lr_scheduler.py", "swa_utils.py"}
 
 
 class _Notes:
@@ -135,9 +162,9 @@ class _Notes:
             path = frame.f_code.co_filename
             if optimizer is None and path.startswith(os.path.join(_TORCH, "optim")):
                 optimizer = os.path.basename(path)
-                if optimizer != "lbfgs.py":
+                if optimizer not in _READERS:
                     return  # counts steps on the CPU, whatever the device
-            if os.path.normcase(path) != _HERE and not path.startswith((_TORCH, "<")):
+            if os.path.normcase(path) != _HERE and not path.startswith((_TORCH, *_GENERATED)):
                 break
             frame = frame.f_back
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno) if frame else ""
@@ -156,7 +183,11 @@ class _Calls(TorchFunctionMode):
     ) -> Any:
         kwargs, notes = kwargs or {}, self.notes
         name = getattr(function, "__name__", str(function))
-        reads = name in _READS and getattr(Tensor, name, None) is function
+        reads = (
+            (name in _READS and getattr(Tensor, name, None) is function)
+            or (function is Tensor.__format__ and args[0].dim() > 0)
+            or (function in (torch.tensor, torch.as_tensor) and _collects(args, kwargs))
+        )
         quiet = reads or _differs_on_cpu(name, args, kwargs)
         notes.calling.append(name)
         if reads or (name == "one_hot" and not quiet):
@@ -172,6 +203,8 @@ class _Calls(TorchFunctionMode):
 class _Runs(TorchDispatchMode):
     """Sees what PyTorch runs."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, notes: _Notes) -> None:
         super().__init__()
         self.notes = notes
@@ -179,15 +212,22 @@ class _Runs(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs, name = kwargs or {}, str(function.overloadpacket)
+        kwargs, name = kwargs or {}, _name(function)
         if (
             name in _WAITS
             or (name in ("aten.index", "aten.index_put_", "aten.index_put") and _masks(args[1]))
             or (function is torch.ops.aten.repeat_interleave.Tensor and not kwargs)
+            or (name == "aten.multinomial" and not (len(args) > 2 and args[2]))
             or (name in ("aten._to_copy", "aten.copy_") and _leaves(name, args, kwargs))
         ):
             self.notes.note(name)
         return function(*args, **kwargs)
+
+
+def _collects(args: Any, kwargs: Any) -> bool:
+    """Whether `torch.tensor` gets a list with tensors in it, whose numbers it reads one by one."""
+    data = args[0] if args else kwargs.get("data")
+    return isinstance(data, list | tuple) and any(isinstance(x, Tensor) for x in tree_leaves(data))
 
 
 def _masks(index: Any) -> list[Tensor]:
@@ -220,13 +260,19 @@ def waits(function: Callable[[], Any]) -> list[Wait]:
 
     No GPU is needed: each tensor counts as one on a GPU, wherever it is. Seen are `item()` and what
     calls it (`float`, `if`, `max`), `tolist()`, `cpu()`, `numpy()`, `print`, `nonzero`, `unique`,
-    `equal`, boolean masks as an index, checks of `torch.linalg`, also those in a backward pass.
+    `equal`, boolean masks as an index, `torch.tensor` of a list of tensors, `multinomial` without
+    replacement, checks of `torch.linalg`, also those in a backward pass. A compiled function is
+    judged as if it were not compiled, because `torch.compile` steps aside here.
 
     Not seen: copies to the GPU, `to("cpu")` where tensors are on the CPU already, `synchronize()`,
-    what a compiled graph does, and what only the implementation for a GPU does. Not counted:
-    optimizers other than LBFGS, because they keep their step counts on the CPU. On a GPU compare
+    and what only the implementation for a GPU does. Not counted: optimizers other than LBFGS,
+    because they keep their step counts on the CPU. `flex_attention` raises here. On a GPU compare
     with `torch.cuda.set_sync_debug_mode("warn")`.
+
+    Raises:
+        TypeError: `function` cannot be called.
     """
+    _callable("function", function)
     notes = _Notes()
     with _Runs(notes), _Calls(notes):
         function()
@@ -249,24 +295,31 @@ class Counting:
     def __len__(self) -> int:
         return len(self.graphs)
 
-    def __call__(self, graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
-        """Keep the graph, and give back what runs it."""
+    def __call__(
+        self, graph: torch.fx.GraphModule, inputs: Any, **options: Any
+    ) -> Callable[..., Any]:
+        """Keep the graph, and give back what runs it; `mode` and `options` change nothing."""
         self.graphs.append(graph)
         return graph.forward
 
 
-def recompiles(function: Callable[..., Any], *args: Any) -> str | None:
+def recompiles(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str | None:
     """Why a compiled function would be compiled again for these arguments; None if it would not.
 
     The reasons are those of PyTorch, a line for each graph that does not fit. Where the function
-    would not be compiled, it runs. For a function that was never called the answer is "nothing is
-    compiled yet".
+    would not be compiled, it runs; so does one that was never given to `torch.compile`, and one
+    that has reached `recompile_limit`. For a compiled function that was never called the answer is
+    "nothing is compiled yet".
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.compiler.set_stance.html
+
+    Raises:
+        TypeError: `function` cannot be called.
     """
+    _callable("function", function)
     try:
         with torch.compiler.set_stance("fail_on_recompile"):
-            function(*args)
+            function(*args, **kwargs)
     except RuntimeError as error:
         said, found, reasons = str(error).partition("guard failure(s):")
         if "fail_on_recompile" not in said:

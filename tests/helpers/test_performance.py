@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import linecache
 import math
 import time
 from collections import Counter
+from inspect import signature
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -82,6 +86,20 @@ def test_shares_needs_a_number_of_batches():
         performance.shares([1, 2], lambda _: None, batches=0)
 
 
+@pytest.mark.parametrize("batches", ["9", 2.5, None, True])
+def test_shares_wants_a_whole_number(batches):
+    with pytest.raises(TypeError, match="batches must be an integer, got"):
+        performance.shares([1, 2], lambda _: None, batches=batches)
+
+
+def test_what_cannot_be_called_is_named():
+    with pytest.raises(TypeError, match="step must be something to call, got NoneType"):
+        performance.shares([1, 2], None)
+    for helper in (performance.operators, performance.waits, performance.recompiles):
+        with pytest.raises(TypeError, match="function must be something to call, got Tensor"):
+            helper(torch.ones(1))
+
+
 def test_shares_of_a_slow_loader():
     found = performance.shares(demos.Photos(0.01, 8), nn.Linear(4, 2))
     assert found["data"] > 0.5 and math.isclose(sum(found.values()), 1)
@@ -112,6 +130,54 @@ def test_operators_of_a_backward_pass_and_without_profiler_ranges():
     found = performance.operators(run)
     assert found["aten.exp"] == 1 and found["aten.mul"] == 1
     assert all(name.startswith("aten.") for name in found)
+
+
+def test_operators_that_take_functions():
+    x = torch.ones(3)
+    branch = lambda: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))  # noqa: E731
+    found = performance.operators(branch)
+    assert found == {"aten.sum": 1, "aten.gt": 1, "cond": 1}
+    assert [wait.call for wait in performance.waits(branch)] == ["cond"]
+
+
+def test_a_compiled_function_is_counted_as_if_it_were_not():
+    graphs = performance.Counting()
+    compiled = torch.compile(lambda x: x.sin() + 1, backend=graphs)
+    compiled(torch.ones(2))
+    assert len(graphs) == 1
+    found = performance.operators(lambda: compiled(torch.ones(5)))
+    assert found["aten.sin"] == found["aten.add"] == 1 and len(graphs) == 1
+
+
+def step_of(kind, parameters, **options):
+    weights = [nn.Parameter(torch.ones(3)) for _ in range(parameters)]
+    optimizer = kind(weights, **options)
+    for weight in weights:
+        weight.grad = torch.ones(3)
+    optimizer.step()
+    return performance.operators(optimizer.step)
+
+
+def test_a_plain_step_of_adamw_runs_about_ten_operators_for_each_parameter():
+    plain = step_of(torch.optim.AdamW, 20, foreach=False)
+    assert 9 <= sum(plain.values()) / 20 <= 12
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_fused_updates_all_parameters_in_one_operator(kind):
+    found = step_of(getattr(torch.optim, kind), 20, fused=True, lr=0.1)
+    assert found.pop(f"aten._fused_{kind.lower()}_") == 1
+    assert set(found) <= {"aten._foreach_add_"}  # counts the steps
+
+
+def test_only_four_optimizers_have_fused():
+    every = [v for v in vars(torch.optim).values() if isinstance(v, type)]
+    fused = {
+        kind.__name__
+        for kind in every
+        if issubclass(kind, torch.optim.Optimizer) and "fused" in signature(kind).parameters
+    }
+    assert fused == {"SGD", "Adam", "AdamW", "Adagrad"}
 
 
 # ---------------------------------------------------------------- waits
@@ -145,6 +211,10 @@ FREE = {
     "batch norm": lambda: nn.BatchNorm1d(3)(torch.randn(4, 3)),
     "argmax": lambda: X.argmax(),
     "split": lambda: X.split([1, 3]),
+    "loop": lambda: [x + 1 for x in X],
+    "tensor of a tensor": lambda: torch.as_tensor(X),
+    "tensor of numbers": lambda: torch.tensor([1, 2]),
+    "multinomial with replacement": lambda: torch.multinomial(X, 2, replacement=True),
 }
 WAITING = {
     "put a tensor by mask": (lambda: put(MASK, Y), "__setitem__"),
@@ -173,6 +243,11 @@ WAITING = {
     "range": (lambda: range(INDEX[0]), "__index__"),
     "in": (lambda: 1 in INDEX, "__contains__"),
     "bincount": (lambda: torch.bincount(INDEX), "bincount"),
+    "format of several": (lambda: f"{X}", "__format__"),
+    "tensor of tensors": (lambda: torch.tensor([Y, Y]), "tensor"),
+    "as_tensor of tensors": (lambda: torch.as_tensor(data=[[Y], [1.0]]), "as_tensor"),
+    "multinomial": (lambda: torch.multinomial(X + 1, 2), "multinomial"),
+    "index by a tensor of one number": (lambda: X[INDEX[0]], "__getitem__"),
     "inverse": (lambda: torch.linalg.inv(torch.eye(2)), "linalg_inv"),
     "clip and raise": (
         lambda: nn.utils.clip_grad_norm_([grown()], 1.0, error_if_nonfinite=True),
@@ -232,6 +307,20 @@ def test_optimizers_that_count_on_the_cpu_are_left_out(kind):
     assert performance.waits(optimizer.step) == []
 
 
+def test_a_scheduler_that_reads_the_loss_waits():
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD([grown()]))
+    (found,) = performance.waits(lambda: scheduler.step(X.sum()))
+    assert found.call == "__float__" and "scheduler.step(X.sum())" in found.line
+
+
+def test_the_line_of_a_prompt_is_found():
+    name = "<ipython-input-1-abc>"
+    linecache.cache[name] = (9, None, ["Y.item()\n"], name)
+    code = compile("Y.item()", name, "exec")
+    (found,) = performance.waits(lambda: exec(code, {"Y": Y}))
+    assert found.line == "Y.item()"
+
+
 def test_lbfgs_waits():
     p = nn.Parameter(torch.ones(2))
     optimizer = torch.optim.LBFGS([p], max_iter=2)
@@ -283,6 +372,122 @@ def test_counting_and_reasons():
     assert "dtype mismatch" in performance.recompiles(compiled, torch.ones(3).double(), "ab")
     assert len(graphs) == 1
     assert all(isinstance(graph, torch.fx.GraphModule) for graph in graphs.graphs)
+
+
+def test_counting_takes_what_torch_compile_hands_on_and_reasons_take_keywords():
+    for options in ({"mode": "reduce-overhead"}, {"options": {"a": 1}}):
+        graphs = performance.Counting()
+        compiled = torch.compile(lambda x, n=1: x + n, backend=graphs, **options)
+        assert compiled(torch.ones(1)).item() == 2 and len(graphs) == 1
+        assert performance.recompiles(compiled, torch.ones(1), n=1) is None
+        assert "n" in performance.recompiles(compiled, torch.ones(1), n="a")
+    assert performance.recompiles(lambda x: x, torch.ones(1)) is None
+
+
+def sizes_compiled(sizes, **options):
+    torch.compiler.reset()
+    graphs, numbers = performance.Counting(), []
+    compiled = torch.compile(lambda x: x + 1, backend=graphs, **options)
+    for size in sizes:
+        compiled(torch.ones(size, 4))
+        numbers.append(len(graphs))
+    return numbers
+
+
+def test_sizes_0_and_1_compile_on_their_own():
+    assert sizes_compiled((64, 29, 1, 0, 2), dynamic=True) == [1, 1, 2, 3, 3]
+    assert sizes_compiled((64, 29, 50, 1)) == [1, 2, 2, 3]
+
+
+def test_eval_compiles_again_only_where_something_asks_for_the_mode():
+    for layer, expected in ((nn.ReLU(), 1), (nn.Dropout(), 2)):
+        torch.compiler.reset()
+        graphs = performance.Counting()
+        model = nn.Sequential(nn.Linear(4, 4), layer)
+        compiled = torch.compile(model, backend=graphs)
+        compiled(torch.ones(2, 4))
+        model.eval()
+        compiled(torch.ones(2, 4))
+        assert len(graphs) == expected
+
+
+class Numbered(nn.Module):
+    n = 0
+
+    def forward(self, x):
+        return x * self.n
+
+
+def test_after_the_limit_what_fits_still_runs_compiled(caplog):
+    ran = []
+
+    def backend(graph, inputs):
+        return lambda *args: (ran.append(0), graph(*args))[1]
+
+    model = Numbered()
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend=backend)
+    for model.n in range(2, 14):
+        compiled(torch.ones(2))
+    assert len(ran) == torch._dynamo.config.recompile_limit == 8
+    assert len([r for r in caplog.records if "recompile_limit" in r.getMessage()]) == 1
+    model.n = 4
+    assert compiled(torch.ones(2)).tolist() == [4, 4] and len(ran) == 9
+    model.n = 99
+    assert compiled(torch.ones(2)).tolist() == [99, 99] and len(ran) == 9
+    assert performance.recompiles(compiled, torch.ones(2)) is None
+
+
+@pytest.mark.parametrize("options", [{"fullgraph": True}, {}])
+def test_the_limit_can_be_an_error(options):
+    model = Numbered()
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="eager", **options)
+    with (
+        torch._dynamo.config.patch(fail_on_recompile_limit_hit=not options),
+        pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit),
+    ):
+        for model.n in range(2, 14):
+            compiled(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("call", "breaks"),
+    [
+        (lambda x: print("hi"), True),
+        (lambda x: x.sum().item(), True),
+        (lambda x: json.dumps({"a": 1}), True),
+        (lambda x: np.sin(x.numpy()), False),
+    ],
+)
+def test_what_breaks_the_graph(call, breaks):
+    def function(x):
+        y = x + 1
+        call(x)
+        return y * 2
+
+    torch.compiler.reset()
+    found = torch._dynamo.explain(function)(torch.ones(3)).graph_break_count
+    assert bool(found) == breaks
+
+
+def test_blocks_share_a_graph_where_their_inputs_are_alike():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x).relu()
+
+    for needs, expected in ((True, 1), (False, 2)):
+        torch.compiler.reset()
+        graphs, x = performance.Counting(), torch.ones(2, 4, requires_grad=needs)
+        for _ in range(4):
+            block = Block()
+            block.compile(backend=graphs)
+            x = block(x)
+        assert len(graphs) == expected
 
 
 def test_an_error_of_the_function_is_its_own():
@@ -392,6 +597,31 @@ def inside(loader, step, clock, wait):
     return 0.0, compute
 
 
+def all_at_once(loader, step, clock, wait):
+    begin = clock()
+    batches = list(loader)
+    data, begin = clock() - begin, clock()
+    for batch in batches:
+        step(batch)
+        wait()
+    return data, clock() - begin
+
+
+def ahead(loader, step, clock, wait):
+    """Right, though it asks for the next batch when the step is done."""
+    begin = clock()
+    batch, data, compute = next(loader, None), clock() - begin, 0
+    while batch is not None:
+        begin = clock()
+        step(batch)
+        wait()
+        compute += clock() - begin
+        begin = clock()
+        batch = next(loader, None)
+        data += clock() - begin
+    return torch.tensor(data), np.float32(compute)
+
+
 def exchanged(*arguments):
     return split_time(*arguments)[::-1]
 
@@ -413,6 +643,10 @@ def shares_only(*arguments):
     [
         (split_time, None),
         (split_otherwise, None),
+        (ahead, None),
+        (all_at_once, "before you ask for the next"),
+        (lambda loader, step, clock, wait: [step(b) for b in loader] and "ab", "return a pair"),
+        (lambda loader, step, clock, wait: [step(b) for b in loader] and ("a", "b"), "two numbers"),
         (without_waiting, "until their work was done"),
         (inside, "data took"),
         (exchanged, "exchanged"),
@@ -440,6 +674,17 @@ def nearest_loop(points, centres):
     return torch.tensor(found, dtype=torch.int64)
 
 
+def nearest_python(points, centres):
+    rows = centres.tolist()
+    found = [min(range(len(rows)), key=lambda i: math.dist(p, rows[i])) for p in points.tolist()]
+    return torch.tensor(found, dtype=torch.int64)
+
+
+def nearest_numpy(points, centres):
+    off = points.numpy()[:, None] - centres.numpy()
+    return torch.from_numpy(np.linalg.norm(off, axis=-1).argmin(1))
+
+
 def nearest_over_centres(points, centres):
     return torch.stack([(points - c).norm(dim=1) for c in centres], 1).argmin(1)
 
@@ -451,6 +696,14 @@ def nearest_over_centres(points, centres):
         (lambda p, c: torch.cdist(p, c).argmin(1), None),
         (lambda p, c: torch.linalg.vector_norm(p[:, None] - c, dim=2).min(1).indices, None),
         (lambda p, c: (p.unsqueeze(1) - c).abs().sum(2).argmin(1), "the centres"),
+        (lambda p, c: (c.square().sum(1) - 2 * p @ c.T).argmin(1), None),
+        (lambda p, c: torch.vmap(lambda x: (x - c).square().sum(-1).argmin())(p), None),
+        (lambda p, c: torch.cdist(p, c).topk(1, largest=False).indices[:, 0], None),
+        (lambda p, c: torch.cdist(p, c, p=math.inf).argmin(1), "the centres"),
+        (lambda p, c: torch.cdist(p, c, p=3).argmin(1), "the centres"),
+        (nearest_python, "tolist in the line"),
+        (nearest_numpy, "numpy in the line"),
+        (lambda p, c: torch.zeros(len(p), dtype=torch.int64) + nearest(p, c), "devices"),
         (nearest_loop, "leave the loops to PyTorch"),
         (nearest_over_centres, "leave the loops to PyTorch"),
         (lambda p, c: nearest(p, c).int(), "expected int64"),
@@ -489,6 +742,11 @@ def by_mask(losses, limit):
     return kept.mean() if len(kept) else losses.sum() * 0
 
 
+def in_place(losses, limit):
+    losses.data = torch.where(losses.data < limit, losses.data, 0)
+    return mean_below(losses, limit)
+
+
 def by_nanmean(losses, limit):
     return torch.where(losses < limit, losses, torch.nan).nanmean().nan_to_num()
 
@@ -498,6 +756,12 @@ def by_nanmean(losses, limit):
     [
         (mean_below, None),
         (by_weights, None),
+        (lambda v, m: mean_below(v.double(), m), "float32 losses give torch.float64"),
+        (lambda v, m: v.masked_fill(~(v < m), 0).sum() / (v < m).float().sum().clamp(min=1), None),
+        (lambda v, m: v.masked_fill(~(v < m), 0).sum() / ((v < m).sum() + 1e-6), "in float64"),
+        (lambda v, m: torch.where(v < m, v, torch.zeros(len(v), dtype=v.dtype)).sum()
+         / (v < m).sum().clamp(min=1), "mixes devices"),
+        (in_place, "the losses were changed"),
         (by_product, "wrong with inf"),
         (by_mask, "waits for the GPU: __getitem__"),
         (lambda v, m: torch.where(v < m, v, 0).mean(), "wrong where two do not count"),

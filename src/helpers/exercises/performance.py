@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tensor_recipes import _on_one_device
 from helpers.performance import operators, waits
 
 
@@ -33,6 +34,7 @@ class _Machine:
             yield i
 
     def step(self, batch: int) -> None:
+        assert self.given <= self.steps + 1, "run each step before you ask for the next batch"
         assert batch == self.steps, "call step once for each batch, in order, with that batch"
         self.now += self.launches[batch]
         self.free = max(self.now, self.free) + self.works[batch]
@@ -57,6 +59,7 @@ def check_split_time(answer: Callable[..., tuple[float, float]]) -> Verdict:
             f"step ran {made.steps} times for {len(made.loads)} batches"
         )
         assert isinstance(got, tuple | list) and len(got) == 2, "return a pair: (data, compute)"
+        assert all(isinstance(x, Real | Tensor) for x in got), "return two numbers"
         data, compute = sum(made.loads), sum(made.launches) + sum(made.works)
         assert not (
             math.isclose(got[0], compute) and math.isclose(got[1], data) and data != compute
@@ -87,7 +90,7 @@ def check_nearest(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
 
     `points` has shape (N, D), `centres` (K, D), both of the same floating dtype, K at least 1.
     Expected is an int64 tensor of shape (N,), from a number of operators that depends neither on
-    N nor on K.
+    N nor on K. No number is read into Python, and the result is where the points are.
     """
 
     def right(points: Tensor, centres: Tensor) -> Tensor:
@@ -120,6 +123,7 @@ def check_nearest(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
             ((0.0, 3.0), ((0.0, 0.0), (2.9, 3.0))),
             ((0.0, 0.0), ((1.0, -1.0), (0.5, 0.5))),
             ((0.0, 0.0), ((2.0, 2.0), (0.0, 3.0))),
+            ((0.0, 0.0), ((2.3, 2.3), (0.0, 3.0))),
         ):
             compare(
                 f,
@@ -135,6 +139,15 @@ def check_nearest(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
     def double(f: Callable) -> None:
         compare(f, *case(7, 4, 3, torch.float64), "wrong in float64")
 
+    def free(f: Callable) -> None:
+        points, centres = case(6, 3, 2)
+        found = waits(lambda: f(points, centres))
+        assert not found, (
+            f"{found[0].call} in the line `{found[0].line}` reads numbers into Python: "
+            "leave the search to PyTorch"
+        )
+        _on_one_device(f, points, centres)
+
     def count(f: Callable) -> None:
         numbers = []
         for n, k in ((8, 3), (200, 3), (8, 40)):
@@ -145,21 +158,26 @@ def check_nearest(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
             f"{numbers[2]} for 40 centres: leave the loops to PyTorch"
         )
 
-    return verdict(answer, [small, edges, double, count])
+    return verdict(answer, [small, edges, double, count, free])
 
 
 def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
     """Check `answer(losses, limit)`: the mean of the losses below `limit`, and 0 if none is.
 
     `losses` has shape (N,), N at least 1, and may hold inf and nan, which do not count. Expected
-    is a tensor of shape (), made without waiting for a GPU. Its gradient is that of the mean: 1/n
-    for each of the n losses that count, 0 for others.
+    is a tensor of shape () and of their dtype, made without waiting for a GPU. Its gradient is
+    that of the mean: 1/n for each of the n losses that count, 0 for others.
     """
 
     def compare(f: Callable, numbers: Iterable[float], limit: float, complaint: str) -> None:
         losses = torch.tensor(list(numbers), requires_grad=True)
+        before = losses.detach().clone()
         got = f(losses, limit)
         assert isinstance(got, Tensor) and got.shape == (), "return a tensor of shape ()"
+        assert got.dtype == losses.dtype, f"{losses.dtype} losses give {got.dtype}"
+        assert torch.equal(losses.detach().nan_to_num(), before.nan_to_num()), (
+            "the losses were changed"
+        )
         counts = (losses < limit).detach()
         want = losses.detach()[counts].mean() if counts.any() else torch.zeros(())
         assert torch.isclose(got, want), f"{complaint}: expected {want:.3f}, got {got.item():.3f}"
@@ -186,9 +204,11 @@ def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
     def free(f: Callable) -> None:
         found = waits(lambda: f(torch.rand(6, requires_grad=True), 0.5))
         assert not found, f"it waits for the GPU: {found[0].call} in the line `{found[0].line}`"
+        _on_one_device(f, torch.rand(6), 0.5)
 
-    def any_dtype(f: Callable) -> Any:
-        got = f(torch.ones(3, dtype=torch.float64), 2.0)
+    def any_dtype(f: Callable) -> None:
+        got = f(torch.tensor([1.0, 1.0, 5.0], dtype=torch.float64), 2.0)
         assert got.dtype == torch.float64, f"float64 losses give {got.dtype}"
+        assert abs(got.item() - 1) < 1e-12, f"in float64 the mean of two ones is {got.item():.9f}"
 
     return verdict(answer, [some, none, all_of_them, strange, free, any_dtype])
