@@ -50,7 +50,7 @@ def book(toy, tmp_path_factory) -> Book:
 
 
 @pytest.fixture
-def site(book, tmp_path) -> Path:
+def built(book, tmp_path) -> Path:
     return Path(shutil.copytree(book.root / "_build/site", tmp_path / "site"))
 
 
@@ -58,8 +58,8 @@ def site(book, tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("base", ["", "https://someone.example/notes"])
-def test_a_page_stands_still(book, site, base):
-    (page,) = (p for p in Edition(book, site, "en", base).pages(still=True) if p.name == "detach")
+def test_a_page_stands_still(book, built, base):
+    (page,) = (p for p in Edition(book, built, "en", base).pages(still=True) if p.name == "detach")
     text = page.html()
     soup = BeautifulSoup(text, "html.parser")
     assert not soup.select("details, summary, script, button, .headerlink, toy-explorer")
@@ -136,8 +136,8 @@ def test_a_figure_becomes_xml_in_one_language():
 # ---------------------------------------------------------------- PDF
 
 
-def test_each_chapter_has_its_running_head_and_anchors_of_its_own(book, site):
-    text = pdf.document(Edition(book, site, "zh", ""))
+def test_each_chapter_has_its_running_head_and_anchors_of_its_own(book, built):
+    text = pdf.document(Edition(book, built, "zh", ""))
     soup = BeautifulSoup(text, "html.parser")
     ids = [e["id"] for e in soup.select("[id]")]
     assert len(ids) == len(set(ids))
@@ -147,18 +147,18 @@ def test_each_chapter_has_its_running_head_and_anchors_of_its_own(book, site):
     assert [e.get_text() for e in soup.select(".all-pages h2")] == ["自动微分", "参考"]
 
 
-def test_chromium_prints_both_languages(book, site, chromium):
-    for path in editions.make(book, site, "", "pdf"):
+def test_chromium_prints_both_languages(book, built, chromium):
+    for path in editions.make(book, built, "", "pdf"):
         made = path.read_bytes()
         assert made.startswith(b"%PDF-") and b"/StructTreeRoot" in made and b"/Outlines" in made
         assert len(re.findall(rb"/Type\s*/Page\b", made)) >= 5  # cover, contents, three pages
 
 
-def test_without_chromium_the_message_says_what_to_do(book, site, monkeypatch, tmp_path):
+def test_without_chromium_the_message_says_what_to_do(book, built, monkeypatch, tmp_path):
     monkeypatch.delenv("CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BookError, match="none of chromium, .* name it in CHROMIUM"):
-        pdf.make(Edition(book, site, "en", ""), tmp_path / "x.pdf")
+        pdf.make(Edition(book, built, "en", ""), tmp_path / "x.pdf")
 
 
 # ---------------------------------------------------------------- the zip
@@ -263,7 +263,9 @@ def test_a_chapter_prints_on_few_pages_without_navigation(browser, url, lang, na
     page = browser.new_page()
     page.goto(f"{url}/{lang}/{name}.html")
     page.emulate_media(media="print")
-    assert page.locator("nav:visible, .prev-next-area:visible, button:visible").count() == 0
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    moves = "nav, .prev-next-area, .controls, button:not([data-point])"  # points are drawn
+    assert [e for e in page.locator(moves).all() if e.is_visible()] == []
     size = "e => parseFloat(getComputedStyle(e).fontSize)"
     prose, code = ("article section > p", ".cell_input pre")
     first = {what: page.locator(what).first.evaluate(size) for what in (prose, code)}

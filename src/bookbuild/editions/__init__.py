@@ -49,9 +49,7 @@ WORDS = {
 }
 _SVG = re.compile(r"<svg\b.*?</svg>", re.S)
 # Names and signs of code stay black: each span of theirs is an object of the PDF.
-_BLACK = re.compile(
-    r'<span class="(?:n[a-df-z]?|o|p|w|m[fhio]|bp|pre|std std-\w+)">([^<]*)</span>|<span></span>'
-)
+_BLACK = re.compile(r'<span class="(?:n[a-df-z]?|o|p|w|m[fhio]|bp|pre|std std-\w+)">([^<]*)</span>')
 _SERVES = (
     ".headerlink, .filter, .toctree-wrapper, a.here, button, form, input, label, textarea, "
     ".error-search, fieldset, noscript, .cheat-tools"
