@@ -152,9 +152,18 @@ def raises(function: Callable[[], object]) -> str:
     return "nothing"
 
 
+def impatient(seconds: float) -> dist.ProcessGroup:
+    """A group whose calls wait so long; to meet in the first place it has all the time."""
+    group = dist.new_group()
+    # `set_timeout` is newer than the oldest PyTorch of the book.
+    limit = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
+    limit(timedelta(seconds=seconds), group)
+    return group
+
+
 def only_rank_0() -> str:
     """Rank 0 alone asks for a sum over all processes, which may take two seconds."""
-    group = dist.new_group(timeout=timedelta(seconds=2))
+    group = impatient(seconds=2)
     if dist.get_rank() == 0:
         return raises(lambda: dist.all_reduce(torch.ones(1), group=group))
     return "nothing"
@@ -185,7 +194,7 @@ def detailed() -> dist.ProcessGroup:
     """A group that compares the calls of its ranks, as `TORCH_DISTRIBUTED_DEBUG=DETAIL` does."""
     before = dist.get_debug_level()
     dist.set_debug_level(dist.DebugLevel.DETAIL)
-    group = dist.new_group(timeout=timedelta(seconds=20))
+    group = dist.new_group(timeout=timedelta(seconds=60))
     dist.set_debug_level(before)
     return group
 
@@ -202,6 +211,16 @@ def other_call() -> str:
     if dist.get_rank() == 0:
         return said(lambda: dist.all_reduce(x, group=group))
     return said(lambda: dist.broadcast(x, src=0, group=group))
+
+
+def unnoticed() -> dict[str, list[float]]:
+    """What does not fit and raises nothing: two numbers sent to three places, float and integer."""
+    rank = dist.get_rank()
+    places = torch.full((2 + rank,), 1.0 + rank)
+    dist.broadcast(places, src=0)
+    mixed = torch.ones(1, dtype=torch.int32 if rank else torch.float32)
+    dist.all_reduce(mixed)
+    return {"other shape": places.tolist(), "other dtype": mixed.tolist()}
 
 
 def missing() -> str:
@@ -287,6 +306,10 @@ def together() -> dict[str, object]:
         model.bias.data[1] = float("inf")
     found["parted"] = distributed.parted(model)
     found["other model"] = said(lambda: distributed.parted(nn.Linear(2, 2 + rank)))
+    kinds = (torch.float64, torch.float32)
+    found["other dtype"] = said(lambda: distributed.parted(nn.Linear(2, 2, dtype=kinds[rank])))
+    found["type"] = raises(lambda: distributed.from_rank_zero(lambda: lambda: 1))
+    found["cannot travel"] = said(lambda: distributed.from_rank_zero(lambda: lambda: 1))
     found["rank 0 fails"] = said(lambda: distributed.from_rank_zero(lambda: 1 / 0))
     found["no sample on rank 0"] = distributed.mean_over_ranks(5.0 * rank, rank)
     return found
@@ -356,6 +379,7 @@ def main(folder: str) -> None:
         "swapped": swapped(),
         "other shape": other_shape(),
         "other call": other_call(),
+        "unnoticed": unnoticed(),
         "missing": missing(),
         "uneven": uneven(),
         "objects": objects(),

@@ -8,6 +8,7 @@ https://pytorch.org/docs/stable/elastic/run.html
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,7 +66,8 @@ def from_rank_zero(make: Callable[[], T]) -> T:
 
     Raises:
         ValueError: there is no process group.
-        RuntimeError: `make` failed on rank 0, which raises its own exception.
+        RuntimeError: `make` failed on rank 0, or what it made cannot be pickled; rank 0 raises
+            that exception itself.
     """
     import torch.distributed as dist
 
@@ -74,7 +76,9 @@ def from_rank_zero(make: Callable[[], T]) -> T:
     failed = None
     if dist.get_rank() == 0:
         try:
-            found[0] = make()
+            made = make()
+            pickle.dumps(made)  # what cannot travel must fail here, while the others still listen
+            found[0] = made
         except Exception as error:
             failed, found[1] = error, f"{type(error).__name__}: {error}"
     dist.broadcast_object_list(found, src=0)
@@ -113,27 +117,49 @@ def parted(model: nn.Module) -> list[str]:
     the same list in all processes; a nan agrees with a nan in the same place.
 
     Raises:
-        ValueError: there is no process group, or the models have other names or shapes.
+        TypeError: `model` is no module.
+        ValueError: there is no process group, the models have other names, shapes or dtypes, or a
+            value is sparse or a DTensor, as under `fully_shard`.
     """
     import torch.distributed as dist
 
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a module, got {type(model).__name__}")
     _grouped()
     state = {k: v for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}
-    shapes = [None] * dist.get_world_size()
-    dist.all_gather_object(shapes, [(name, tuple(v.shape)) for name, v in state.items()])
-    if any(one != shapes[0] for one in shapes):
-        raise ValueError("the processes hold models of other names or shapes")
+    kinds = {k: _kind(v) for k, v in state.items()}
+    held: list = [None] * dist.get_world_size()
+    dist.all_gather_object(held, kinds)
+    for one in held:
+        strange = [f"{name} ({kind})" for name, kind in one.items() if isinstance(kind, str)]
+        if strange:
+            raise ValueError(f"expected dense replicas, got {', '.join(strange)}")
+    if any(list(one.items()) != list(held[0].items()) for one in held):
+        raise ValueError("the processes hold models of other names, shapes or dtypes")
     differs = []
     for value in state.values():
-        first = value.detach().clone()
-        dist.broadcast(first, src=0)
-        same = (first == value) | ((first != first) & (value != value))
+        # As bytes, because not every dtype travels.
+        sent = value.detach().resolve_conj().resolve_neg().reshape(-1).clone().view(torch.uint8)
+        dist.broadcast(sent, src=0)
+        first, mine = sent.view(value.dtype), value.detach().reshape(-1)
+        if value.is_floating_point() and value.element_size() == 1:  # not compared by itself
+            first, mine = first.float(), mine.float()
+        same = (first == mine) | ((first != first) & (mine != mine))
         differs.append(not bool(same.all()))
     found = torch.tensor(differs, dtype=torch.int64)
     if state:
         found = found.to(next(iter(state.values())).device)
         dist.all_reduce(found)
     return [name for name, count in zip(state, found.tolist(), strict=True) if count]
+
+
+def _kind(value: torch.Tensor) -> tuple | str:
+    """Shape and dtype, or what keeps a tensor from being compared."""
+    from torch.distributed.tensor import DTensor
+
+    if isinstance(value, DTensor):
+        return "DTensor"
+    return (tuple(value.shape), value.dtype) if value.layout == torch.strided else "sparse"
 
 
 def _grouped() -> None:

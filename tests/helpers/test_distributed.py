@@ -338,10 +338,47 @@ def test_in_a_group_of_two(run):
     for found in (zero, one):
         assert found["equal"] == []
         assert found["parted"] == ["bias", "running_mean"]
-        assert found["other model"] == "the processes hold models of other names or shapes"
+        assert found["other model"] == "the processes hold models of other names, shapes or dtypes"
+        assert found["other dtype"] == found["other model"]
         assert found["no sample on rank 0"] == 5.0
     assert zero["rank 0 fails"] == "division by zero"
     assert one["rank 0 fails"] == "rank 0 failed: ZeroDivisionError: division by zero"
+    assert "pickle" in zero["cannot travel"]
+    assert one["cannot travel"] == f"rank 0 failed: {zero['type']}: {zero['cannot travel']}"
+
+
+def test_parts_of_any_dtype_are_compared():
+    many = ("int16", "uint16", "float8_e4m3fn", "complex64", "bool", "bfloat16", "int64")
+    model = nn.Module()
+    for name in many:
+        model.register_buffer(f"of {name}", torch.ones(3).to(getattr(torch, name)))
+    model.register_buffer("empty", torch.ones(0))
+    model.register_buffer("scalar", torch.tensor(1.0))
+    model.register_buffer("turned", torch.ones(3, 4).t())
+    model.register_buffer("expanded", torch.ones(1, 4).expand(3, 4))
+    model.register_buffer("conj", torch.ones(2, dtype=torch.complex64).conj())
+    with distributed.alone():
+        assert distributed.parted(model) == []
+
+
+def test_what_cannot_be_compared_is_named():
+    from torch.distributed.fsdp import fully_shard
+
+    sparse = nn.Module()
+    sparse.register_buffer("table", torch.eye(3).to_sparse())
+    with distributed.alone():
+        with pytest.raises(ValueError, match=r"expected dense replicas, got table \(sparse\)"):
+            distributed.parted(sparse)
+        with pytest.raises(ValueError, match=r"got weight \(DTensor\), bias \(DTensor\)"):
+            distributed.parted(fully_shard(nn.Linear(2, 2)))
+        with pytest.raises(TypeError, match="expected a module, got dict"):
+            distributed.parted({})
+
+
+def test_calls_that_do_not_fit_can_go_unnoticed(run):
+    zero, one = (found["unnoticed"] for found in run)
+    assert zero == {"other shape": [1.0, 1.0], "other dtype": [1.0]}
+    assert one == {"other shape": [1.0, 1.0, 2.0], "other dtype": [1065353216]}
 
 
 # ---------------------------------------------------------------- beginnings and reports
@@ -463,9 +500,16 @@ def mean_ignores_empty_ranks(values, all_reduce):
     return (both[0] / both[1]).item()
 
 
+def mean_in_half(values, all_reduce):
+    both = torch.stack([values.sum(), torch.tensor(len(values))]).half()
+    all_reduce(both)
+    return (both[0] / both[1]).item()
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
+        (mean_in_half, "values of about 1000: rank 0 finds inf"),
         (mean_of_means, "values: rank 0 finds"),
         (mean_of_two, "values: rank 0 finds"),
         (mean_of_mine, "two ranks of 4 values: rank 0 finds"),
@@ -573,11 +617,55 @@ def from_one(n, rank, world, epoch):
     return [index + 1 for index in partition(n, rank, world, epoch)]
 
 
+def two_shuffles(n, rank, world, epoch):
+    return partition(n, rank, world, epoch % 2)
+
+
+def rotated(n, rank, world, epoch):
+    order = torch.tensor(partition(n, 0, 1, 0))
+    return order.roll(epoch)[rank::world].tolist()
+
+
+def in_steps(n, rank, world, epoch):
+    return ((torch.arange(n) + 7 * epoch + 3) % n)[rank::world].tolist()
+
+
+def backwards_first(n, rank, world, epoch):
+    return partition(n, rank, world, epoch) if epoch else list(range(n))[::-1][rank::world]
+
+
+def as_floats(n, rank, world, epoch):
+    return [float(index) for index in partition(n, rank, world, epoch)]
+
+
+def needs_many(n, rank, world, epoch):
+    assert n >= world
+    return partition(n, rank, world, epoch)
+
+
+def seeds_numpy(n, rank, world, epoch):
+    np.random.seed(epoch)
+    return np.random.permutation(n)[rank::world].tolist()
+
+
+def puts_the_state_back(n, rank, world, epoch):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1000 * epoch + world)
+        return torch.randperm(n)[rank::world]
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         (each_its_own_shuffle, "seen twice"),
-        (one_shuffle_for_all_epochs, "epochs 0 and 1 have the same order"),
+        (one_shuffle_for_all_epochs, "two epochs have the same order"),
+        (two_shuffles, "two epochs have the same order"),
+        (rotated, "draw the order anew"),
+        (in_steps, "the order is not shuffled"),
+        (backwards_first, "the order is not shuffled"),
+        (as_floats, "which is no integer"),
+        (needs_many, "assert 3 >= 4"),
+        (seeds_numpy, "the random state of the process changed"),
         (seeded_by_rank, "seen twice"),
         (padded, "seen twice"),
         (dropped, "never seen"),
@@ -611,7 +699,9 @@ def in_blocks(n, rank, world, epoch):
     return np.array_split(order, world)[rank].tolist()
 
 
-@pytest.mark.parametrize("answer", [partition, in_blocks, with_a_generator_of_python])
+@pytest.mark.parametrize(
+    "answer", [partition, in_blocks, with_a_generator_of_python, puts_the_state_back]
+)
 def test_right_partition(answer):
     for _ in range(5):
         verdict = exercises.check_partition(answer)

@@ -24,13 +24,23 @@ def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Ve
         for world in (1, 2, 3, 4):
             yield int(torch.randint(20, 40, ())), world, int(torch.randint(0, 5, ()))
         yield 21, 2, 0
+        yield 3, 4, 1
 
     def shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]:
         found = []
         for rank in range(world):
             torch.manual_seed(int(torch.randint(0, 10**6, ())) + rank)  # as other processes would
-            found.append([int(index) for index in f(n, rank, world, epoch)])
+            share = list(f(n, rank, world, epoch))
+            for index in share:
+                whole = isinstance(index, Tensor) and not index.is_floating_point()
+                assert whole or hasattr(index, "__index__") and not isinstance(index, Tensor), (
+                    f"an index is {index!r}, which is no integer"
+                )
+            found.append([int(index) for index in share])
         return found
+
+    def neighbours(shares: list[list[int]]) -> set[tuple[int, int]]:
+        return {pair for share in shares for pair in zip(share, share[1:], strict=False)}
 
     def once(f: Any) -> None:
         for n, world, epoch in cases():
@@ -52,17 +62,33 @@ def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Ve
         )
 
     def fresh(f: Any) -> None:
-        first = shares(f, 30, 2, 0)
-        assert first[0] != sorted(first[0]), "the order is not shuffled"
-        assert shares(f, 30, 2, 1) != first, "epochs 0 and 1 have the same order"
-        assert set(shares(f, 30, 2, 1)[0]) != set(first[0]), (
+        epochs = [shares(f, 30, 2, epoch) for epoch in (0, 1, 2, 3, 7)]
+        for found in epochs:
+            steps = {
+                (b - a) % 30 for share in found for a, b in zip(share, share[1:], strict=False)
+            }
+            assert len(steps) > 2, "the order is not shuffled"
+        first = epochs[0]
+        for number, one in enumerate(epochs):
+            for other in epochs[:number]:
+                assert one != other, "two epochs have the same order"
+                assert len(neighbours(one) & neighbours(other)) < 15, (
+                    "the same samples follow one another in two epochs: draw the order anew"
+                )
+        assert set(epochs[1][0]) != set(first[0]), (
             "a process sees the same samples in every epoch; only their order changes"
         )
 
     def own_state(f: Any) -> None:
-        before, python = torch.get_rng_state(), random.getstate()
+        import numpy as np
+
+        def state() -> list[Any]:
+            kind, keys, *rest = np.random.get_state()
+            return [torch.get_rng_state().tolist(), random.getstate(), kind, keys.tolist(), rest]
+
+        before = state()
         f(30, 0, 2, 0)
-        assert torch.equal(before, torch.get_rng_state()) and python == random.getstate(), (
+        assert state() == before, (
             "the random state of the process changed, so all processes would go on with the same "
             "numbers: use a generator of its own"
         )
@@ -172,8 +198,8 @@ def check_mean(answer: Callable[[Tensor, Callable[[Tensor], None]], float]) -> V
     it equally often, with tensors of one shape and dtype.
     """
 
-    def compare(f: Any, sizes: Sequence[int], what: str) -> None:
-        inputs = [torch.randn(n) + 3 * rank for rank, n in enumerate(sizes)]
+    def compare(f: Any, sizes: Sequence[int], what: str, shift: float = 0) -> None:
+        inputs = [torch.randn(n) + 3 * rank + shift for rank, n in enumerate(sizes)]
         before = [x.clone() for x in inputs]
         right = torch.cat(inputs).double().mean().item()
         found = _on_ranks(f, inputs)
@@ -202,4 +228,7 @@ def check_mean(answer: Callable[[Tensor, Callable[[Tensor], None]], float]) -> V
         compare(f, [0, 5], "a rank without a value")
         compare(f, [3, 0, 4], "a rank without a value")
 
-    return verdict(answer, [equal, uneven, alone, empty])
+    def large(f: Any) -> None:
+        compare(f, [500, 301], "500 + 301 values of about 1000", shift=1000)
+
+    return verdict(answer, [equal, uneven, alone, empty, large])
