@@ -8,6 +8,7 @@ import logging
 import shutil
 import sys
 import threading
+import time
 import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -280,6 +281,49 @@ class Rows(nn.Module):
 class Plus(nn.Module):
     def forward(self, x):
         return x + 1
+
+
+class Turns(nn.Module):
+    def forward(self, x):
+        return 2 * x if x.shape[0] > 3 else -x
+
+
+def test_what_a_program_checks_and_what_it_does_not():
+    x = torch.ones(3, 2)
+    program = torch.export.export(Plus(), (x,)).module()
+    for other in (torch.ones(2, 2), torch.ones(3, 5)):
+        with pytest.raises(AssertionError, match="Guard failed"):
+            program(other)
+    assert program(x.double()).dtype == torch.float64
+    assert program(x[:, :, None]).shape == (3, 2, 1)
+
+    rows = ({0: Dim.DYNAMIC},)
+    turns = torch.export.export(Turns(), (x,), dynamic_shapes=rows).module()
+    assert torch.equal(turns(x[:2]), -x[:2])
+    with pytest.raises(AssertionError, match="Guard failed"):
+        turns(torch.ones(5, 2))
+
+
+def test_a_file_for_bytes_refuses_floats(tmp_path):
+    class Divides(nn.Module):
+        def forward(self, pixels):
+            return pixels / 16
+
+    pixels = torch.ones(3, 2, dtype=torch.uint8)
+    with export.quiet():
+        torch.onnx.export(Divides().eval(), (pixels,), tmp_path / "m.onnx", dynamo=True)
+    model = export.OnnxModel(tmp_path / "m.onnx")
+    assert torch.equal(model(pixels), pixels / 16)
+    with pytest.raises(Exception, match="Unexpected input data type"):
+        model.session.run(None, {"pixels": np.ones((3, 2), np.float32)})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dynamic_quantization_takes_few_kinds_of_layers():
+    kinds = {nn.Linear, nn.Conv2d}
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Linear(3, 3))
+    small = torch.ao.quantization.quantize_dynamic(model, kinds)
+    assert type(small[0]) is nn.Conv2d and type(small[1]) is not nn.Linear
 
 
 def test_a_refused_export_marks_its_example():
@@ -664,7 +708,67 @@ def pops(model, requests):
     return found
 
 
-SWITCH = {"done": False}
+def frozen(model, requests):
+    model.requires_grad_(False)
+    found = answers(model, requests)
+    model.requires_grad_(True)
+    return found
+
+
+def mode_of_the_layers(model, requests):
+    for layer in model.layers:
+        layer.training = True
+    for layer in model.layers:
+        layer.training = False
+    return answers(model, requests)
+
+
+def switched_on(model, requests):
+    torch.set_grad_enabled(False)
+    found = answers(model, requests)
+    torch.set_grad_enabled(True)
+    return found
+
+
+def kept_in_the_model(model, requests):
+    model.requests = requests
+    return answers(model, model.requests)
+
+
+LAST = {}
+
+
+def kept_for_all(model, requests):
+    if not requests:
+        return []
+    with torch.inference_mode():
+        LAST["scores"] = model(torch.stack(requests))
+    time.sleep(0.02)
+    return LAST["scores"].argmax(1).tolist()
+
+
+def the_first_sixteen(model, requests):
+    return answers(model, requests[:16])
+
+
+LOCK = threading.Lock()
+
+
+def one_at_a_time(model, requests):
+    with LOCK:
+        return answers(model, requests)
+
+
+def in_its_own_thread(model, requests):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(answers, model, requests).result()
+
+
+def stack_of_rows(model, requests):
+    if not len(requests):
+        return list()
+    with torch.no_grad():
+        return model.forward(torch.vstack(requests)).topk(1).indices[:, 0].cpu().numpy().tolist()
 
 
 def main_thread_only(model, requests):
@@ -679,6 +783,15 @@ def main_thread_only(model, requests):
     [
         (answers, None),
         (answers_another_way, None),
+        (one_at_a_time, None),
+        (in_its_own_thread, None),
+        (stack_of_rows, None),
+        (frozen, "leave its parameters alone"),
+        (mode_of_the_layers, "leave its mode alone"),
+        (switched_on, "switched on for the caller"),
+        (kept_in_the_model, "the attribute ['requests']"),
+        (kept_for_all, "got the other's answers"),
+        (the_first_sixteen, "wrong for several requests"),
         (without_graph(squeezed), "return a list, got int"),
         (without_graph(one_by_one), "put all requests into one batch"),
         (own_mode, "leave its mode alone"),
@@ -724,6 +837,27 @@ def in_place(x):
     return x * x.shape[0]
 
 
+class ClipInTraining(nn.Module):
+    def forward(self, x):
+        return x / x.norm().clamp(min=1) * x.shape[0] if self.training else x * x.shape[0]
+
+
+class ClipWithBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("one", torch.ones(()))
+
+    def forward(self, x):
+        return x / torch.maximum(x.norm(), self.one) * x.shape[0]
+
+
+class ClipUpToSeven(nn.Module):
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            torch._check(x.shape[0] <= 7)
+        return x / x.norm().clamp(min=1) * x.shape[0]
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -740,6 +874,16 @@ def in_place(x):
         (module(lambda x: x * x.shape[0]), "above 1"),
         (module(in_place), "changed in place"),
         (module(lambda x: x.sum()), "the shape is"),
+        (module(lambda x: x.div(torch.linalg.norm(x).clamp_min(1)) * x.size(0)), None),
+        (module(lambda x: x * x.shape[0] / torch.where(x.norm() > 1, x.norm(), 1)), None),
+        (module(lambda x: x / x.norm().clamp(min=1) * (x.numel() // 3)), "wrong"),
+        (module(lambda x: x.float() / x.float().norm().clamp(min=1) * x.shape[0]), "the dtype is"),
+        (module(lambda x: x / x.norm().clamp(min=1) * min(x.shape[0], 7)), "batch of forty"),
+        (module(lambda x: x / x.norm().clamp(1, 6) * x.shape[0]), "far above 1"),
+        (module(lambda x: (x.reshape(-1, 3) / x.norm().clamp(min=1)) * x.shape[0]), "not yet"),
+        (ClipInTraining, "in evaluation mode wrong where"),
+        (ClipWithBuffer, None),
+        (ClipUpToSeven, "does not take 40 rows"),
         (lambda: None, "a class of nn.Module"),
     ],
 )
@@ -796,9 +940,54 @@ def by_largest(weight):
     return (weight.detach() / scale[:, None]).round().clamp(-127, 127).char(), scale
 
 
+def row_by_row(weight):
+    rows = [quantize(row[None]) for row in weight]
+    return [torch.cat(parts) for parts in zip(*rows, strict=True)]
+
+
+def nan_to_num(weight):
+    weight = weight.detach()
+    scale = weight.abs().amax(1) / 127
+    return torch.nan_to_num(weight / scale[:, None]).round().char(), scale
+
+
+def at_least(weight, least=1e-5):
+    weight = weight.detach()
+    scale = weight.abs().amax(1).clamp(min=least) / 127
+    return (weight / scale[:, None]).round().char(), scale
+
+
+def plus_a_little(weight):
+    weight = weight.detach()
+    scale = weight.abs().amax(1) / 127 + 1e-8
+    return (weight / scale[:, None]).round().char(), scale
+
+
+def weight_frozen(weight):
+    return quantize(weight.requires_grad_(False))
+
+
+def gradients_off(weight):
+    torch.set_grad_enabled(False)
+    return quantize(weight)
+
+
+def not_all_zeros(weight):
+    assert weight.any()
+    return quantize(weight)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
+        (row_by_row, None),
+        (nan_to_num, None),
+        (at_least, "wrong where rows differ in size"),
+        (plus_a_little, "wrong where rows differ in size"),
+        (lambda w: (quantize(w)[0], quantize(w)[1].half()), "more than half a step"),
+        (weight_frozen, "does not want gradients"),
+        (gradients_off, "stay switched off"),
+        (not_all_zeros, "not yet"),
         (quantize, None),
         (quantize_with_floor, None),
         (column_of_scales, None),

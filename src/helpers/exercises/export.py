@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import torch
@@ -14,21 +16,49 @@ from helpers.exercises import Verdict, verdict
 from helpers.export import quiet, said
 
 
+class _Watched:
+    """Notes when a module's mode becomes another one, however that was done."""
+
+    seen: list[str]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "training" and "seen" in vars(self) and value != self.training:
+            self.seen.append(name)
+        super().__setattr__(name, value)
+
+
+class _Linear(_Watched, nn.Linear):
+    pass
+
+
+class _BatchNorm(_Watched, nn.BatchNorm1d):
+    pass
+
+
+class _Dropout(_Watched, nn.Dropout):
+    pass
+
+
 class _Served(nn.Module):
     """A classifier that notes how it is called, and by whom its mode is changed."""
 
-    def __init__(self, width: int, classes: int) -> None:
+    def __init__(self, width: int, classes: int, meeting: Barrier | None = None) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(width, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, classes)
+            _Linear(width, 8), _BatchNorm(8), _Dropout(0.5), _Linear(8, classes)
         )
         for _ in range(9):
             self.layers(3 * torch.randn(32, width) + 1)
         self.sizes: list[int] = []
         self.recorded: list[bool] = []
-        self.switched = False
+        self.switched = self.frozen = False
+        self.meeting = meeting
         self.eval()
+        self.modes: list[str] = []
+        for layer in self.layers:
+            layer.seen = self.modes
         self.ready = True
+        self.names = {*vars(self), "names"}
 
     def train(self, mode: bool = True) -> nn.Module:
         self.switched = self.switched or getattr(self, "ready", False)
@@ -37,8 +67,12 @@ class _Served(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         assert x.ndim == 2, f"the model got shape {tuple(x.shape)}: it wants a batch, (N, features)"
         self.sizes.append(len(x))
+        self.frozen = self.frozen or not all(p.requires_grad for p in self.parameters())
         scores = self.layers(x)
         self.recorded.append(scores.requires_grad)
+        if self.meeting:  # the other request gets here, too, unless there is a lock
+            with contextlib.suppress(BrokenBarrierError):
+                self.meeting.wait(0.5)
         return scores
 
 
@@ -54,12 +88,17 @@ def check_answers(answer: Callable[[nn.Module, list[Tensor]], list[int]]) -> Ver
         with torch.enable_grad():
             got = f(model, requests)
             assert torch.is_grad_enabled(), "gradients stay switched off for the caller"
+        added = sorted(vars(model).keys() - model.names)
+        assert not added, f"the model got the attribute {added[:1]}, which other threads share"
         assert len(requests) == len(kept), "the list of requests was changed"
         assert all(map(torch.equal, requests, kept)), "a request was changed in place"
         assert isinstance(got, list), f"return a list, got {type(got).__name__}"
         for one in got:
             assert type(one) is int, f"the classes must be int, got {type(one).__name__}"
-        assert not model.switched, "another thread works with this model: leave its mode alone"
+        changed = model.switched or model.modes
+        assert not changed, "another thread works with this model: leave its mode alone"
+        frozen = model.frozen or not all(p.requires_grad for p in model.parameters())
+        assert not frozen, "another thread works with this model: leave its parameters alone"
         assert not any(model.recorded), "graphs were recorded: use torch.inference_mode()"
         return got
 
@@ -77,7 +116,7 @@ def check_answers(answer: Callable[[nn.Module, list[Tensor]], list[int]]) -> Ver
             )
 
     def several(f: Callable) -> None:
-        for count in (8, 3):
+        for count in (8, 3, int(torch.randint(30, 90, ()))):
             compare(f, count, "wrong for several requests")
 
     def one(f: Callable) -> None:
@@ -94,7 +133,22 @@ def check_answers(answer: Callable[[nn.Module, list[Tensor]], list[int]]) -> Ver
         with ThreadPoolExecutor(1) as pool:
             pool.submit(compare, f, 4, "wrong in a thread").result()
 
-    return verdict(answer, [several, one, square, none, thread])
+    def caller(f: Callable) -> None:
+        requests = [torch.randn(3) for _ in range(2)]
+        with torch.no_grad():
+            f(_Served(3, 4), requests)
+            assert not torch.is_grad_enabled(), "gradients are switched on for the caller"
+
+    def together(f: Callable) -> None:
+        model = _Served(3, 5, Barrier(2))
+        requests = [[3 * torch.randn(3) + 1 for _ in range(20)] for _ in range(2)]
+        with torch.no_grad():
+            want = [model.layers(torch.stack(one)).argmax(1).tolist() for one in requests]
+        with ThreadPoolExecutor(2) as pool:
+            got = [*pool.map(f, [model] * 2, requests)]
+        assert got == want, "two threads asked at the same time, and one got the other's answers"
+
+    return verdict(answer, [several, one, square, none, thread, caller, together])
 
 
 def check_clip(answer: Callable[[], nn.Module]) -> Verdict:
@@ -108,33 +162,38 @@ def check_clip(answer: Callable[[], nn.Module]) -> Verdict:
         norm = x.norm()
         return (x / norm if norm > 1 else x) * x.shape[0]
 
-    def case(n: int, size: float, d: int = 3, dtype: torch.dtype = torch.float32) -> Tensor:
+    def case(n: int, size: float, d: int, dtype: torch.dtype = torch.float32) -> Tensor:
         x = torch.randn(n, d, dtype=dtype)
         return size * x / x.norm()
 
     def compare(got: Any, x: Tensor, complaint: str) -> None:
         assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
         assert got.shape == x.shape, f"the shape is {tuple(got.shape)} instead of {tuple(x.shape)}"
+        assert got.dtype == x.dtype, f"the dtype is {got.dtype} instead of {x.dtype}"
         assert not got.isnan().any(), f"nan: {complaint}"
         assert torch.allclose(got, right(x), rtol=1e-4, atol=1e-5), complaint
 
-    def cases() -> list[tuple[Tensor, str]]:
+    def cases(d: int) -> list[tuple[Tensor, str]]:
         return [
-            (case(4, 5.0), "wrong where the norm is above 1"),
-            (case(4, 0.3), "wrong where the norm is below 1: such an input stays as it is"),
-            (torch.zeros(2, 3), "wrong for zeros"),
-            (case(1, 3.0), "wrong for a batch of one"),
-            (case(7, 0.9), "wrong for a batch of seven"),
+            (case(4, 5.0, d), "wrong where the norm is above 1"),
+            (case(4, 80.0, d), "wrong where the norm is far above 1"),
+            (case(4, 0.3, d), "wrong where the norm is below 1: such an input stays as it is"),
+            (torch.zeros(2, d), "wrong for zeros"),
+            (case(1, 3.0, d), "wrong for a batch of one"),
+            (case(7, 0.9, d), "wrong for a batch of seven"),
+            (case(40, 2.0, d), "wrong for a batch of forty"),
         ]
 
     def plain(f: Callable) -> None:
         model = f()
         assert isinstance(model, nn.Module), "a class of nn.Module is wanted"
-        for x, complaint in cases():
-            kept = x.clone()
-            got = model(x)
-            assert torch.equal(x, kept), "the input was changed in place"
-            compare(got, x, complaint)
+        double = (case(4, 5.0, 3, torch.float64), "wrong in float64")
+        for mode in (True, False):
+            for x, complaint in [*cases(3), *cases(int(torch.randint(4, 9, ()))), double]:
+                kept = x.clone()
+                got = model.train(mode)(x)
+                assert torch.equal(x, kept), "the input was changed in place"
+                compare(got, x, complaint if mode else f"in evaluation mode {complaint}")
 
     def program(f: Callable, example: Tensor) -> Callable[[Tensor], Tensor]:
         try:
@@ -146,9 +205,9 @@ def check_clip(answer: Callable[[], nn.Module]) -> Verdict:
             raise AssertionError(f"torch.export refuses it: {said(error)}") from error
 
     def exports(f: Callable) -> None:
-        for size in (5.0, 0.3):  # the example must not decide
-            run = program(f, case(3, size))
-            for x, complaint in cases():
+        for size, d in ((5.0, 3), (0.3, 5)):  # the example must not decide
+            run = program(f, case(3, size, d))
+            for x, complaint in cases(d):
                 try:
                     got = run(x)
                 except Exception as error:
@@ -169,11 +228,15 @@ def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict
 
     def ask(f: Callable, weight: Tensor) -> tuple[Tensor, Tensor]:
         kept = weight.clone()
-        got = f(weight)
-        assert isinstance(got, tuple) and len(got) == 2, "return a tuple of two tensors"
+        needs = weight.requires_grad
+        with torch.enable_grad():
+            got = f(weight)
+            assert torch.is_grad_enabled(), "gradients stay switched off for the caller"
+        assert isinstance(got, (tuple, list)) and len(got) == 2, "return a tuple of two tensors"
         q, scale = got
         assert isinstance(q, Tensor) and isinstance(scale, Tensor), "return two tensors"
         assert torch.equal(weight, kept), "the weight was changed in place"
+        assert weight.requires_grad == needs, "the weight does not want gradients any more"
         assert q.dtype == torch.int8, f"the first must be int8, got {q.dtype}"
         assert q.shape == weight.shape, f"int8 of shape {tuple(q.shape)}: keep that of the weight"
         assert scale.shape in ((len(weight),), (len(weight), 1)), (
@@ -187,7 +250,7 @@ def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict
         q, scale = ask(f, weight)
         largest = weight.abs().amax(1, keepdim=True)
         some = largest > 0
-        assert torch.allclose(scale[some].double(), (largest / 127)[some].double(), rtol=1e-3), (
+        assert torch.allclose(scale[some].double(), (largest / 127)[some].double(), 1e-3, 0), (
             f"{complaint}: the scale of a row is its largest absolute value over 127"
         )
         back = q.double() * scale.double()
@@ -197,7 +260,7 @@ def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict
         )
 
     def normal(f: Callable) -> None:
-        for shape in ((4, 9), (7, 3), (5, 5)):
+        for shape in ((4, 9), (7, 3), (5, 5), (3, 70), (70, 3), (6, 1), (1, 6)):
             compare(f, torch.randn(shape), "wrong for random weights")
 
     def signs(f: Callable) -> None:
@@ -205,7 +268,8 @@ def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict
         compare(f, torch.rand(3, 6) + 0.1, "wrong where all numbers are positive")
 
     def unequal(f: Callable) -> None:
-        weight = torch.randn(4, 8) * torch.tensor([[1e-3], [1.0], [50.0], [1e4]])
+        weight = torch.randn(5, 8) * torch.tensor([[1.0], [1e-3], [1.0], [50.0], [1e4]])
+        weight[0] = weight[0].sign() * 3e-6
         compare(f, weight, "wrong where rows differ in size")
 
     def zeros(f: Callable) -> None:
@@ -214,6 +278,8 @@ def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict
         q, _ = ask(f, weight)
         assert not q[1].any(), "a row of zeros must stay zeros"
         compare(f, weight, "wrong beside a row of zeros")
+        q, _ = ask(f, torch.zeros(2, 3))
+        assert not q.any(), "a weight of zeros must stay zeros"
 
     def parameter(f: Callable) -> None:
         weight = nn.Linear(6, 4).weight
