@@ -517,6 +517,13 @@ def test_deprecations_can_be_made_errors(book, mend, monkeypatch, source, raises
     assert failed[0].startswith(wanted) if raises else failed == []
 
 
+def test_a_compiler_for_cuda_without_a_gpu_says_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    running.prepare_kernels(False)
+    command = [sys.executable, "-c", "import torch.utils.benchmark"]
+    assert subprocess.run(command, capture_output=True, check=True).stderr == b""
+
+
 def test_a_misspelt_choice_of_warnings_is_refused(monkeypatch):
     monkeypatch.setenv("BOOK_WARNINGS", "errors")
     with pytest.raises(BookError, match="must be default, error or unset, got 'errors'"):
