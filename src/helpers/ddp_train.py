@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -47,6 +48,7 @@ def train(model: nn.Module, device: torch.device, epochs: int = 2) -> None:
             optimizer.step()
 
 
+@record  # torchrun's report then shows the exception
 def main(path: str) -> None:
     """Train, and let one process save the model to `path`, without the wrapper."""
     device = start()
