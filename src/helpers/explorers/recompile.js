@@ -18,7 +18,7 @@
         grad_mode: "compiles: validation runs in eval() and under no_grad(), another graph.",
         epoch: "compiles: the graph that would fit has the number of another epoch in it.",
       },
-      colon: ":",
+      colon: ": ",
       reuse: "runs a graph that is there already.",
       dynamic: "dynamic=",
       drop: "drop_last=True",
@@ -74,11 +74,12 @@
         const gap = i && call[1] && !plan[i - 1][1] ? " gap" : "";
         const state = why[i] ? t.compiles : t.runs;
         return `<button class="${why[i] ? "bad" : "good"}${gap}" data-point="at=${i}"
-          data-part="c${i}" aria-label="${name(call)}: ${state}">${call[2]}${why[i] ? "*" : ""}
-          </button>`;
+          data-part="c${i}" aria-label="${name(call)}${t.colon}${state}">
+          ${call[2]}${why[i] ? "*" : ""}</button>`;
       };
       const row = (epoch) =>
-        `<div class="title">${t.epoch(epoch)}: ${t.modes.join(" · ")}</div><div class="calls">${plan
+        `<div class="title">${t.epoch(epoch)}${t.colon}${t.modes.join(" · ")}</div>
+        <div class="calls">${plan
           .map((call, i) => (call[0] === epoch ? box(call, i) : ""))
           .join("")}</div>`;
       return {
@@ -89,8 +90,9 @@
           check("drop", t.drop, drop) +
           check("numbered", t.numbered, numbered),
         say: `${t.count(all, plan.length)} <span
-          data-part="c${chosen}">${name(plan[chosen])}</span>${t.colon}
-          ${why[chosen] ? t.why[why[chosen]] : t.reuse}`,
+          data-part="c${chosen}">${name(plan[chosen])}</span>${
+            t.colon
+          }${why[chosen] ? t.why[why[chosen]] : t.reuse}`,
         done: all === 2 && !drop,
       };
     }
