@@ -14,6 +14,8 @@
 PYTHON ?= python3
 SERVE ?= 1
 JOBS ?= 3
+# Without compiled files each of some hundred processes would parse PyTorch anew: seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 # visdom is published as source only; the constraint is what building it needs, with any pip.

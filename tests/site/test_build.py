@@ -73,7 +73,7 @@ def test_every_warning_stops_the_build_names_its_page_and_leaves_the_old_site(bo
         assert "book/zh/detach.ipynb::ways: " in told and "cannot render the formula" in told
         assert "schedule" in told and "1 headings here, 2 in the English" in told
         assert "book/zh/errors.md:3" in told and "nowhere.md" in told
-        assert "book/en/index.md:3" in told and "no-such-cell" in told
+        assert "book/en/index.md:5" in told and "no-such-cell" in told
         assert str(book) not in told
     assert (site / "index.html").read_text() == "the site of yesterday"
     assert {p.name for p in (book / "_build").iterdir()} == {"site", "cache"}, "scraps were left"
