@@ -142,7 +142,8 @@ def build(**kinds: bool) -> None:
     book = Book.find()
     pages.write_status(book)
     site.build(book.root)
-    for path in site.offer(book, [kind for kind, wanted in kinds.items() if wanted]):
+    chosen = [kind for kind, wanted in kinds.items() if wanted]
+    for path in site.offer(book, chosen) if chosen else ():
         click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
