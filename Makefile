@@ -28,7 +28,7 @@ AGAIN := --reruns 1 --reruns-delay 2 -r R
 # What each PyTorch wants in a version of its own.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
-.PHONY: book test lab lint check release unit notebooks notebooks-zh validated colab site
+.PHONY: book editions chinese-font test lab lint check release unit notebooks notebooks-zh validated colab site
 .PHONY: versions newest newest-site notebooks-branch conda warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
@@ -37,6 +37,14 @@ book: $(VENV)/book
 ifneq ($(SERVE),0)
 	$(BIN)/book serve
 endif
+
+# The site with what its home pages then offer; Chromium prints the PDF.
+editions: $(VENV)/book
+	$(BIN)/book build --zip --pdf --epub
+
+chinese-font:
+	sudo apt-get update
+	sudo apt-get install -y --no-install-recommends fonts-noto-cjk
 
 test: lint check unit notebooks colab site
 
