@@ -80,11 +80,12 @@ def notebook(lab, browser):
 
 
 def scrolled_to(page, locator):
-    """JupyterLab draws the cells that are near: scroll until `locator` is there."""
+    """JupyterLab draws the cells that are near: scroll until `locator` is there, and drawn."""
     scroller = page.locator(".jp-NotebookPanel .jp-WindowedPanel-outer").first
     for _ in range(200):
         if locator.count():
             locator.first.scroll_into_view_if_needed()
+            locator.first.get_by_text(re.compile(r"\S")).first.wait_for()
             return locator.first
         scroller.evaluate("e => e.scrollBy(0, e.clientHeight / 2)")
         page.wait_for_timeout(50)
