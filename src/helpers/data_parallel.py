@@ -8,7 +8,7 @@ Source: `torch.nn.DataParallel`, https://pytorch.org/docs/stable/generated/torch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
     """Split every tensor in `inputs` into at most `replicas` chunks along `dim`.
 
-    Tuples, lists and dicts are split member by member; anything else goes to every replica.
+    Tuples, named ones too, lists and dicts are split member by member; anything else goes to
+    every replica.
     Like `torch.nn.parallel.scatter`, which also moves the chunks to their devices.
 
     Returns:
@@ -34,11 +35,17 @@ def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
         return list(inputs.chunk(replicas, dim))
     if isinstance(inputs, dict) and inputs:
         columns = [scatter(value, replicas, dim) for value in inputs.values()]
-        return [dict(zip(inputs, row, strict=True)) for row in zip(*columns, strict=False)]
+        rows = zip(*columns, strict=False)
+        return [type(inputs)(zip(inputs, row, strict=True)) for row in rows]
     if isinstance(inputs, (tuple, list)) and inputs:
         columns = [scatter(value, replicas, dim) for value in inputs]
-        return [type(inputs)(row) for row in zip(*columns, strict=False)]
+        return [_like(inputs, row) for row in zip(*columns, strict=False)]
     return [inputs] * replicas
+
+
+def _like(sequence: Any, members: Iterable[Any]) -> Any:
+    """A named tuple takes its members one by one."""
+    return getattr(type(sequence), "_make", type(sequence))(members)
 
 
 def replicate(module: nn.Module, replicas: int) -> list[nn.Module]:
@@ -99,8 +106,8 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
     if first is None:
         return None
     if isinstance(first, dict):
-        return {key: gather([out[key] for out in outputs], dim) for key in first}
-    return type(first)(gather(row, dim) for row in zip(*outputs, strict=True))
+        return type(first)((key, gather([out[key] for out in outputs], dim)) for key in first)
+    return _like(first, (gather(row, dim) for row in zip(*outputs, strict=True)))
 
 
 class StandIn(nn.DataParallel):
@@ -128,8 +135,8 @@ class StandIn(nn.DataParallel):
             if isinstance(item, Tensor):
                 return item.to(self.src_device_obj)
             if isinstance(item, dict):
-                return {key: move(value) for key, value in item.items()}
-            return type(item)(map(move, item)) if isinstance(item, (tuple, list)) else item
+                return type(item)((key, move(value)) for key, value in item.items())
+            return _like(item, map(move, item)) if isinstance(item, (tuple, list)) else item
 
         shards = scatter((move(inputs), move(kwargs)), len(device_ids), self.dim)
         return tuple(i for i, _ in shards), tuple(k for _, k in shards)

@@ -2,6 +2,7 @@
 
 import copy
 from collections import OrderedDict
+from typing import NamedTuple
 from unittest import mock
 
 import pytest
@@ -42,9 +43,16 @@ def same(a, b):
         return isinstance(b, torch.Tensor) and torch.equal(a, b)
     if isinstance(a, dict):
         return type(a) is type(b) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if hasattr(a, "_fields") and type(a) is not type(b):
+        return False
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     return a == b
+
+
+class Pair(NamedTuple):
+    x: object
+    y: object
 
 
 def structures(n):
@@ -53,6 +61,8 @@ def structures(n):
         lambda inner: (
             st.lists(inner, min_size=1, max_size=3)
             | st.tuples(inner, inner)
+            | st.builds(Pair, inner, inner)
+            | st.dictionaries(st.sampled_from("abc"), inner, min_size=1).map(OrderedDict)
             | st.dictionaries(st.sampled_from("abc"), inner, min_size=1)
         ),
         max_leaves=5,
@@ -74,7 +84,12 @@ def test_gather_is_torchs_gather(n, replicas, data):
     outputs = data_parallel.scatter(
         data.draw(
             st.sampled_from(
-                [torch.randn(n, 2), (torch.randn(n), [torch.randn(n, 1)]), {"a": torch.randn(n)}]
+                [
+                    torch.randn(n, 2),
+                    (torch.randn(n), [torch.randn(n, 1)]),
+                    {"a": torch.randn(n)},
+                    Pair(torch.randn(n), OrderedDict(a=torch.randn(n))),
+                ]
             )
         ),
         replicas,
@@ -82,6 +97,16 @@ def test_gather_is_torchs_gather(n, replicas, data):
     with mock.patch.object(scatter_gather, "Gather", GatherOnCPU):
         expected = scatter_gather.gather(outputs, 0)
     assert same(expected, data_parallel.gather(outputs))
+
+
+def test_a_named_tuple_goes_through_the_stand_in():
+    class Swap(nn.Module):
+        def forward(self, pair):
+            return Pair(pair.y, pair.x)
+
+    x, y = torch.arange(5), torch.arange(10.0).view(5, 2)
+    out = data_parallel.StandIn(Swap(), 2)(Pair(x, y))
+    assert same(out, Pair(y, x))
 
 
 def test_gather_of_scalars_and_none():
