@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -85,6 +86,17 @@ def _name(function: Any) -> str:
     return str(getattr(function, "overloadpacket", function))
 
 
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Nothing is compiled within a dispatch mode, and `fullgraph=True` makes that an error.
+
+    `flex_attention` compiles itself so where its caller does not.
+    """
+    compilers = {"torch._dynamo", "torch.nn.attention.flex_attention"}
+    if compilers & sys.modules.keys():  # importing them takes longer than most functions
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
+
+
 class _Operators(TorchDispatchMode):
     supports_higher_order_operators = True
 
@@ -105,13 +117,13 @@ def operators(function: Callable[[], Any]) -> Counter[str]:
 
     Views count, although they launch nothing on a GPU, and so does the backward pass. A compiled
     function is counted as if it were not compiled, because `torch.compile` steps aside here; what
-    lies inside `torch.cond` and its like is one operator. `flex_attention` raises here.
+    lies inside `torch.cond` and its like is one operator, and so is `flex_attention`.
 
     Raises:
         TypeError: `function` cannot be called.
     """
     _callable("function", function)
-    with _Operators() as counting:
+    with _uncompiled(), _Operators() as counting:
         function()
     return counting.found
 
@@ -266,15 +278,15 @@ def waits(function: Callable[[], Any]) -> list[Wait]:
 
     Not seen: copies to the GPU, `to("cpu")` where tensors are on the CPU already, `synchronize()`,
     and what only the implementation for a GPU does. Not counted: optimizers other than LBFGS,
-    because they keep their step counts on the CPU. `flex_attention` raises here. On a GPU compare
-    with `torch.cuda.set_sync_debug_mode("warn")`.
+    because they keep their step counts on the CPU. On a GPU compare with
+    `torch.cuda.set_sync_debug_mode("warn")`.
 
     Raises:
         TypeError: `function` cannot be called.
     """
     _callable("function", function)
     notes = _Notes()
-    with _Runs(notes), _Calls(notes):
+    with _uncompiled(), _Runs(notes), _Calls(notes):
         function()
     return notes.found
 

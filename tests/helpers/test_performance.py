@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import linecache
 import math
+import subprocess
+import sys
 import time
 from collections import Counter
 from inspect import signature
@@ -16,6 +18,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.attention import flex_attention as flex
 from torch.utils.data import DataLoader
 
 from helpers import performance
@@ -147,6 +150,50 @@ def test_a_compiled_function_is_counted_as_if_it_were_not():
     assert len(graphs) == 1
     found = performance.operators(lambda: compiled(torch.ones(5)))
     assert found["aten.sin"] == found["aten.add"] == 1 and len(graphs) == 1
+
+
+@pytest.mark.parametrize("helper", [performance.operators, performance.waits])
+def test_what_is_compiled_as_a_whole_runs_uncompiled(helper):
+    graphs = performance.Counting()
+    compiled = torch.compile(lambda x: x.sin(), backend=graphs, fullgraph=True)
+    result = []
+    found = helper(lambda: result.append(compiled(torch.ones(2))))
+    assert found == ([] if helper is performance.waits else {"aten.ones": 1, "aten.sin": 1})
+    assert torch.equal(result[0], torch.ones(2).sin()) and len(graphs) == 0
+    compiled(torch.ones(2))
+    assert len(graphs) == 1  # afterwards it is compiled again
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("helper", [performance.operators, performance.waits])
+@pytest.mark.parametrize("masked", [True, False])
+def test_flex_attention_is_one_operator_that_waits_for_nothing(helper, masked):
+    q, k, v = torch.randn(3, 1, 2, 16, 8)
+    bias = torch.randn(2)
+    mask = None
+    if masked:
+        mask = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu")
+
+    def run():
+        return flex.flex_attention(q, k, v, lambda s, b, h, i, j: s + bias[h], block_mask=mask)
+
+    result = []
+    found = helper(lambda: result.append(run()))
+    torch.testing.assert_close(result[0], run())
+    assert found == [] if helper is performance.waits else found["flex_attention"] == 1
+
+
+def test_flex_attention_is_found_where_nothing_was_compiled_yet():
+    code = """
+import warnings; warnings.simplefilter("ignore")
+import torch
+from torch.nn.attention.flex_attention import flex_attention
+from helpers import performance
+x = torch.randn(1, 1, 16, 8)
+print(performance.operators(lambda: flex_attention(x, x, x))["flex_attention"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "1\n", done.stderr
 
 
 def step_of(kind, parameters, **options):
