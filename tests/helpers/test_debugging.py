@@ -1091,10 +1091,25 @@ def samples_with_gradients(model, x, y):
     return found
 
 
+def samples_filled_in(model, x, y):
+    found = samples(model, x, y)
+    x.nan_to_num_()
+    return found
+
+
+def samples_ignored_after(model, x, y):
+    found = samples(model, x, y)
+    y[found] = -100
+    return found
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (samples, None),
+        (samples_filled_in, "has changed"),
+        (samples_ignored_after, "has changed"),
+        (lambda m, x, y: samples(m, x.requires_grad_(), y), "has changed"),
         (samples_with_modes, None),
         (samples_left_in_eval, "in another mode now"),
         (samples_train_again, "in another mode now"),

@@ -655,6 +655,8 @@ def nucleus_first_row(logits, p):
         (lambda x, p: lm.filter_logits(x, top_p=p).softmax(-1), None),
         (lambda x, p: nucleus(x, p, lambda c, p: c.cumsum(-1) <= p), "not yet"),
         (lambda x, p: nucleus(x, p, lambda c, p: c >= 1 - p), "not yet"),
+        (lambda x, p: nucleus(x, p, lambda c, p: c.cumsum(-1) - c <= p), "and 3 are kept"),
+        (lambda x, p: nucleus(x, p, lambda c, p: (c.log().exp().cumsum(-1) - c) < p), None),
         (lambda x, p: nucleus(x, p) * 0.5, "does not add up to 1"),
         (
             lambda x, p: nucleus(x, p, dim=None) if x.dim() == 1 else nucleus(x, p) / len(x),

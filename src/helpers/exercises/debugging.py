@@ -165,8 +165,8 @@ def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Ver
     """Check `answer(model, x, y)`: which samples have a cross-entropy that is not finite.
 
     `x` is float of shape (n, 4), `y` int64 of shape (n,) with labels of 0 to 2, or -100 for
-    samples to ignore. Expected is a list of ints in ascending order. The model keeps its modes,
-    its buffers and its gradients.
+    samples to ignore. Expected is a list of ints in ascending order. `x` and `y` stay as they are,
+    and the model keeps its modes, its buffers and its gradients.
     """
 
     def case() -> tuple[nn.Module, Tensor, Tensor]:
@@ -179,11 +179,16 @@ def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Ver
             p.grad = torch.ones_like(p)
         modes = [m.training for m in model.modules()]
         state = {name: t.clone() for name, t in model.state_dict().items()}
+        before = x.clone(), y.clone()
         got = f(model, x, y)
         assert isinstance(got, list) and all(type(i) is int for i in got), (
             f"return a list of ints, got {got!r}"
         )
         assert [m.training for m in model.modules()] == modes, "a module is in another mode now"
+        same = torch.allclose(x, before[0], rtol=0, atol=0, equal_nan=True)
+        assert same and torch.equal(y, before[1]) and not x.requires_grad, (
+            "`x` or `y` has changed: leave both as they were"
+        )
         now = model.state_dict()
         same = [t.dtype == now[n].dtype and torch.equal(t, now[n]) for n, t in state.items()]
         assert all(same), "a parameter or buffer of the model has changed: leave it as it was"

@@ -148,6 +148,11 @@ def check_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
         even = torch.linspace(0, 0.5, 12)[torch.randperm(12)]
         compare(f, even, 0.24, "wrong where many tokens are nearly as probable")
 
+    def exact(f: Callable) -> None:
+        got = f(torch.zeros(4), 0.5)
+        n = int((got > 0).sum())
+        assert n == 2, f"two of four equal tokens reach p = 0.5 exactly, and {n} are kept"
+
     def small(f: Callable) -> None:
         compare(f, torch.tensor([0.1, 3.0, 0.2]), 0.2, "the best token always stays")
 
@@ -166,7 +171,7 @@ def check_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
     def double(f: Callable) -> None:
         compare(f, safe((7,), 0.8, torch.float64), 0.8, "wrong in float64")
 
-    return verdict(answer, [one, small, everything, rows, cut, double])
+    return verdict(answer, [one, exact, small, everything, rows, cut, double])
 
 
 class _Watched(nn.Module):
