@@ -319,6 +319,79 @@ def test_no_state_is_a_state_of_zeros(dtype):
     assert torch.equal(lstm(x)[0], lstm(x, (zeros, zeros))[0])
 
 
+@pytest.mark.parametrize("limit", [1e-3, 1e9])
+def test_a_lookup_with_max_norm_counts_as_a_write_even_if_no_row_is_too_long(limit):
+    table, head = nn.Embedding(5, 3, max_norm=limit), nn.Linear(3, 2)
+    for weight in (table.weight, table.weight.clone()):
+        total = head(weight).sum() + table(torch.tensor([1, 2])).sum()
+        if weight is table.weight:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                total.backward()
+        else:
+            total.backward()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_max_norm_shortens_the_rows_that_are_read_and_leaves_the_others(frozen):
+    table = nn.Embedding(5, 3, max_norm=1.0).requires_grad_(not frozen)
+    with torch.no_grad():
+        before = table.weight.fill_(2).clone()
+        table.eval()(torch.tensor([1, 3]))
+    assert (table.weight != before).any(1).tolist() == [False, True, False, True, False]
+    if not frozen:
+        table(torch.tensor([1])).sum().backward()
+        torch.optim.SGD(table.parameters(), 5.0).step()
+        assert table.weight[1].norm() > 1.001
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["sum", "mean", "max"]),
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+)
+def test_offsets_and_padding_give_the_same_bags_and_empty_ones_are_zeros(seed, mode, lengths):
+    torch.manual_seed(seed)
+    weight, sizes = torch.randn(9, 3), torch.tensor(lengths)
+    ids = torch.randint(1, 9, (sum(lengths),))
+    begins = sizes.cumsum(0) - sizes
+    bags = F.embedding_bag(ids, weight, begins, mode=mode)
+    rows = ids.split(lengths)
+    wanted = {
+        "sum": lambda row: weight[row].sum(0),
+        "mean": lambda row: weight[row].mean(0),
+        "max": lambda row: weight[row].amax(0),
+    }[mode]
+    for row, bag in zip(rows, bags, strict=True):
+        torch.testing.assert_close(bag, wanted(row) if len(row) else torch.zeros(3))
+    ended = torch.cat([begins, torch.tensor([len(ids)])])
+    assert torch.equal(
+        F.embedding_bag(ids, weight, ended, mode=mode, include_last_offset=True), bags
+    )
+    padded = F.pad(rnn.pad_sequence(rows, batch_first=True), (0, 1))
+    found = F.embedding_bag(padded, weight, mode=mode, padding_idx=0)
+    torch.testing.assert_close(found, bags)
+
+
+def test_only_a_gru_that_resets_after_its_weights_is_that_of_pytorch():
+    cell, x, h = nn.GRUCell(2, 3), torch.randn(4, 2), torch.randn(4, 3)
+    from_x = (x @ cell.weight_ih.T + cell.bias_ih).chunk(3, 1)
+    r, z, _ = (
+        (a + b).sigmoid()
+        for a, b in zip(from_x, (h @ cell.weight_hh.T + cell.bias_hh).chunk(3, 1), strict=True)
+    )
+    last, bias = cell.weight_hh[6:], cell.bias_hh[6:]
+    after = (from_x[2] + r * (h @ last.T + bias)).tanh()
+    before = (from_x[2] + (r * h) @ last.T + bias).tanh()
+    torch.testing.assert_close(cell(x, h), (1 - z) * after + z * h)
+    assert not torch.allclose(cell(x, h), (1 - z) * before + z * h, atol=1e-4)
+
+
+def test_only_an_lstm_has_projections():
+    with pytest.raises(ValueError, match="only supported for LSTM"):
+        nn.GRU(2, 3, proj_size=1)
+
+
 def test_pretrained_padding_is_not_zeroed():
     table = nn.Embedding.from_pretrained(torch.ones(3, 2), padding_idx=0)
     assert table.weight[0].all() and not table.weight.requires_grad
@@ -465,10 +538,38 @@ def shortened(gru, x, lengths):
     return vectors(gru, x, lengths + 1)
 
 
+def in_eval(gru, x, lengths):
+    return vectors(gru.eval(), x, lengths)
+
+
+def back_to_training(gru, x, lengths):
+    found = in_eval(gru, x, lengths)
+    gru.train()
+    return found
+
+
+def mode_kept(gru, x, lengths):
+    training = gru.training
+    found = in_eval(gru, x, lengths)
+    gru.train(training)
+    return found
+
+
+def initialized(gru, x, lengths):
+    found = vectors(gru, x, lengths)
+    with torch.no_grad():
+        gru.weight_hh_l0.mul_(2)
+    return found
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (vectors, None),
+        (mode_kept, None),
+        (in_eval, "the GRU came in training mode and was left in the other"),
+        (back_to_training, "the GRU came in eval mode and was left in the other"),
+        (initialized, "the weights of the GRU were changed"),
         (one_by_one, None),
         (sort_by_hand, None),
         (by_halves, None),

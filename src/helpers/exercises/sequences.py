@@ -17,7 +17,8 @@ def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict
 
     `gru` is an `nn.GRU` with `batch_first`, `x` float32 of shape (N, L, F) and `lengths` int64 of
     shape (N,), unsorted, from 1 to L. Expected is shape (N, H), with two directions (N, 2H),
-    forward first, equal to what the GRU gives for each sentence alone, without its padding.
+    forward first, equal to what the GRU gives for each sentence alone, without its padding. The
+    GRU keeps its mode and its weights.
     """
 
     def case(layers: int, both: bool, lengths: list[int], padding: float) -> tuple:
@@ -36,6 +37,8 @@ def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict
             right.append(torch.cat(list(h[-directions:, 0])))
         expected = torch.stack(right)
         inputs = x.clone(), lengths.clone()
+        weights = {name: weight.clone() for name, weight in gru.state_dict().items()}
+        training = gru.training
         got = f(gru, *inputs)
         assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
         assert got.shape == expected.shape, (
@@ -43,6 +46,11 @@ def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict
         )
         assert torch.equal(inputs[1], lengths), "lengths was changed"
         assert torch.equal(inputs[0], x), "x was changed: work on a copy"
+        mode = "training" if training else "eval"
+        assert gru.training == training, f"the GRU came in {mode} mode and was left in the other"
+        assert all(torch.equal(w, weights[name]) for name, w in gru.state_dict().items()), (
+            "the weights of the GRU were changed"
+        )
         assert torch.allclose(got, expected, atol=1e-5), complaint
         learns = [gru.weight_ih_l0, x]
         assert got.requires_grad and None not in torch.autograd.grad(
@@ -76,7 +84,9 @@ def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict
             compare(f, *case(1, directions, [4, 1, 3], 9.0), complaint)
 
     def single(f: Callable) -> None:
-        compare(f, *case(2, True, [3], 0), "wrong for a batch of one sentence")
+        gru, x, lengths = case(2, True, [3], 0)
+        compare(f, gru, x, lengths, "wrong for a batch of one sentence")
+        compare(f, gru.eval(), x, lengths, "wrong for a GRU in eval mode")
 
     return verdict(answer, [full, short, layers, both, filled, single])
 
