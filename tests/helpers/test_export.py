@@ -325,6 +325,13 @@ def test_dynamic_quantization_takes_few_kinds_of_layers():
     small = torch.ao.quantization.quantize_dynamic(model, kinds)
     assert type(small[0]) is nn.Conv2d and type(small[1]) is not nn.Linear
 
+    known = [nn.Linear, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell]
+    left = [nn.RNN, nn.Bilinear, nn.Embedding, nn.EmbeddingBag, nn.ConvTranspose2d]
+    makes, three = [*known, *left], (nn.Bilinear, nn.ConvTranspose2d)
+    net = nn.ModuleList([kind(*(3, 3, 3)[: 3 if kind in three else 2]) for kind in makes])
+    small = torch.ao.quantization.quantize_dynamic(net)
+    assert [kind for kind, one in zip(makes, small, strict=True) if type(one) is kind] == left
+
 
 def test_a_refused_export_marks_its_example():
     x = torch.ones(3, 2)

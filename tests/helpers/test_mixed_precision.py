@@ -45,6 +45,39 @@ def test_on_the_cpu_the_table_is_that_of_real_tensors(dtype):
             assert str(real) == f"torch.{found[name]}"
 
 
+ONE, LABELS = torch.ones(4), torch.tensor([0, 1, 2, 3])
+# What the losses of torch.nn take; those that are not named take two tensors of one shape.
+TAKE = {
+    "NLLLoss": lambda a: (a, LABELS),
+    "CrossEntropyLoss": lambda a: (a, LABELS),
+    "MultiMarginLoss": lambda a: (a, LABELS),
+    "LinearCrossEntropyLoss": lambda a: (a, LABELS),
+    "MultiLabelMarginLoss": lambda a: (a, LABELS.expand(4, 4)),
+    "GaussianNLLLoss": lambda a: (a, a, a),
+    "CosineEmbeddingLoss": lambda a: (a, a, ONE),
+    "MarginRankingLoss": lambda a: (a[0], a[1], ONE),
+    "TripletMarginLoss": lambda a: (a, a + 1, a),
+    "TripletMarginWithDistanceLoss": lambda a: (a, a + 1, a),
+    "CTCLoss": lambda a: (a[:, None], LABELS[None, 1:3], torch.tensor([4]), torch.tensor([2])),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # deprecated ones, a wide target
+@pytest.mark.parametrize("dtype", HALVES)
+def test_most_losses_of_pytorch_run_in_float32(dtype):
+    kinds = {name: getattr(nn.modules.loss, name) for name in nn.modules.loss.__all__}
+    del kinds["NLLLoss2d"]  # the old name of NLLLoss
+    found = {}
+    for name, kind in kinds.items():
+        loss = kind(4, 4) if name == "LinearCrossEntropyLoss" else kind()
+        with torch.autocast("cpu", dtype=dtype):
+            found[name] = loss(*TAKE.get(name, lambda a: (a, a))(torch.rand(4, 4).to(dtype))).dtype
+    other = {name: kind for name, kind in found.items() if kind != torch.float32}
+    assert len(found) > 20 and other == dict.fromkeys(
+        ("GaussianNLLLoss", "MultiLabelSoftMarginLoss", "TripletMarginWithDistanceLoss"), dtype
+    )
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 def test_for_cuda_the_table_follows_the_documented_lists(dtype):
     half = str(dtype).removeprefix("torch.")
