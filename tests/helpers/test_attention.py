@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import warnings
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from torch import nn
 from torch.nn.attention import SDPBackend
+from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
 
 from helpers import attention, autograd
 from helpers.demos import attention as demos
@@ -373,6 +375,93 @@ def test_the_chapters_word_on_two_masks_in_one(kind):
 
     assert squares(None, pad) == []
     assert squares(hidden, pad) == [(3, 2, 16, 16)]
+
+
+def causal(b, h, i, j):
+    return i >= j
+
+
+def test_the_chapters_words_on_packed_documents():
+    """Rotated positions need not start again, those of a table must."""
+    q, k, v = torch.randn(3, 1, 1, 6, 8)
+    doc, here = torch.tensor([0, 0, 1, 1, 1, 1]), torch.arange(6)
+    own = (doc[:, None] == doc) & torch.ones(6, 6, dtype=torch.bool).tril()
+
+    def attend(q, k, v, **options):
+        return F.scaled_dot_product_attention(q, k, v, **options)
+
+    packed = attend(attention.rotary(q, here), attention.rotary(k, here), v, attn_mask=own)
+    table = attention.sinusoids(6, 8)
+    added = attend(q + table, k + table, v, attn_mask=own)
+    for part in (slice(2), slice(2, 6)):
+        few = here[: part.stop - (part.start or 0)]
+        turned = (attention.rotary(t[..., part, :], few) for t in (q, k))
+        alone = attend(*turned, v[..., part, :], is_causal=True)
+        torch.testing.assert_close(packed[..., part, :], alone)
+        tabled = (t[..., part, :] + table[few] for t in (q, k))
+        alone = attend(*tabled, v[..., part, :], is_causal=True)
+        same = torch.allclose(added[..., part, :], alone, atol=1e-4)
+        assert same == (part.start is None)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called")
+def test_the_chapters_words_on_what_flex_attention_refuses():
+    q = torch.randn(1, 1, 4, 8, requires_grad=True)
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="backward on CPU"):
+        flex_attention(q, q, q)
+    numbers = [0, 0, 1, 1]
+    for rule, message in (
+        (lambda b, h, i, j: numbers[i] == numbers[j], r"calling \.item\(\)"),
+        (lambda b, h, i, j: not i < j, "data-dependent control flow"),
+        (lambda b, h, i, j: causal(b, h, i, j) if i < 2 else i > j, "data-dependent"),
+        (lambda b, h, i, j: 0 <= i - j < 2, "data-dependent control flow"),
+        (lambda b, h, i, j: i >= j and i < 3, "data-dependent control flow"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            create_mask(rule, None, None, 4, 4, device="cpu")
+    mask = create_mask(lambda b, h, i, j: torch.where(i < 2, i >= j, i > j), 1, 1, 4, 4, "cpu")
+    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]
+    block_mask = create_block_mask(causal, None, None, 4, 5, device="cpu")
+    for lk, size in ((4, "larger"), (6, "smaller")):
+        k = torch.randn(1, 1, lk, 8)
+        with pytest.raises(RuntimeError, match=f"created for a {size} length"):
+            flex_attention(q.detach(), k, k, block_mask=block_mask)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called")
+def test_hiding_by_a_product_gives_the_hidden_key_most_where_other_scores_are_negative():
+    q = torch.ones(1, 1, 2, 4)
+    weights = flex_attention(
+        q, -q, torch.eye(2)[None, None], score_mod=lambda score, b, h, i, j: score * (i >= j)
+    )
+    assert weights[0, 0, 0, 1] > weights[0, 0, 0, 0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_kernel_goes_by_the_table_of_blocks():
+    if shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a compiler on a CPU")
+    doc = torch.arange(256) // torch.tensor([[128], [256]])
+
+    def same_doc(b, h, i, j):
+        return doc[b, i] == doc[b, j]
+
+    q = torch.randn(2, 1, 256, 16)
+    k, v = q.clone(), q.clone()
+    seen = create_mask(same_doc, 2, None, 256, 256, device="cpu")
+    wanted = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    block_mask = create_block_mask(same_doc, None, None, 256, 256, device="cpu")
+    for function, right in (
+        (flex_attention, [True, True]),
+        (torch.compile(flex_attention), [True, False]),
+    ):
+        try:
+            out = function(q, k, v, block_mask=block_mask)
+        except Exception as error:
+            if "InductorError" not in type(error).__name__:
+                raise
+            pytest.skip("flex_attention cannot be compiled here")
+        assert [torch.allclose(*pair, atol=1e-4) for pair in zip(out, wanted, strict=True)] == right
 
 
 # ---------------------------------------------------------------- figures

@@ -344,6 +344,17 @@ def test_max_norm_shortens_the_rows_that_are_read_and_leaves_the_others(frozen):
         assert table.weight[1].norm() > 1.001
 
 
+def test_the_gradient_goes_through_a_scaling_and_not_through_max_norm():
+    start, ids, along = torch.full((2, 3), 2.0), torch.tensor([1]), torch.ones(3)
+    table = nn.Embedding.from_pretrained(start.clone(), freeze=False, max_norm=1.0)
+    (table(ids) @ along).sum().backward()
+    plain = nn.Embedding.from_pretrained(start, freeze=False)
+    vectors = plain(ids)
+    ((vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1.0)) @ along).sum().backward()
+    assert torch.equal(table.weight.grad[1], along)
+    torch.testing.assert_close(plain.weight.grad[1], torch.zeros(3))
+
+
 @settings(deadline=None, max_examples=30)
 @given(
     st.integers(0, 10**6),
