@@ -12,7 +12,6 @@ MathJax is left out (20 MB, used for formulas in text windows only).
 from __future__ import annotations
 
 import io
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -110,12 +109,12 @@ def main() -> None:
     from PIL import Image
     from playwright.sync_api import sync_playwright
 
+    from bookbuild.editions.pdf import chromium
     from helpers import monitoring
     from helpers.demos import monitoring as demos
 
     with monitoring.visdom_server() as server, sync_playwright() as playwright:
-        chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         sink = monitoring.VisdomSink(server.port, env="run")  # makes the environment
         page, _, _ = open_page(browser, server.url, scripts=True, width=960, height=420)
         page.goto(f"{server.url}/env/run")

@@ -3,8 +3,6 @@ on a phone's home screen: python tests/site/screenshot.py [--drawn: only what is
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import threading
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import yaml
 from playwright.sync_api import Browser, sync_playwright
 
+from bookbuild.editions.pdf import chromium
 from bookbuild.head import CODES, PICTURE
 from bookbuild.site import server
 
@@ -63,9 +62,8 @@ def drawn(browser: Browser) -> None:
 
 def main() -> None:
     """All of them, or only what needs no built site."""
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         drawn(browser)
         if "--drawn" not in sys.argv:
             pages(browser)
