@@ -1,5 +1,8 @@
 """Which PyTorch is this, and does it fit this machine? `python -m helpers.installation` says.
 
+Where that does not start, because the folder has a file such as `operator.py` that Python needs for
+it, `python -P -m helpers.installation` does.
+
 Sources: "CUDA compatibility", https://docs.nvidia.com/deploy/cuda-compatibility/, for drivers;
 "CUDA C++ Programming Guide", https://docs.nvidia.com/cuda/cuda-c-programming-guide/, for binaries.
 """
@@ -384,5 +387,7 @@ def smoke_test(device: str = "cpu") -> dict[str, bool]:
 if __name__ == "__main__":
     if not sys.flags.safe_path:
         sys.path.insert(0, _FOLDER)
+    elif not os.environ.get("PYTHONSAFEPATH"):  # only this command is safe, the scripts are not
+        sys.path.insert(0, os.getcwd())
     sys.stdout.reconfigure(errors="replace")  # a file on Windows may have no arrow
     print(report(this_machine()))

@@ -232,6 +232,22 @@ def test_the_explanation_has_cause_with_its_values_cure_and_section():
         explain.explain(SHAPES, "de")
 
 
+@pytest.mark.parametrize(
+    ("path", "yours"),
+    [
+        ("/home/me/typing.py", True),
+        (r"C:\Users\me\typing.py", True),
+        ("consider renaming '/home/me/typing.py' since it has the same name as the standard "
+         "library module named 'typing' and prevents importing that standard library module", True),
+        ("/usr/lib/python3.9/typing.py", False),
+        (r"C:\Python39\Lib\typing.py", False),
+    ],
+)  # fmt: skip
+def test_a_file_with_the_name_of_a_module_of_python_is_told_from_an_old_python(path, yours):
+    text = explain.explain(f"ImportError: cannot import name 'Self' from 'typing' ({path})")
+    assert ("python -P -m helpers.installation" in str(text)) == yours
+
+
 def test_one_that_is_only_near_is_never_called_the_answer():
     near = explain.explain("the shapes of mat1 and something")
     assert near.startswith(("No message of the book matches",))

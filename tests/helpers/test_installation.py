@@ -256,6 +256,22 @@ def test_the_command_runs_beside_what_breaks_torch(tmp_path, name):
     assert f"{name}.py in this folder hides what is installed" in command(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["operator", "keyword", "functools", "types"])
+def test_what_stops_the_command_is_named_where_it_starts_without_the_folder(tmp_path, name):
+    """Python needs these to start a module, before the command can look at the folder."""
+    (tmp_path / f"{name}.py").touch()
+    said = [
+        subprocess.run(
+            [sys.executable, *options, "-m", "helpers.installation"], cwd=tmp_path,
+            env=child.environment() | safe, capture_output=True, text=True,
+        )
+        for options, safe in (([], {}), (["-P"], {}), ([], {"PYTHONSAFEPATH": "1"}))
+    ]  # fmt: skip
+    assert f"'{name}'" in said[0].stderr.splitlines()[-1] and not said[0].stdout
+    assert f"{name}.py in this folder hides what is installed" in said[1].stdout
+    assert name not in said[2].stdout and said[2].returncode == 0  # scripts do not see it either
+
+
 def test_an_output_without_arrows_is_no_error(tmp_path):
     (tmp_path / "torch.py").touch()
     assert "? rename it" in command(tmp_path, PYTHONIOENCODING="ascii")

@@ -30,6 +30,22 @@ def cpu_build() -> Iterator[None]:
                 setattr(torch._C, name, value)
 
 
+def report_beside(name: str, *options: str) -> str:
+    """The line of the installation's report that names the file `name` beside it, or the error.
+
+    `options` are those of Python, such as `"-P"`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, name).touch()
+        done = subprocess.run(
+            [sys.executable, *options, "-m", "helpers.installation"],
+            cwd=folder, env=child.environment(), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    if done.returncode:
+        return done.stderr.splitlines()[-1]
+    return next((line for line in done.stdout.splitlines() if name in line), "nothing")
+
+
 def beside(name: str, code: str) -> str:
     """Run `code` in a folder that has an empty file `name`; the last line, up to a bracket.
 
