@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from html import unescape
 from html.parser import HTMLParser
 from types import SimpleNamespace
 from urllib.request import urlopen
@@ -226,6 +228,8 @@ def test_with_a_repository_and_an_address_each_language_has_its_links(book, monk
         assert f"{colab}/{path}" in found
         binder = "https://mybinder.org/v2/gh/someone/notes/notebooks?urlpath=lab/tree"
         assert f"{binder}/{path}" in found
+        raw = "https://raw.githubusercontent.com/someone/notes/notebooks"
+        assert f"https://kaggle.com/kernels/welcome?src={raw}/{path}" in found
         assert f"{github}/edit/main/book/text/detach.md" in found
         assert f"{github}/edit/main/book/{lang}/index.md" in hrefs(site / lang / "index.html")
         made = hrefs(site / lang / "errors.html")
@@ -265,8 +269,6 @@ def test_a_page_carries_what_its_notebook_says(toy_site):
 
 
 def test_the_same_anchors_in_both_languages(toy_site):
-    import re
-
     ids = [
         re.findall(
             r'<section[^>]* id="([^"]+)"', (toy_site / lang / "detach.html").read_text("utf8")
@@ -274,6 +276,25 @@ def test_the_same_anchors_in_both_languages(toy_site):
         for lang in ("en", "zh")
     ]
     assert ids[0] == ids[1] and len(ids[0]) == 3
+
+
+def test_a_message_in_a_heading_keeps_its_straight_quotes(book):
+    """English prose has curly ones, and so has a heading that is no message."""
+    for lang, title, section in (
+        ("en", ("# Cut the graph", "# It's the graph"), "## Two ways to cut"),
+        ("zh", ("# 用 detach", "# 就用 detach"), "## 两种切断方法"),
+    ):
+        page = book / f"book/{lang}/detach.ipynb"
+        edit(page, *title)
+        edit(page, section, "## Can't get attribute 'Net'")
+        edit(page, "#two-ways-to-cut-2", "#can-t-get-attribute-net-2")
+    edit(book / "book/en/detach.ipynb", "shares the storage", "shares 'its' storage")
+    site = build(book, quiet=True)
+    for lang in ("en", "zh"):
+        page = unescape((site / lang / "detach.html").read_text("utf8"))
+        assert "<h2>Can't get attribute 'Net'<" in page and "Can’t" not in page
+    english = (site / "en/detach.html").read_text("utf8")
+    assert "<h1>It’s the graph" in english and "shares ‘its’ storage" in english
 
 
 def test_headings_are_those_of_markdown_and_nothing_else(tmp_path):

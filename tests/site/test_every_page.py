@@ -29,7 +29,7 @@ LABELS = """() => {
     note(e, e.textContent);
   return texts;
 }"""
-NAMES_OF_THINGS = re.compile(r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|PyTorch|CC BY|MIT")
+NAMES_OF_THINGS = re.compile(r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|Kaggle|PyTorch|CC BY|MIT")
 
 
 # Leave out what axe has seen on this page: a token of the same class in the same kind of block, an

@@ -452,6 +452,8 @@ def test_every_link_of_a_fork_leads_to_the_fork_and_to_a_file(published):
                 assert repository.endswith("/github/someone/notes") and file == notebook, where
             elif "mybinder" in link:
                 assert "/gh/someone/notes/notebooks?" in link and link.endswith(notebook), where
+            elif "kaggle.com" in link:
+                assert link.endswith(f"usercontent.com/someone/notes/notebooks/{notebook}"), where
             elif "/edit/" in link:
                 repository, _, file = link.partition("/edit/main/")
                 assert repository == "https://github.com/someone/notes", where
@@ -464,7 +466,7 @@ def test_every_link_of_a_fork_leads_to_the_fork_and_to_a_file(published):
                 continue
             seen.add((page, re.sub(r"someone.*|_sources.*", "", link)))
     kinds = {kind for page, kind in seen if page == "detach"}
-    assert len(kinds) == 4 and "https://mybinder.org/v2/gh/" in kinds, kinds
+    assert len(kinds) == 5 and "https://mybinder.org/v2/gh/" in kinds, kinds
     stamped = setup_cell.source("https://github.com/someone/notes", SHA)
     for lang in LANGUAGES:
         for folder in (published / lang / "_sources", root / "_build/notebooks" / lang):

@@ -97,8 +97,21 @@ class SameAnchors(SphinxTransform):
             section["ids"] = [anchor, *(i for i in section["ids"] if i not in names)]
             document.ids[anchor] = section
             add_link_target(document, anchor, section, section[0].astext())
+        if here(self.app) == "en":
+            self.keep_messages(page, sections)
+
+    def keep_messages(self, page: str, sections: list[nodes.section]) -> None:
+        """Leave quotes straight in a heading whose Chinese has them, too: it is a message."""
+        folder = Path(self.app.srcdir).parent / "zh"
+        for path in (folder / f"{page}.ipynb", folder / f"{page}.md"):
+            if path.exists():
+                self.env.note_dependency(str(path))
+                for section, chinese in zip(sections, titles(path), strict=False):
+                    if "'" in chinese or '"' in chinese:
+                        section[0]["support_smartquotes"] = False
 
 
+KAGGLE = "https://kaggle.com/kernels/welcome?src=https://raw.githubusercontent.com/"
 HAN = re.compile(f"[{typography.HAN}]")
 WIDE = re.compile("[\u2018-\u201d\u2026\u3001-\u303f\uff00-\uffef]")  # brings its own space
 
@@ -176,9 +189,18 @@ def description(app: Sphinx, page: str, doctree: nodes.document) -> str:
 def repository_links(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Let edit links open what a page is made from, and issues say which page they are about."""
+    """Let edit links open what a page is made from, and issues say which page they are about.
+
+    Kaggle, which the theme does not know, opens the notebook that Colab opens.
+    """
     for group in context.get("header_buttons", []):
         for button in list(group.get("buttons", [])):
+            if button.get("text") == "Colab":
+                notebook = button["url"].partition("/github/")[2].replace("/blob/", "/", 1)
+                tooltip = button["tooltip"].replace("Colab", "Kaggle")
+                group["buttons"].append(
+                    button | {"text": "Kaggle", "tooltip": tooltip, "url": f"{KAGGLE}{notebook}"}
+                )
             repository = button.get("url", "").split("/edit/")[0].split("/issues/")[0]
             if button.get("label") == "source-issues-button":
                 button["url"] = f"{repository}/issues/new?title={quote(f'{here(app)}/{page}: ')}"
