@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.attention import flex_attention as flex
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.benchmark import Compare, Timer
 from torch.utils.data import DataLoader
 
 from helpers import performance
@@ -429,6 +431,36 @@ def test_counting_takes_what_torch_compile_hands_on_and_reasons_take_keywords():
         assert performance.recompiles(compiled, torch.ones(1), n=1) is None
         assert "n" in performance.recompiles(compiled, torch.ones(1), n="a")
     assert performance.recompiles(lambda x: x, torch.ones(1)) is None
+
+
+def test_an_item_alone_can_be_traced_as_an_unknown_number():
+    def scaled(x):
+        return x * x.sum().item()
+
+    for captured in (False, True):
+        torch.compiler.reset()
+        with torch._dynamo.config.patch(capture_scalar_outputs=captured):
+            found = torch._dynamo.explain(scaled)(torch.ones(3))
+            assert (found.graph_break_count == 0) == captured
+            graphs = performance.Counting()
+            compiled = torch.compile(scaled, backend=graphs)
+            assert [compiled(k * torch.ones(3))[0].item() for k in (1, 2, 3)] == [3, 12, 27]
+            if captured:
+                assert len(graphs) == 1
+
+
+def test_the_table_is_sorted_by_the_names_of_the_chapter():
+    with profile(activities=[ProfilerActivity.CPU]) as prof:
+        torch.ones(3) + 1
+    for name in ("self_cpu_time_total", "self_device_time_total"):
+        assert "aten::add" in prof.key_averages().table(sort_by=name, row_limit=10)
+
+
+def test_compare_makes_one_table(capsys):
+    timers = [Timer("x + 1", globals={"x": X}, label="add", description=d) for d in "ab"]
+    Compare([timer.timeit(2) for timer in timers]).print()
+    said = capsys.readouterr().out
+    assert said.count(" add ") == 1 and " a " in said and " b " in said
 
 
 def sizes_compiled(sizes, **options):
