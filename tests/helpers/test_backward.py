@@ -756,3 +756,113 @@ def test_an_addition_shares_its_gradient_where_the_dtypes_agree(dtype, left):
     branch.register_hook(lambda g: g.mul_(0))
     ((skip + branch) * 2).sum().backward()
     assert x.grad.tolist() == [left, left]
+
+
+# ---------------------------------------------------------------- what the prose says of Functions
+
+
+class Transposed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, first, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, upstream):
+        x, w = ctx.saved_tensors
+        return None, upstream @ w.T, upstream.T @ x
+
+
+@pytest.mark.parametrize(
+    "first, index",
+    [(1.0, 1), (None, 1), ([1], 1), (torch.tensor(1), 2), (nn.Parameter(torch.ones(1)), 2)],
+)
+def test_the_index_of_an_invalid_gradient_counts_tensors(first, index):
+    w = torch.randn(3, 2, requires_grad=True)
+    with pytest.raises(RuntimeError, match=f"invalid gradient at index {index} "):
+        Transposed.apply(first, torch.randn(4, 3), w).sum().backward()
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_gradcheck_finds_a_transposed_square_matrix_that_requires_a_gradient(rows):
+    x = torch.randn(rows, 3, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(3, 3, dtype=torch.float64)
+    found = []
+    for requires_grad in (True, False):
+        inputs = (1.0, x, w.clone().requires_grad_(requires_grad))
+        found.append(not torch.autograd.gradcheck(Transposed.apply, inputs, raise_exception=False))
+    assert found == [True, False]
+
+
+def test_some_operations_have_no_second_derivative():
+    def loss(x):
+        return F.ctc_loss(x.log_softmax(-1), torch.tensor([[1]]), (4,), (1,))
+
+    x = torch.randn(4, 1, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(loss, x)
+    with pytest.raises(RuntimeError, match="is not implemented"):
+        torch.autograd.gradgradcheck(loss, x)
+
+
+def test_needs_input_grad_is_what_requires_a_gradient_not_what_was_asked_for():
+    seen = []
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w, n):
+            return x * w * n
+
+        @staticmethod
+        def backward(ctx, upstream):
+            seen.append(ctx.needs_input_grad)
+            return upstream, upstream, None
+
+    x, w = (torch.ones(2, requires_grad=True) for _ in range(2))
+    torch.autograd.grad(Product.apply(x, w, 1).sum(), w)
+    Product.apply(x.detach(), w, 1).sum().backward()
+    assert seen == [(True, True, False), (False, True, False)]
+
+
+@pytest.mark.parametrize("pack", [list, tuple, lambda pair: dict(enumerate(pair)), iter])
+def test_tensors_in_a_container_are_overlooked(pack):
+    class Total(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, tensors):
+            return x + sum(tensors.values() if isinstance(tensors, dict) else tensors)
+
+        @staticmethod
+        def backward(ctx, upstream):
+            return upstream, None
+
+    a, b = (torch.ones(2, requires_grad=True) for _ in range(2))
+    assert not Total.apply(torch.ones(2), pack((a, b))).requires_grad
+    x = torch.ones(2, requires_grad=True)
+    Total.apply(x, pack((a, b))).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert a.grad is None and b.grad is None
+
+
+@pytest.mark.parametrize("mark", [True, False])
+def test_mark_dirty_refuses_a_leaf_and_reaches_the_base_of_a_view(mark):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            if mark:
+                ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, upstream):
+            return upstream * 2
+
+    leaf = torch.ones(2, requires_grad=True)
+    base = leaf * 1
+    Double.apply(base[:1])
+    base.sum().backward()
+    assert leaf.grad.tolist() == [2.0 if mark else 1.0, 1.0]
+    if mark:
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            Double.apply(leaf)
+    else:
+        assert Double.apply(leaf).requires_grad
