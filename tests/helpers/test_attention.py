@@ -404,6 +404,28 @@ def test_the_chapters_words_on_packed_documents():
         assert same == (part.start is None)
 
 
+def test_flex_attention_warns_once_that_it_computes_all_scores(monkeypatch):
+    monkeypatch.setattr("torch.nn.attention.flex_attention._WARNINGS_SHOWN", set())
+    q = torch.randn(1, 1, 4, 8)
+    with pytest.warns(UserWarning, match="materializes the full scores matrix"):
+        flex_attention(q, q, q)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flex_attention(q, q, q)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called")
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_flex_attention_looks_at_each_input_and_not_at_the_mode(which):
+    inputs = [torch.randn(1, 1, 4, 8) for _ in range(3)]
+    inputs[which].requires_grad_()
+    with torch.no_grad():
+        with pytest.raises(NotImplementedError, match="backward on CPU"):
+            flex_attention(*inputs)
+        inputs[which] = inputs[which] * 2
+        assert flex_attention(*inputs).shape == (1, 1, 4, 8)
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called")
 def test_the_chapters_words_on_what_flex_attention_refuses():
     q = torch.randn(1, 1, 4, 8, requires_grad=True)

@@ -384,6 +384,31 @@ def test_offsets_and_padding_give_the_same_bags_and_empty_ones_are_zeros(seed, m
     torch.testing.assert_close(found, bags)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_words_behind_the_last_offset_are_in_no_bag_of_their_own(mode):
+    weight = torch.arange(1.0, 6)[:, None]
+    offsets = torch.tensor([0, 1, 3])
+    bags = F.embedding_bag(torch.arange(5), weight, offsets, mode=mode, include_last_offset=True)
+    assert bags.flatten().tolist() == {"sum": [1, 5], "mean": [1, 5 / 4], "max": [1, 5]}[mode]
+
+
+def test_weights_count_the_padding_and_weights_of_zero_give_nan_unless_all_is_padding():
+    bag = nn.EmbeddingBag(5, 2, mode="sum", padding_idx=0)
+    ids = torch.tensor([[1, 2, 0], [3, 4, 0], [0, 0, 0]])
+    weights = torch.tensor([[1.0, 1.0, 2.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    out = bag(ids, per_sample_weights=weights / weights.sum(1, keepdim=True))
+    torch.testing.assert_close(out[0], bag.weight[1:3].mean(0) / 2)
+    assert out[1].isnan().all() and not out[2].any()
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0, 2.5])
+def test_max_norm_is_a_scaling_by_the_limit_over_the_norm(limit):
+    start = torch.randn(9, 4) * torch.linspace(0, 3, 9)[:, None]
+    norm = start.norm(dim=-1, keepdim=True)
+    found = F.embedding(torch.arange(9), start.clone(), max_norm=limit)
+    torch.testing.assert_close(found, start * (limit / norm.clamp(min=limit)))
+
+
 def test_only_a_gru_that_resets_after_its_weights_is_that_of_pytorch():
     cell, x, h = nn.GRUCell(2, 3), torch.randn(4, 2), torch.randn(4, 3)
     from_x = (x @ cell.weight_ih.T + cell.bias_ih).chunk(3, 1)
@@ -398,9 +423,17 @@ def test_only_a_gru_that_resets_after_its_weights_is_that_of_pytorch():
     assert not torch.allclose(cell(x, h), (1 - z) * before + z * h, atol=1e-4)
 
 
-def test_only_an_lstm_has_projections():
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU])
+def test_only_an_lstm_has_projections(kind):
     with pytest.raises(ValueError, match="only supported for LSTM"):
-        nn.GRU(2, 3, proj_size=1)
+        kind(2, 3, proj_size=1)
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+def test_projections_have_their_size_in_each_direction():
+    lstm = nn.LSTM(2, 5, proj_size=3, num_layers=2, bidirectional=True)
+    out, (h, c) = lstm(torch.randn(4, 1, 2))
+    assert (out.shape, h.shape, c.shape) == ((4, 1, 6), (4, 1, 3), (4, 1, 5))
 
 
 def test_pretrained_padding_is_not_zeroed():
@@ -566,6 +599,22 @@ def mode_kept(gru, x, lengths):
     return found
 
 
+def in_double(gru, x, lengths):
+    return vectors(gru.double(), x.double(), lengths).float()
+
+
+def time_first(gru, x, lengths):
+    gru.batch_first = False
+    packed = rnn.pack_padded_sequence(x.transpose(0, 1), lengths, enforce_sorted=False)
+    return last_layer(gru, gru(packed)[1])
+
+
+def frozen(gru, x, lengths):
+    found = vectors(gru, x, lengths)
+    gru.requires_grad_(False)
+    return found
+
+
 def initialized(gru, x, lengths):
     found = vectors(gru, x, lengths)
     with torch.no_grad():
@@ -581,6 +630,9 @@ def initialized(gru, x, lengths):
         (in_eval, "the GRU came in training mode and was left in the other"),
         (back_to_training, "the GRU came in eval mode and was left in the other"),
         (initialized, "the weights of the GRU were changed"),
+        (in_double, "the weights of the GRU were changed"),
+        (time_first, "batch_first of the GRU was changed"),
+        (frozen, "the weights of the GRU no longer require a gradient"),
         (one_by_one, None),
         (sort_by_hand, None),
         (by_halves, None),

@@ -48,8 +48,13 @@ def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict
         assert torch.equal(inputs[0], x), "x was changed: work on a copy"
         mode = "training" if training else "eval"
         assert gru.training == training, f"the GRU came in {mode} mode and was left in the other"
-        assert all(torch.equal(w, weights[name]) for name, w in gru.state_dict().items()), (
-            "the weights of the GRU were changed"
+        assert gru.batch_first, "batch_first of the GRU was changed"
+        assert all(
+            w.dtype == weights[name].dtype and torch.equal(w, weights[name])
+            for name, w in gru.state_dict().items()
+        ), "the weights of the GRU were changed"
+        assert all(w.requires_grad for w in gru.parameters()), (
+            "the weights of the GRU no longer require a gradient"
         )
         assert torch.allclose(got, expected, atol=1e-5), complaint
         learns = [gru.weight_ih_l0, x]
