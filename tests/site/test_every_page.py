@@ -117,8 +117,8 @@ def visit(context, address: str, sizes: dict[str, int], seen: list[str]) -> Visi
     found.lang = opened.locator("html").get_attribute("lang")
     found.labels = opened.evaluate(LABELS)
     found.wide = widths(opened)
+    opened.wait_for_load_state("networkidle")  # before elements go that may still be loading
     found.violations = violations(opened, seen)
-    opened.wait_for_load_state("networkidle")
     for answer in (a for a in answers if a.status == 200):
         if answer.url not in sizes:
             sizes[answer.url] = len(gzip.compress(answer.body(), 6))
