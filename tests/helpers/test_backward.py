@@ -866,3 +866,30 @@ def test_mark_dirty_refuses_a_leaf_and_reaches_the_base_of_a_view(mark):
             Double.apply(leaf)
     else:
         assert Double.apply(leaf).requires_grad
+
+
+def test_once_differentiable_is_heard_by_backward_alone():
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, upstream):
+            (x,) = ctx.saved_tensors
+            return upstream * 3 * x**2
+
+    x = torch.ones(2, dtype=torch.float64, requires_grad=True)
+
+    def penalty():
+        loss = Cube.apply(x).square().sum()
+        (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+        return loss + slope.square().sum()
+
+    with pytest.raises(RuntimeError, match="marked with @once_differentiable"):
+        penalty().backward()
+    (silent,) = torch.autograd.grad(penalty(), x)
+    assert silent.tolist() == [6.0, 6.0]  # of the loss alone
+    assert not torch.autograd.gradgradcheck(Cube.apply, x, raise_exception=False)
