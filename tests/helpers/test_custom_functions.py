@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import once_differentiable
 
@@ -87,7 +88,7 @@ Scale = make(lambda ctx, x, n: (setattr(ctx, "n", n), x * n)[1], lambda ctx, g: 
         (lambda x: (x * 2, x.argmax(), x.exp()), (X,)),
         (lambda x, i: x[i], (X, torch.tensor([0, 1]))),
         (lambda x, mask: x.masked_fill(mask, 0) * 2, (X, X > 0)),
-        (lambda x, label: nn.functional.cross_entropy(x, label), (X, torch.tensor([0, 1, 1]))),
+        (lambda x, label: F.cross_entropy(x, label), (X, torch.tensor([0, 1, 1]))),
     ],
 )
 def test_a_right_backward_has_no_fault(function, inputs):
@@ -264,6 +265,49 @@ def expect(verdict, says):
     assert says is None or says in verdict.message
 
 
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda x, w, g: (g @ w, g.T @ x, g.sum(0)), None),
+        (
+            lambda x, w, g: [
+                torch.einsum("no,oi->ni", g, w),
+                torch.einsum("no,ni->oi", g, x),
+                torch.einsum("no->o", g),
+            ],
+            None,
+        ),
+        (
+            lambda x, w, g: ((g @ w).squeeze(), (g.T @ x).squeeze(), g.sum(0)),
+            "the gradient of x has shape",
+        ),
+        (lambda x, w, g: (g @ w, g.T @ x, g.sum(0).double()), "is torch.float64, but bias is"),
+        (lambda x, w, g: (g @ w, (x.T @ g).T, torch.ones(len(g)) @ g), None),
+        (lambda x, w, g: ..., "return three gradients"),
+        (lambda x, w, g: (g @ w, g.T @ x), "return three gradients"),
+        (lambda x, w, g: (g @ w, g.T @ x, None), "gradient of bias is not a tensor but NoneType"),
+        (lambda x, w, g: (g @ w, g.T @ x, g), "the gradient of bias has shape"),
+        (lambda x, w, g: (g @ w, x.T @ g, g.sum(0)), "the gradient of weight has shape"),
+        (lambda x, w, g: (g @ w.T, g.T @ x, g.sum(0)), "your code raised RuntimeError"),
+        (lambda x, w, g: (g @ w, g.T @ x, g.mean(0)), "bias has the right shape and wrong values"),
+        (
+            lambda x, w, g: (g @ w, g.T @ x / len(x), g.sum(0)),
+            "weight has the right shape and wrong values",
+        ),
+    ],
+)
+def test_linear_backward(answer, says):
+    expect(exercises.check_linear_backward(answer), says)
+
+
+def test_linear_backward_a_transpose_that_hides_in_square_shapes():
+    def answer(x, w, g):
+        dw = g.T @ x
+        return g @ w, dw.T if dw.shape[0] == dw.shape[1] else dw, g.sum(0)
+
+    expect(exercises.check_linear_backward(answer), "weight has the right shape and wrong values")
+
+
 def root(ctx, x, n):
     y = x ** (1 / n)
     ctx.n = n
@@ -394,3 +438,140 @@ def test_root_with_a_number_of_its_own(n):
     assert not exercises.check_root(fixed).passed
     backward = make(root, lambda ctx, g: (g * saved(ctx)[0] ** (1 - n) / n, None))
     assert not exercises.check_root(backward).passed
+
+
+# ---------------------------------------------------------------- what the prose says of Functions
+
+
+class Transposed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, first, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, upstream):
+        x, w = ctx.saved_tensors
+        return None, upstream @ w.T, upstream.T @ x
+
+
+@pytest.mark.parametrize(
+    "first, index",
+    [(1.0, 1), (None, 1), ([1], 1), (torch.tensor(1), 2), (nn.Parameter(torch.ones(1)), 2)],
+)
+def test_the_index_of_an_invalid_gradient_counts_tensors(first, index):
+    w = torch.randn(3, 2, requires_grad=True)
+    with pytest.raises(RuntimeError, match=f"invalid gradient at index {index} "):
+        Transposed.apply(first, torch.randn(4, 3), w).sum().backward()
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_gradcheck_finds_a_transposed_square_matrix_that_requires_a_gradient(rows):
+    x = torch.randn(rows, 3, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(3, 3, dtype=torch.float64)
+    found = []
+    for requires_grad in (True, False):
+        inputs = (1.0, x, w.clone().requires_grad_(requires_grad))
+        found.append(not torch.autograd.gradcheck(Transposed.apply, inputs, raise_exception=False))
+    assert found == [True, False]
+
+
+def test_some_operations_have_no_second_derivative():
+    def loss(x):
+        return F.ctc_loss(x.log_softmax(-1), torch.tensor([[1]]), (4,), (1,))
+
+    x = torch.randn(4, 1, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(loss, x)
+    with pytest.raises(RuntimeError, match="is not implemented"):
+        torch.autograd.gradgradcheck(loss, x)
+
+
+def test_needs_input_grad_is_what_requires_a_gradient_not_what_was_asked_for():
+    seen = []
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w, n):
+            return x * w * n
+
+        @staticmethod
+        def backward(ctx, upstream):
+            seen.append(ctx.needs_input_grad)
+            return upstream, upstream, None
+
+    x, w = (torch.ones(2, requires_grad=True) for _ in range(2))
+    torch.autograd.grad(Product.apply(x, w, 1).sum(), w)
+    Product.apply(x.detach(), w, 1).sum().backward()
+    assert seen == [(True, True, False), (False, True, False)]
+
+
+@pytest.mark.parametrize("pack", [list, tuple, lambda pair: dict(enumerate(pair)), iter])
+def test_tensors_in_a_container_are_overlooked(pack):
+    class Total(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, tensors):
+            return x + sum(tensors.values() if isinstance(tensors, dict) else tensors)
+
+        @staticmethod
+        def backward(ctx, upstream):
+            return upstream, None
+
+    a, b = (torch.ones(2, requires_grad=True) for _ in range(2))
+    assert not Total.apply(torch.ones(2), pack((a, b))).requires_grad
+    x = torch.ones(2, requires_grad=True)
+    Total.apply(x, pack((a, b))).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert a.grad is None and b.grad is None
+
+
+@pytest.mark.parametrize("mark", [True, False])
+def test_mark_dirty_refuses_a_leaf_and_reaches_the_base_of_a_view(mark):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            if mark:
+                ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, upstream):
+            return upstream * 2
+
+    leaf = torch.ones(2, requires_grad=True)
+    base = leaf * 1
+    Double.apply(base[:1])
+    base.sum().backward()
+    assert leaf.grad.tolist() == [2.0 if mark else 1.0, 1.0]
+    if mark:
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            Double.apply(leaf)
+    else:
+        assert Double.apply(leaf).requires_grad
+
+
+def test_once_differentiable_is_heard_by_backward_alone():
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, upstream):
+            (x,) = ctx.saved_tensors
+            return upstream * 3 * x**2
+
+    x = torch.ones(2, dtype=torch.float64, requires_grad=True)
+
+    def penalty():
+        loss = Cube.apply(x).square().sum()
+        (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+        return loss + slope.square().sum()
+
+    with pytest.raises(RuntimeError, match="marked with @once_differentiable"):
+        penalty().backward()
+    (silent,) = torch.autograd.grad(penalty(), x)
+    assert silent.tolist() == [6.0, 6.0]  # of the loss alone
+    assert not torch.autograd.gradgradcheck(Cube.apply, x, raise_exception=False)

@@ -14,52 +14,6 @@ from helpers.autograd import watch_saved
 from helpers.exercises import Verdict, verdict
 
 
-def check_linear_backward(
-    answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]],
-) -> Verdict:
-    """Check `answer(x, weight, upstream)`: the three gradients of `F.linear(x, weight, bias)`.
-
-    `x` has shape (n, i), `weight` (o, i) and `upstream`, the gradient of the output, (n, o).
-    Expected are the gradients of `x`, `weight` and `bias`, in this order.
-    """
-
-    def compare(f: Callable, n: int, i: int, o: int) -> None:
-        x, weight, bias = torch.randn(n, i), torch.randn(o, i), torch.randn(o)
-        upstream = torch.randn(n, o)
-        inputs = [t.requires_grad_() for t in (x, weight, bias)]
-        right = torch.autograd.grad(F.linear(*inputs), inputs, upstream)
-        got = f(x.detach(), weight.detach(), upstream)
-        assert isinstance(got, tuple | list) and len(got) == 3, (
-            "return three gradients: of x, of weight and of bias"
-        )
-        for name, mine, theirs in zip(("x", "weight", "bias"), got, right, strict=True):
-            assert isinstance(mine, Tensor), (
-                f"the gradient of {name} is not a tensor but {type(mine).__name__}"
-            )
-            assert mine.shape == theirs.shape, (
-                f"the gradient of {name} has shape {tuple(mine.shape)}, "
-                f"but {name} has shape {tuple(theirs.shape)}"
-            )
-            assert mine.dtype == theirs.dtype, (
-                f"the gradient of {name} is {mine.dtype}, but {name} is {theirs.dtype}"
-            )
-            assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4), (
-                f"the gradient of {name} has the right shape and wrong values"
-            )
-
-    def oblong(f: Callable) -> None:
-        n, i, o = (torch.randperm(6)[:3] + 2).tolist()
-        compare(f, n, i, o)
-
-    def square(f: Callable) -> None:
-        compare(f, 4, 4, 4)  # every wrong transpose fits here
-
-    def single(f: Callable) -> None:
-        compare(f, 1, 1, 1)  # no axis may be squeezed away
-
-    return verdict(answer, [oblong, square, single])
-
-
 def check_accumulate(
     answer: Callable[[nn.Module, list[tuple[Tensor, Tensor]]], Any],
 ) -> Verdict:
