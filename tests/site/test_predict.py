@@ -17,6 +17,12 @@ STORED = "name => JSON.parse(localStorage.getItem(`predict:${name}`))"
 HIDDEN = (
     "ids => ids.filter(id => document.getElementById(id)?.querySelector('.cell_output')?.hidden)"
 )
+# What is not asked about goes: each unfolding would lay out the whole chapter anew.
+ALONE = """ids => {
+  const kept = [".predict", ...ids.map(id => "#" + CSS.escape(id))].join(", ");
+  for (const part of document.querySelectorAll("article section > :not(section)"))
+    if (!part.matches(kept) && !part.querySelector(kept)) part.remove();
+}"""
 FLOWING = """() => [...document.querySelectorAll('.predict summary')]
     .every(choice => getComputedStyle(choice).display === 'block')"""  # not in columns
 
@@ -55,6 +61,7 @@ def test_every_question_is_answered_wrong_and_right(fresh, url, lang):
             ids,
         )
         assert page.evaluate(HIDDEN, ids) == printing
+        page.evaluate(ALONE, ids)
         for card in cards.all():
             first, second = ("yes", "no") if number % 2 else ("no", "yes")
             for kind in (first, second):
