@@ -19,15 +19,19 @@ from urllib.request import urlopen
 
 import pytest
 import tinycss2
+import yaml
 from book_pages import ROOT
+from pygments.styles import get_style_by_name
+from pygments.token import STANDARD_TYPES
 
 from bookbuild import setup_cell
 from bookbuild import site as building
+from bookbuild.notebooks import code_cells, read
 from bookbuild.site import BuildFailed, build, server
 from bookbuild.sphinx.api import short
 from bookbuild.sphinx.languages import joined, titles
 from bookbuild.sphinx.private import folded_cell, forget_kinds_of_objects, link_targets
-from bookbuild.sphinx.slim import purge
+from bookbuild.sphinx.slim import PLAIN, purge
 
 
 def hrefs(path) -> list[str]:
@@ -326,6 +330,23 @@ def test_headings_are_those_of_markdown_and_nothing_else(tmp_path):
 )
 def test_lines_are_joined_as_chinese_is_set(before, after, expected):
     assert joined(before, after) is expected
+
+
+def test_a_token_loses_its_element_only_where_its_colour_is_that_of_the_text(toy_root, toy_site):
+    config = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))["sphinx"]["config"]
+    kinds = {short: kind for kind, short in STANDARD_TYPES.items()}
+    for theme in ("light", "dark"):
+        style = get_style_by_name(config["html_theme_options"][f"pygments_{theme}_style"])
+        text = style.style_for_token(kinds[""])["color"]
+        assert {style.style_for_token(kinds[name])["color"] for name in PLAIN} == {text}
+        assert style.style_for_token(kinds["k"])["color"] != text
+    page = (toy_site / "en/detach.html").read_text("utf8")
+    blocks = re.findall("<pre>(.*?)</pre>", page, re.S)
+    assert not re.search(f'class="({"|".join(PLAIN)})"', "".join(blocks))
+    shown = [unescape(re.sub("<.*?>", "", block)).strip() for block in blocks]
+    cells = code_cells(read(toy_root / "book/en/detach.ipynb"))
+    kept = [cell for cell in cells if cell.source.strip() in shown]
+    assert len(kept) >= 2 and any('class="k' in block for block in blocks)
 
 
 def test_unused_rules_are_dropped_and_no_others():

@@ -22,6 +22,8 @@ UNUSED = (
     *("scripts/fontawesome*", "**/*.map", "images/logo_*"),
     *("searchtools.js", "language_data.js", "translations.js"),  # of Sphinx's search
 )
+# Tokens in the colour of the text around them: half of a chapter's elements.
+PLAIN = ("n", "p", "w", "nn")
 LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
 
@@ -45,6 +47,13 @@ def bundle(
         SCRIPT: [s for s in scripts if s and "DOCUMENTATION_OPTIONS.pagename" not in s],
     }
     context["bundle"] = {"style": STYLE, "script": SCRIPT}
+    if "body" in context:
+        context["body"] = re.sub(r"<pre>.*?</pre>", unwrap, context["body"], flags=re.S)
+
+
+def unwrap(code: re.Match[str]) -> str:
+    """Highlighted code without the elements of tokens that have no colour of their own."""
+    return re.sub(rf'<span class="(?:{"|".join(PLAIN)})">([^<]*)</span>', r"\1", code[0])
 
 
 def name(file: object) -> str:
