@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
+_WIDE = (torch.float64, torch.complex128)
 _WRONG = "the {order} derivative by {inputs} is wrong"
 
 
@@ -25,8 +26,8 @@ def check_function(
     The inputs are copied to float64 (complex ones to complex128), on the device where they are,
     and what is compared with small differences of the outputs is: the derivative by each input
     while it alone requires a gradient, then by all together; the same for the second derivative
-    if `second`; a gradient that arrives expanded or transposed; at last the dtypes of the outputs
-    and a backward pass with the inputs in float32.
+    if `second`. Then come a gradient that arrives expanded or transposed, a second call before the
+    backward pass of the first, the dtypes of the outputs, and a backward pass in float32.
 
     Give every dimension another size, small ones, such as (3, 2): in a square matrix a transposed
     gradient has the right shape. Keep away from kinks, such as 0 for a ReLU. What differs from
@@ -34,8 +35,8 @@ def check_function(
 
     Args:
         function: A `torch.autograd.Function`, which is called by its `apply`, or what takes
-            `inputs` and returns a tensor or a tuple in which there is one, such as
-            `lambda x: Double.apply(x.clone())` for a Function that works in place.
+            `inputs` and returns a tensor or a tuple in which there is one. What works in place
+            and returns its input, marked with `ctx.mark_dirty`, is called with clones.
         inputs: At least one floating-point or complex tensor, and whatever else the function
             takes. If some of them require a gradient, the others are held fixed; if none does,
             each of these tensors is differentiated.
@@ -46,9 +47,10 @@ def check_function(
         is not looked at.
 
     Raises:
-        TypeError: `function` is a module, an object of a Function or cannot be called, or tensors
-            came in a list, tuple or mapping, where a Function does not see them.
-        ValueError: no input is a floating-point or complex tensor, or one of them is empty.
+        TypeError: `function` is a module with weights or buffers, an object of a Function or cannot
+            be called, or floating-point tensors came in a list, tuple or mapping, where a Function
+            does not see them.
+        ValueError: no input is a floating-point or complex tensor with numbers in it.
         Exception: the forward pass in float64 failed.
 
     Source: https://pytorch.org/docs/stable/notes/gradcheck.html
@@ -63,32 +65,61 @@ def _faults(
 ) -> list[str]:
     doubles = [_copy(x, torch.float64) for x in inputs]
     before = [_copy(x) for x in doubles]
-    first = _tensors(call(*doubles))
-    for i, (x, old) in enumerate(zip(doubles, before, strict=True)):
-        if isinstance(x, Tensor) and not _same(x, old):
+    try:
+        first = _tensors(call(*doubles))
+    except Exception as error:
+        error.add_note("check_function has copied the inputs to float64, what is inside it has not")
+        raise
+    changed = [
+        i
+        for i, (x, old) in enumerate(zip(doubles, before, strict=True))
+        if isinstance(x, Tensor) and not _same(x, old)
+    ]
+    for i in changed:
+        if not any(y is doubles[i] for y in first):  # it is the same object if it was marked
             return [
                 f"forward changed input {i} in place: compute something new, or mark it with "
-                "`ctx.mark_dirty` and check a lambda that passes a clone"
+                "`ctx.mark_dirty` and return it"
             ]
+    if changed:
+        call, doubles, first = _on_clones(call), before, [_copy(y) for y in first]
     again = _tensors(call(*before))
     if not (len(first) == len(again) and all(map(_same, first, again))):
         return ["forward returned something else the second time: switch off what is random"]
-    if not any(y.requires_grad for y in _tensors(call(*_requiring(doubles, chosen)))):
+    outputs = _tensors(call(*_requiring(doubles, chosen)))
+    if not any(y.requires_grad for y in outputs):
         return ["no output requires a gradient: does forward get each tensor by itself?"]
+    for i, y in enumerate(outputs):
+        if y.requires_grad and not y.isfinite().all():
+            return [f"output {i} is not finite here: give inputs at which every number is"]
+        if y.requires_grad and y.dtype not in _WIDE:
+            was = doubles[chosen[0]].dtype
+            return [f"output {i} is {y.dtype} though input {chosen[0]} is {was}: keep its dtype"]
 
-    faults = _compare(call, doubles, chosen, "first")
-    if faults:
-        faults += _hint(call, doubles, chosen)
-    elif second and (faults := _compare(call, doubles, chosen, "second")):
-        faults.append("compute in backward with torch, from saved inputs and outputs alone")
-    return faults or [*_layouts(call, doubles, chosen), *_single(call, inputs, chosen)]
+    if faults := _compare(call, doubles, chosen, "first"):
+        return faults + _hint(call, doubles, chosen)
+    if faults := _upstream(call, doubles, chosen):
+        return faults
+    if second and (faults := _compare(call, doubles, chosen, "second")):
+        return [*faults, "compute in backward with torch, from saved inputs and outputs alone"]
+    return [
+        *_layouts(call, doubles, chosen),
+        *_twice(call, doubles, chosen),
+        *_single(call, inputs, chosen),
+    ]
+
+
+def _on_clones(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *inputs: call(*(x.clone() if isinstance(x, Tensor) else x for x in inputs))
 
 
 def _callable(function: Any) -> Callable[..., Any]:
-    if isinstance(function, nn.Module):
+    if isinstance(function, nn.Module) and (
+        any(True for _ in function.parameters()) or any(True for _ in function.buffers())
+    ):
         raise TypeError(
             f"expected a Function, got the module {type(function).__name__}: pass the Function "
-            "that it applies, with the weights as inputs"
+            "that it applies, with the weights and buffers as inputs"
         )
     if inspect.isclass(function) and issubclass(function, torch.autograd.Function):
         return function.apply
@@ -107,16 +138,12 @@ def _differentiable(inputs: tuple[Any, ...]) -> list[int]:
     """The places of the inputs that are differentiated."""
     for i, x in enumerate(inputs):
         inside = list(x.values()) if isinstance(x, Mapping) else x
-        if isinstance(inside, list | tuple) and any(isinstance(t, Tensor) for t in inside):
+        if isinstance(inside, list | tuple) and any(map(_has_slopes, inside)):
             raise TypeError(
                 f"input {i} is a {type(x).__name__} of tensors, which a Function does not see: "
-                "pass each tensor as an argument of its own"
+                "pass each tensor as an argument of its own, to a lambda that packs them if need be"
             )
-    floating = [
-        i
-        for i, x in enumerate(inputs)
-        if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
-    ]
+    floating = [i for i, x in enumerate(inputs) if _has_slopes(x)]
     if not floating:
         got = ", ".join(_kind(x) for x in inputs) or "nothing"
         raise ValueError(f"expected a floating-point or complex tensor among the inputs, got {got}")
@@ -125,11 +152,17 @@ def _differentiable(inputs: tuple[Any, ...]) -> list[int]:
         if x.layout is not torch.strided or x.is_meta:
             how = "on the meta device" if x.is_meta else f"of layout {x.layout}"
             raise ValueError(f"expected dense tensors with numbers in them, input {i} is {how}")
-        if not x.numel():
-            raise ValueError(
-                f"input {i} is empty, of shape {tuple(x.shape)}: nothing could be compared"
-            )
-    return [i for i in floating if inputs[i].requires_grad] or floating
+    chosen = [i for i in floating if inputs[i].requires_grad] or floating
+    if not any(inputs[i].numel() for i in chosen):
+        i = chosen[0]
+        raise ValueError(
+            f"input {i} is empty, of shape {tuple(inputs[i].shape)}: nothing could be compared"
+        )
+    return chosen
+
+
+def _has_slopes(x: Any) -> bool:
+    return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
 
 
 def _kind(x: Any) -> str:
@@ -161,7 +194,7 @@ def _tensors(result: Any) -> list[Tensor]:
 
 
 def _floating(result: Any) -> tuple[Tensor, ...]:
-    return tuple(y for y in _tensors(result) if y.is_floating_point() or y.is_complex())
+    return tuple(filter(_has_slopes, _tensors(result)))
 
 
 def _requiring(inputs: list[Any], needed: list[int]) -> list[Any]:
@@ -233,9 +266,38 @@ def _hint(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> lis
         twice = _backward(call, inputs, chosen, [2 * torch.ones_like(y) for y in outputs])[1]
     except Exception:
         return []
-    if all(torch.allclose(2 * a, b) for a, b in zip(once, twice, strict=True)):
-        return []
-    return ["backward must multiply by the gradient that it gets: twice of it gave no double"]
+    if not all(torch.allclose(2 * a, b) for a, b in zip(once, twice, strict=True)):
+        return ["backward must multiply by the gradient that it gets: twice of it gave no double"]
+    moved = [x + 1e-6 * torch.rand_like(x) if _has_slopes(x) else x for x in inputs]
+    if any(map(_rounded, _backward(call, moved, chosen, None)[0])):
+        return [
+            "forward computes with the digits of float32 or fewer: keep the dtype of its inputs"
+        ]
+    return []
+
+
+def _rounded(x: Tensor) -> bool:
+    """Has it the digits of float32 alone? Whole numbers say nothing."""
+    x = torch.view_as_real(x) if x.is_complex() else x
+    x = x[x != x.round()]
+    return bool(x.numel()) and torch.equal(x, x.float().to(x.dtype))
+
+
+def _upstream(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
+    """What a backward does to the gradient that comes: nothing, and its digits are kept."""
+    outputs = _backward(call, inputs, chosen, None)[0]
+    upstream = [torch.randn_like(y) for y in outputs]
+    before = [_copy(u) for u in upstream]
+    gradients = _backward(call, inputs, chosen, upstream)[1]
+    if not all(map(_same, upstream, before)):
+        return ["backward changed the gradient that it got in place: compute something new"]
+    for i, gradient in zip(chosen, gradients, strict=True):
+        if _rounded(gradient):
+            return [
+                f"the gradient by input {i} has the digits of float32 or fewer though the input "
+                "is float64: compute in the dtype of the gradient that backward gets"
+            ]
+    return []
 
 
 def _layouts(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
@@ -257,6 +319,24 @@ def _layouts(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> 
     return []
 
 
+def _twice(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
+    """A layer may be called again before the backward pass of its first call."""
+    alone = _requiring(inputs, chosen)
+    outputs = [y for y in _tensors(call(*alone)) if y.requires_grad]
+    ones = [torch.ones_like(y) for y in outputs]
+    try:
+        again = call(*(0.9 * x if i in chosen else x for i, x in enumerate(alone)))
+    except Exception:  # its inputs may be bounded
+        return []
+    del again
+    wanted = [alone[i] for i in chosen]
+    got = torch.autograd.grad(outputs, wanted, ones, allow_unused=True, materialize_grads=True)
+    right = _backward(call, inputs, chosen, None)[1]
+    if all(torch.allclose(a, b) for a, b in zip(right, got, strict=True)):
+        return []
+    return ["backward uses what a later call of forward has left: keep it in ctx"]
+
+
 def _strided(u: Tensor) -> Tensor:
     """The same values, with a gap after each one."""
     return torch.stack([u, u], -1)[..., 0]
@@ -265,13 +345,12 @@ def _strided(u: Tensor) -> Tensor:
 def _single(call: Callable[..., Any], inputs: tuple[Any, ...], chosen: list[int]) -> list[str]:
     """What float32 brings: outputs of this dtype, and a backward pass that runs."""
     singles = [_copy(x, torch.float32) for x in inputs]
-    wide = (torch.float64, torch.complex128)
     try:
         outputs = _tensors(call(*_requiring(singles, chosen)))
     except Exception as error:
         return [f"forward failed in float32: {_line(error)}"]
     for i, y in enumerate(outputs):
-        if y.dtype in wide:
+        if y.dtype in _WIDE:
             return [f"output {i} is {y.dtype} though the inputs are float32: keep their dtype"]
     try:
         _backward(call, singles, chosen, None)

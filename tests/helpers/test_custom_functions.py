@@ -46,6 +46,7 @@ def saved(ctx):
 
 Cube, Product = make(cube, cube_backward), make(product, product_backward)
 X, W = torch.randn(3, 2), torch.randn(2, 4)
+SIGNS = torch.tensor([[-1.0, 2.0], [1.0, -2.0], [3.0, -3.0]])
 
 
 # ---------------------------------------------------------------- nothing is wrong
@@ -66,6 +67,15 @@ class WithSetup(torch.autograd.Function):
 
 
 Double = make(lambda ctx, x: (ctx.mark_dirty(x), x.mul_(2))[1], lambda ctx, g: g * 2)
+AddTo = make(lambda ctx, x, w: (ctx.mark_dirty(x), x.add_(w))[1], lambda ctx, g: (g, g))
+Both = make(
+    lambda ctx, x: (ctx.save_for_backward(x), (x.sin(), x.cos()))[1],
+    lambda ctx, a, b: a * saved(ctx)[0].cos() - b * saved(ctx)[0].sin(),
+)
+Rows = make(
+    lambda ctx, x, rows: (setattr(ctx, "rows", rows[0]), x[rows[0]])[1],
+    lambda ctx, g: (g.new_zeros(3, 2).index_add(0, ctx.rows, g), None),
+)
 Scale = make(lambda ctx, x, n: (setattr(ctx, "n", n), x * n)[1], lambda ctx, g: (g * ctx.n, None))
 
 
@@ -78,6 +88,15 @@ Scale = make(lambda ctx, x, n: (setattr(ctx, "n", n), x * n)[1], lambda ctx, g: 
         (WithSetup, (X,)),
         (Scale, (X, 2.0)),
         (lambda x: Double.apply(x.clone()), (X,)),
+        (Double, (X,)),
+        (AddTo, (X, torch.randn(3, 2))),
+        (torch.Tensor.exp_, (X,)),
+        (Both, (X,)),
+        (lambda x, nothing: torch.cat([x, nothing]), (X, torch.ones(0, 2))),
+        (Rows, (X, [torch.tensor([0, 2])])),
+        (nn.Tanh(), (X,)),
+        (nn.Flatten(0), (X,)),
+        (torch.clamp, (X, 0.0)),
         (Cube, (torch.tensor(1.0),)),
         (Cube, (torch.randn(3).half(),)),
         (Cube, (torch.randn(4, 3)[:, ::2],)),
@@ -129,6 +148,16 @@ def in_numpy(ctx, upstream):
     return upstream * torch.from_numpy(3 * x * x)
 
 
+def clamped(ctx, x):
+    ctx.save_for_backward(x)
+    return x.clamp(min=0)
+
+
+def clamped_in_place(ctx, upstream):
+    upstream[saved(ctx)[0] < 0] = 0
+    return upstream
+
+
 @pytest.mark.parametrize(
     "function, inputs, says",
     [
@@ -176,7 +205,24 @@ def in_numpy(ctx, upstream):
             "forward failed in float32",
         ),
         (make(lambda ctx, x: x.mul_(2), lambda ctx, g: g * 2), (X,), "changed input 0 in place"),
-        (Double, (X,), "changed input 0 in place"),
+        (
+            make(lambda ctx, x: (x.clamp_(min=0), x * 1)[1], lambda ctx, g: g),
+            (SIGNS,),
+            "mark it with `ctx.mark_dirty` and return it",
+        ),
+        (make(cube, lambda ctx, g: g.mul_(3 * saved(ctx)[0] ** 2)), (X,), "in place"),
+        (make(clamped, clamped_in_place), (SIGNS,), "changed the gradient that it got in place"),
+        (make(cube, lambda ctx, g: cube_backward(ctx, g).float()), (X,), "digits of float32"),
+        (make(cube, lambda ctx, g: cube_backward(ctx, g).half()), (X,), "digits of float32"),
+        (make(lambda ctx, x: cube(ctx, x).float(), cube_backward), (X,), "output 0 is torch.fl"),
+        (
+            make(lambda ctx, x: cube(ctx, x).float().to(x.dtype), cube_backward),
+            (X,),
+            "forward computes with the digits of float32",
+        ),
+        (torch.sqrt, (-torch.ones(3),), "output 0 is not finite here"),
+        (nn.Dropout(), (torch.ones(50),), "switch off what is random"),
+        (make(product, lambda ctx, g: (g @ saved(ctx)[1].T, None)), (X, W), "by input 1 is wrong"),
         (lambda x: torch.dropout(x, 0.5, True), (torch.ones(50),), "switch off what is random"),
         (lambda x: x.detach() * 2, (X,), "no output requires a gradient"),
         (lambda x: x.argmax(), (X,), "no output requires a gradient"),
@@ -212,6 +258,25 @@ def test_a_backward_that_takes_the_gradient_as_it_lies_in_memory(backward, says)
 def test_the_second_derivative_is_looked_at_unless_it_is_not_wanted():
     assert check_function(make(cube, in_numpy), X)
     assert check_function(make(cube, in_numpy), X, second=False) == []
+
+
+def test_a_backward_that_uses_what_a_later_forward_has_left():
+    kept = {}
+
+    def forward(ctx, x):
+        kept["x"] = x.detach()
+        return x**3
+
+    function = make(forward, lambda ctx, g: g * 3 * kept["x"] ** 2)
+    faults = check_function(function, X, second=False)
+    assert faults == ["backward uses what a later call of forward has left: keep it in ctx"]
+
+
+def test_an_error_of_forward_says_that_the_inputs_were_copied():
+    layer = nn.Linear(2, 3)
+    with pytest.raises(RuntimeError) as raised:
+        check_function(lambda x: layer(x), X)
+    assert "copied the inputs to float64" in raised.value.__notes__[0]
 
 
 def test_inputs_that_require_no_gradient_beside_one_that_does_are_held_fixed():
@@ -380,6 +445,16 @@ def by_memory(ctx, upstream):
     return flat.view(upstream.shape), None
 
 
+def on_type(ctx, x, n):
+    y = root(ctx, x, n)
+    make.n = n
+    return y
+
+
+def in_upstream(ctx, upstream):
+    return upstream.mul_(saved(ctx)[0] ** (1 - ctx.n) / ctx.n), None
+
+
 def only_matrices(ctx, upstream):
     rows, columns = upstream.shape
     return root_backward(ctx, upstream)
@@ -402,6 +477,11 @@ def only_matrices(ctx, upstream):
         (make(attribute(lambda y: [y]), root_backward), "is an attribute of ctx"),
         (make(attribute(lambda y: {"y": y}), root_backward), "is an attribute of ctx"),
         (make(on_class, root_backward), "0 tensors are saved"),
+        (
+            make(on_type, lambda ctx, g: (g * saved(ctx)[0] ** (1 - make.n) / make.n, None)),
+            "keep n in ctx",
+        ),
+        (make(root, in_upstream), "has changed the gradient"),
         (make(keeps("x", "y"), root_backward), "2 tensors are saved"),
         (make(keeps("x"), root_backward), "what is saved is not the output"),
         (make(keeps("slope"), lambda ctx, g: (g * saved(ctx)[0], None)), "not the output"),

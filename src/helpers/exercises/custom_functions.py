@@ -118,6 +118,16 @@ def check_root(answer: type[torch.autograd.Function]) -> Verdict:
             assert torch.allclose(got, right), (
                 "on a sum the derivative is right, otherwise wrong: multiply by upstream"
             )
+        x, _ = draw(2, 3, 2)
+        square_root, cube_root = f.apply(x, 2), f.apply(x, 3)
+        for y, n in ((square_root, 2), (cube_root, 3)):
+            upstream = torch.randn(3, 2, dtype=x.dtype)
+            before = upstream.clone()
+            got = torch.autograd.grad(y, x, upstream)[0]
+            assert torch.allclose(got, before * x.detach() ** (1 / n - 1) / n), (
+                "wrong if another root is drawn before the backward pass: keep n in ctx"
+            )
+            assert torch.equal(upstream, before), "backward has changed the gradient that it got"
         assert gradcheck(f.apply, draw(4, 3, 2), raise_exception=False), "gradcheck fails"
 
     def second(f: Any) -> None:
