@@ -566,6 +566,12 @@ def test_some_operations_have_no_second_derivative():
         torch.autograd.gradgradcheck(loss, x)
 
 
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_transforms_refuse_a_forward_that_takes_ctx(transform):
+    with pytest.raises(RuntimeError, match="setup_context"):
+        transform(Cube.apply)(torch.ones(3) if transform is torch.func.vmap else torch.ones(()))
+
+
 def test_needs_input_grad_is_what_requires_a_gradient_not_what_was_asked_for():
     seen = []
 
