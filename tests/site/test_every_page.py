@@ -107,9 +107,11 @@ CUT = """() => [...document.querySelectorAll(".cell_output pre")]
 def visit(context, address: str, sizes: dict[str, int], seen: list[str]) -> Visit:
     """Open a page; `sizes` keeps what a file that many pages load weighs, gzipped, and `seen` what
     axe has looked at."""
-    found, answers = Visit(), []
+    found, answers, under_way = Visit(), [], set()
     opened = context.new_page()
-    opened.on("request", lambda r: found.requests.append(r.url))
+    opened.on("request", lambda r: (found.requests.append(r.url), under_way.add(r)))
+    for end in ("requestfinished", "requestfailed"):
+        opened.on(end, lambda r: under_way.discard(r))
     opened.on("pageerror", lambda e: found.errors.append(str(e)))
     opened.on("console", lambda m: m.type == "error" and found.errors.append(m.text))
     opened.on("response", lambda answer: answers.append(answer))
@@ -117,7 +119,10 @@ def visit(context, address: str, sizes: dict[str, int], seen: list[str]) -> Visi
     found.lang = opened.locator("html").get_attribute("lang")
     found.labels = opened.evaluate(LABELS)
     found.wide = widths(opened)
-    opened.wait_for_load_state("networkidle")  # before elements go that may still be loading
+    for _ in range(50):  # of some requests the browser never says that they ended
+        if not under_way:
+            break
+        opened.wait_for_timeout(100)
     found.violations = violations(opened, seen)
     for answer in (a for a in answers if a.status == 200):
         if answer.url not in sizes:
