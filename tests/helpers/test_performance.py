@@ -517,6 +517,28 @@ def test_after_the_limit_what_fits_still_runs_compiled(caplog):
     assert performance.recompiles(compiled, torch.ones(2)) is None
 
 
+@pytest.mark.parametrize(
+    ("limit", "compilations"),
+    [(8, {"strings": 8, "lengths": 2}), (16, {"strings": 12, "lengths": 2})],
+)
+def test_a_larger_limit_helps_where_the_cases_are_few(limit, compilations):
+    """Strings are constants of a graph each; of lengths the second makes a graph for all."""
+    cases = {
+        "strings": (lambda x, kind: x * len(kind), [(torch.ones(2), k) for k in "abcdefghijkl"]),
+        "lengths": (lambda x: x * 2, [(torch.ones(n),) for n in range(2, 14)]),
+    }
+    found = {}
+    with torch._dynamo.config.patch(recompile_limit=limit):
+        for name, (function, calls) in cases.items():
+            torch.compiler.reset()
+            graphs = performance.Counting()
+            compiled = torch.compile(function, backend=graphs)
+            for arguments in calls:
+                compiled(*arguments)
+            found[name] = len(graphs)
+    assert found == compilations
+
+
 @pytest.mark.parametrize("options", [{"fullgraph": True}, {}])
 def test_the_limit_can_be_an_error(options):
     model = Numbered()

@@ -22,7 +22,7 @@ UNUSED = (
     *("scripts/fontawesome*", "**/*.map", "images/logo_*"),
     *("searchtools.js", "language_data.js", "translations.js"),  # of Sphinx's search
 )
-# Tokens in the colour of the text around them: half of a chapter's elements.
+# Tokens in the colour of the text around them: some 40 % of a long chapter's elements.
 PLAIN = ("n", "p", "w", "nn")
 LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
