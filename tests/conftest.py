@@ -34,7 +34,7 @@ FLAGS = [
 
 @pytest.fixture(scope="module")  # a session's would keep an event loop that nbclient trips over
 def chromium() -> Iterator[Callable]:
-    """Launches Chromium with our flags; takes the other arguments of Playwright's `launch`."""
+    """Launches Chromium with our flags and others; takes the options of Playwright's `launch`."""
     from playwright.sync_api import sync_playwright
 
     path = find_chromium()
@@ -44,7 +44,8 @@ def chromium() -> Iterator[Callable]:
             pytest.fail(f"{reason}, and REQUIRE_BROWSER=1 asks for them")
         pytest.skip(reason)
     with sync_playwright() as playwright:
-        yield partial(playwright.chromium.launch, executable_path=path, args=FLAGS)
+        launch = partial(playwright.chromium.launch, executable_path=path)
+        yield lambda *flags, **options: launch(args=[*FLAGS, *flags], **options)
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,14 @@
     else openSearch();
   });
   form.addEventListener("input", load);
+  dialog?.addEventListener("keydown", (event) => { // of itself Escape would only empty the field
+    if (event.key !== "Escape" || event.isComposing) return;
+    event.preventDefault();
+    dialog.close();
+  });
+  dialog?.addEventListener("click", (event) => {
+    if (event.target === dialog || event.target.closest("a")) dialog.close();
+  });
   if (!dialog) {
     form.q.focus();
     if (new URLSearchParams(location.search).get("q")) load();

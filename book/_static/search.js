@@ -450,12 +450,8 @@
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) choose(active < 0 && step < 0 ? -1 : active + step);
     else if (event.key === "Enter" && active >= 0) options()[active].click();
-    else if (event.key === "Escape" && dialog) dialog.close();
     else return;
     event.preventDefault();
-  });
-  dialog?.addEventListener("click", (event) => {
-    if (event.target === dialog || event.target.closest("a")) dialog.close();
   });
 
   if (field.value.trim()) told.textContent = told.dataset.loading;

@@ -84,10 +84,10 @@ def repository_url(toy_with_repository) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def with_fonts(chromium) -> Callable[[str], Browser]:
-    """Launches Chromium as on a machine with `"narrow"` or with `"wide"` fonts."""
-    return lambda fonts: chromium(
-        env=os.environ | {"FONTCONFIG_FILE": str(FONTS / f"{fonts}.conf")}
+def with_fonts(chromium) -> Callable[..., Browser]:
+    """Launches Chromium as on a machine with `"narrow"` or with `"wide"` fonts; takes flags."""
+    return lambda fonts, *flags: chromium(
+        *flags, env=os.environ | {"FONTCONFIG_FILE": str(FONTS / f"{fonts}.conf")}
     )
 
 
