@@ -290,18 +290,20 @@ def _grep(pieces: list[str], files: list[str]) -> set[str]:
 
 
 _DRIVER = """
-import importlib, json, os, sys, tempfile, warnings
+import gc, importlib, json, os, sys, tempfile, warnings
 import numpy, torch, torchvision
 slow = {  # what takes seconds is imported once, after those that do not say the word
     "torch.export": "torch.export",
     "torch.compile": "torch._dynamo",
-    "sklearn.metrics": "sklearn.metrics",
+    "matplotlib": "matplotlib.pyplot",
+    "sklearn": "sklearn.metrics",
     "torchmetrics": "torchmetrics",
 }
 for name, code in sorted(json.load(sys.stdin), key=lambda x: [word in x[1] for word in slow]):
     for word, module in slow.items():
         if word in code:
             importlib.import_module(module)
+    gc.freeze()  # or each child would copy what it only looks at
     with tempfile.TemporaryFile() as out:
         if (child := os.fork()) == 0:
             os.dup2(out.fileno(), 1)
