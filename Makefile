@@ -25,6 +25,8 @@ BESIDE_TORCH := grep -vE '^(\#|torch==|torchvision==)' requirements.txt
 # A test of processes, times or a browser that fails once on a busy machine gets a second chance,
 # and the summary names it; a fault fails twice.
 AGAIN := --reruns 1 --reruns-delay 2 -r R
+PROVE := OMP_NUM_THREADS=1 BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --dist loadfile \
+  --no-loadscope-reorder $(AGAIN)
 # What each PyTorch wants in a version of its own.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
@@ -46,7 +48,10 @@ chinese-font:
 	sudo apt-get update
 	sudo apt-get install -y --no-install-recommends fonts-noto-cjk
 
-test: lint check unit notebooks colab site
+# One run for all of `tests`, the longest first, so that no core waits for the last file of a part.
+test: lint check notebooks
+	$(BIN)/book build
+	$(PROVE) tests/site tests/colab tests/bookbuild tests/helpers
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -59,8 +64,7 @@ release: $(VENV)/book
 	$(BIN)/book check --release
 
 unit: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(AGAIN) \
-	  tests/bookbuild tests/helpers
+	$(PROVE) tests/bookbuild tests/helpers
 
 # The Chinese notebooks hold the same code and outputs, or `make check` fails: a run of them proves
 # only that comments change nothing.
@@ -74,12 +78,11 @@ validated: $(VENV)/ready
 	$(BIN)/pytest -q -n $(JOBS) book --record-validated
 
 colab: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) $(AGAIN) tests/colab
+	$(PROVE) --dist load tests/colab
 
 site: $(VENV)/ready
 	$(BIN)/book build
-	BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(AGAIN) \
-	  tests/site
+	$(PROVE) tests/site
 
 lab: $(VENV)/ready
 	$(BIN)/jupyter lab --notebook-dir=book

@@ -260,16 +260,22 @@ def test_the_command_runs_beside_what_breaks_torch(tmp_path, name):
 def test_what_stops_the_command_is_named_where_it_starts_without_the_folder(tmp_path, name):
     """Python needs these to start a module, before the command can look at the folder."""
     (tmp_path / f"{name}.py").touch()
-    said = [
-        subprocess.run(
-            [sys.executable, *options, "-m", "helpers.installation"], cwd=tmp_path,
-            env=child.environment() | safe, capture_output=True, text=True,
-        )
-        for options, safe in (([], {}), (["-P"], {}), ([], {"PYTHONSAFEPATH": "1"}))
-    ]  # fmt: skip
-    assert f"'{name}'" in said[0].stderr.splitlines()[-1] and not said[0].stdout
-    assert f"{name}.py in this folder hides what is installed" in said[1].stdout
-    assert name not in said[2].stdout and said[2].returncode == 0  # scripts do not see it either
+    stopped, started = started_with(tmp_path), started_with(tmp_path, "-P")
+    assert f"'{name}'" in stopped.stderr.splitlines()[-1] and not stopped.stdout
+    assert f"{name}.py in this folder hides what is installed" in started.stdout
+
+
+def test_where_scripts_do_not_see_the_folder_nothing_in_it_hides_a_module(tmp_path):
+    (tmp_path / "operator.py").touch()
+    started = started_with(tmp_path, PYTHONSAFEPATH="1")
+    assert "operator" not in started.stdout and started.returncode == 0
+
+
+def started_with(folder, *options, **variables) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *options, "-m", "helpers.installation"], cwd=folder,
+        env=child.environment() | variables, capture_output=True, text=True,
+    )  # fmt: skip
 
 
 def test_an_output_without_arrows_is_no_error(tmp_path):

@@ -56,6 +56,15 @@ def book(toy, tmp_path):
     return toy.write(tmp_path / "book")
 
 
+@pytest.fixture
+def built(toy_root, toy_site, tmp_path):
+    """The toy after its first build, to be changed; then it becomes what it was."""
+    shutil.copytree(toy_root, tmp_path / "kept")
+    yield toy_root
+    shutil.rmtree(toy_root)
+    shutil.copytree(tmp_path / "kept", toy_root)
+
+
 # ---------------------------------------------------------------- what stops it
 
 
@@ -110,9 +119,9 @@ def from_clean(book) -> dict[str, bytes]:
     return files(build(book, quiet=True))
 
 
-def test_a_site_built_again_is_the_one_that_is_built_from_clean(book):
+def test_a_site_built_again_is_the_one_that_is_built_from_clean(built):
     """English: a word less, a figure less, an old date; Chinese: a title that all pages show."""
-    folder = book / "book/en"
+    book, folder = built, built / "book/en"
     drawn = json.loads((folder / "schedule.ipynb").read_text("utf8"))
     drawn["cells"] += [
         {"cell_type": "markdown", "id": "word", "metadata": {}, "source": "zugzwang"}
@@ -150,24 +159,22 @@ def figure() -> dict:
     return cell | {"execution_count": 1, "outputs": [output]}
 
 
-def test_what_every_page_shows_is_changed_on_every_page(book):
-    build(book, quiet=True)
-    edit(book / "book/_templates/book-footer.html", "</", "NEWFOOT</")
-    site = build(book, quiet=True)
+def test_what_every_page_shows_is_changed_on_every_page(built):
+    edit(built / "book/_templates/book-footer.html", "</", "NEWFOOT</")
+    site = build(built, quiet=True)
     pages = [p.read_text("utf8") for p in site.glob("*/*.html")]
     assert len(pages) == 12 and all("NEWFOOT" in page for page in pages)
 
 
-def test_an_unchanged_site_is_not_built_but_put_back(book, monkeypatch):
-    site = build(book, quiet=True)
-    made = files(site)
-    (site / "en/detach.html").unlink()
+def test_an_unchanged_site_is_not_built_but_put_back(built, toy_site, monkeypatch):
+    made = files(toy_site)
+    (toy_site / "en/detach.html").unlink()
     monkeypatch.setattr(building.subprocess, "run", lambda *args, **kwargs: pytest.fail("ran"))
-    assert files(build(book, quiet=True)) == made
+    assert files(build(built, quiet=True)) == made
 
 
-def test_a_build_that_is_killed_leaves_the_old_site_and_no_lock(book):
-    site = build(book, quiet=True)
+def test_a_build_that_is_killed_leaves_the_old_site_and_no_lock(built, toy_site):
+    book, site = built, toy_site
     made = files(site)
     edit(book / "book/en/detach.ipynb", "shares the storage", "borrows the storage")
     code = "import bookbuild.site as s, pathlib, sys; s.build(pathlib.Path(sys.argv[1]))"

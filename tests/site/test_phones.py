@@ -1,10 +1,11 @@
-"""The header on phones, whatever their fonts."""
+"""On phones: the header fits whatever the fonts, and a finger hits what it aims at."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from book_pages import LANGUAGES, LETTERS, PHONES
 
 # What of the header is not on the screen, or lies under something else.
@@ -45,6 +46,28 @@ def test_the_header_fits_phones_whatever_the_fonts_and_the_repository(
                 if hidden or width > phone:
                     wrong[lang, letters, phone] = width, hidden
                 menu.locator("summary").click()
+    launched.close()
+    assert not wrong
+
+
+TOUCHED = {
+    "en": ("by_name", "detach", "errors", "errors_data", "index", "pitfalls"),
+    "zh": ("by_name", "cheat_sheet", "errors", "errors_tensors", "symptoms"),
+}
+
+
+def test_what_is_touched_is_24_px_high_or_stands_apart(with_fonts, url):
+    """WCAG 2.5.8, on a page of each kind; axe leaves it out if it is not asked."""
+    launched, wrong = with_fonts("wide", "--enable-begin-frame-control"), {}
+    screen = {"viewport": {"width": 412, "height": 823}, "has_touch": True, "is_mobile": True}
+    opened = launched.new_context(**screen).new_page()
+    for address in (f"{lang}/{name}.html" for lang in LANGUAGES for name in TOUCHED[lang]):
+        opened.goto(f"{url}/{address}")
+        opened.evaluate(Axe().axe_script)
+        options = {"runOnly": ["target-size"], "resultTypes": ["violations"], "preload": False}
+        found = opened.evaluate("o => axe.run(o).then(r => r.violations)", options)
+        if found:
+            wrong[address] = [node["html"][:120] for node in found[0]["nodes"]]
     launched.close()
     assert not wrong
 
