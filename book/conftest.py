@@ -154,14 +154,13 @@ class Notebooks:
             self.record_validated()
 
     def record_versions(self):
-        """Keep the date, the chapters, and the cells that differ with what they raise instead."""
+        """Keep when which chapter ran, and the cells that differ with what they raise instead."""
         known = read_json("versions.json")
-        before = known.get(here(self.config), {"chapters": [], "differs": {}})
+        before = known.get(here(self.config), {"chapters": {}, "differs": {}})
         ran = {name.partition("/")[2] for name in self.done}
         others = {name: cells for name, cells in before["differs"].items() if name not in ran}
         known[here(self.config)] = {
-            "date": datetime.date.today().isoformat(),
-            "chapters": sorted(ran.union(before["chapters"])),
+            "chapters": before["chapters"] | dict.fromkeys(ran, datetime.date.today().isoformat()),
             "differs": others | self.differs,
         }
         write_json("versions.json", known)

@@ -11,7 +11,8 @@ FILE = "versions.json"
 
 
 def tested(book: Book) -> dict[str, dict]:
-    """Other versions of PyTorch, oldest first: `date`, `chapters` and the cells that `differs`.
+    """Other versions of PyTorch, oldest first: `chapters`, each with the date when it ran, and the
+    cells that `differs`, each with what it raises instead.
 
     Raises:
         BookError: the file is damaged.
@@ -22,8 +23,8 @@ def tested(book: Book) -> dict[str, dict]:
     try:
         found = json.loads(read_text(path, FILE))
         for run in found.values():
-            if not isinstance(run["chapters"], list) or not isinstance(run["date"], str):
-                raise ValueError("a run without chapters or date")
+            if not all(isinstance(date, str) for date in run["chapters"].values()):
+                raise ValueError("a chapter without the date when it ran")
             if not all(
                 isinstance(text, str)
                 for cells in run["differs"].values()

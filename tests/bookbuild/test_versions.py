@@ -25,8 +25,8 @@ def test_the_package_promises_the_oldest_version_that_ran_every_chapter():
 
 def test_a_page_names_the_oldest_version_that_ran_its_chapter(book, mend):
     mend("adding", "Addition needs", "It needs PyTorch {{ oldest_pytorch }}.\nAddition needs")
-    runs = {v: {"date": "", "chapters": ["adding"], "differs": {}} for v in ("2.15.0", "2.9.1")}
-    runs["2.8.0"] = {"date": "", "chapters": ["failing"], "differs": {}}
+    runs = {v: {"chapters": {"adding": ""}, "differs": {}} for v in ("2.15.0", "2.9.1")}
+    runs["2.8.0"] = {"chapters": {"failing": ""}, "differs": {}}
     (book.root / "book/versions.json").write_text(json.dumps(runs))
     assert update(book, ["adding"], echo=lambda line: None) == []
     assert "PyTorch 2.9." in read(book.notebook("en", "adding")).cells[0].source
@@ -38,7 +38,14 @@ def test_a_chapter_that_no_other_version_ran_promises_the_pinned_one(book):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"2.9": {}}', '{"x": {"chapters": [], "differs": {}}}']
+    "text",
+    [
+        "{",
+        "[]",
+        '{"2.9": {}}',
+        '{"2.9": {"chapters": ["adding"], "differs": {}}}',
+        '{"x": {"chapters": {}, "differs": {}}}',
+    ],
 )
 def test_a_damaged_file_is_named(book, text):
     (book.root / "book/versions.json").write_text(text)

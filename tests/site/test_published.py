@@ -76,7 +76,7 @@ def published(toy, tmp_path_factory):
         '{"en/detach": {"cpu": {"date": "2026-01-02", "seconds": 1, "torch": "2.14.1"}}}'
     )
     (root / "book/versions.json").write_text(
-        '{"2.11.0": {"date": "2026-01-01", "chapters": ["detach"], "differs": {}}}'
+        '{"2.11.0": {"chapters": {"detach": "2026-01-01"}, "differs": {}}}'
     )
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment("someone", "notes").items():

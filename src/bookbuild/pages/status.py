@@ -151,7 +151,10 @@ def _versions(
     tested: dict[str, dict], chapters: list[Chapter], w: dict[str, str]
 ) -> list[list[str]]:
     """A table of the chapters under other versions of PyTorch: a column each."""
-    head = [w["chapter"], *(f"{v} ({run['date']})" for v, run in tested.items())]
+    head = [w["chapter"]]
+    for version, run in tested.items():
+        dates = sorted({*run["chapters"].values()}) or ["–"]
+        head.append(f"{version} ({' … '.join(dict.fromkeys((dates[0], dates[-1])))})")
     lines = [head, ["---"] * len(head)]
     for chapter in chapters:
         line = [f"[{chapter.title}]({chapter.name}.ipynb)"]
