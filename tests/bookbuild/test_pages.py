@@ -353,7 +353,7 @@ def test_then_and_now_gives_versions_reasons_and_links_between_claims(book):
 def versions(book, differs=("adding-error",)):
     runs = {
         version: {
-            "chapters": {"adding": "2026-01-02"} | ({"gone": "2026-02-03"} if differs else {}),
+            "chapters": {"adding": "2026-01-02"} | ({"gone": "2026-02-03"} if cells else {}),
             "differs": {"adding": {cell: "OldError: divided" for cell in cells}},
         }
         for version, cells in (("2.11.0", differs), ("2.9.1", differs), ("2.15.0", ()))
