@@ -29,6 +29,14 @@
     }
   });
 
+  // ---- what scrolls is reached by keys; measured once it is in sight
+  const measure = new ResizeObserver((entries) => {
+    for (const { target } of entries)
+      if (target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight) target.tabIndex = 0;
+      else target.removeAttribute("tabindex");
+  });
+  for (const e of document.querySelectorAll("article :is(pre, .cell_output > .output, .pst-scrollable-table-container)")) measure.observe(e);
+
   // ---- paper is white, whatever the theme
   const root = document.documentElement.dataset;
   let theme;

@@ -14,6 +14,8 @@ import sys
 import time
 from html import unescape
 from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.request import urlopen
 
@@ -31,7 +33,7 @@ from bookbuild.site import BuildFailed, build, server
 from bookbuild.sphinx.api import short
 from bookbuild.sphinx.languages import joined, titles
 from bookbuild.sphinx.private import folded_cell, forget_kinds_of_objects, link_targets
-from bookbuild.sphinx.slim import PLAIN, purge
+from bookbuild.sphinx.slim import MEASURES_ALL, PLAIN, SCRIPT, THEME_SCRIPT, purge
 
 
 def hrefs(path) -> list[str]:
@@ -200,6 +202,10 @@ def test_a_site_is_locked_while_it_is_built_where_there_are_locks(tmp_path, monk
 def test_what_other_packages_do_not_promise_is_still_there(toy_root, toy_site):
     """Where one fails, look at its function in `bookbuild.sphinx.private`."""
     page = (toy_site / "en/detach.html").read_text("utf8")
+    static = "theme/pydata_sphinx_theme/static"
+    theme = Path(find_spec("pydata_sphinx_theme").origin).parent / static / THEME_SCRIPT
+    assert len(MEASURES_ALL.findall(theme.read_text("utf8"))) == 1
+    assert not MEASURES_ALL.search((toy_site / "en/_static" / SCRIPT).read_text("utf8"))
     assert folded_cell().__name__ and '<details class="hide' in page
     with (toy_root / "_build/cache/en/doctrees/environment.pickle").open("rb") as file:
         env = pickle.load(file)

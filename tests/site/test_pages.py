@@ -162,6 +162,21 @@ def actions(page, control, how: str) -> list:
     return [control.click]
 
 
+def test_what_scrolls_is_reached_by_tab_and_nothing_else(phone, url):
+    phone.goto(f"{url}/en/performance.html")
+    phone.wait_for_selector("article pre[tabindex]", state="attached")
+    blocks = phone.locator("article pre:visible")
+    scrolls = "e => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight"
+    both = {True: 0, False: 0}
+    for block in blocks.all()[:12]:
+        wide = block.evaluate(scrolls)
+        both[wide] += 1
+        assert block.get_attribute("tabindex") == ("0" if wide else None)
+    assert all(both.values()), both
+    phone.set_viewport_size({"width": 1280, "height": 720})
+    phone.wait_for_function("!document.querySelector('article pre[tabindex]')")
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_solution_unfolds_by_keyboard(page, url, lang):
     page.goto(f"{url}/{lang}/detach.html")

@@ -24,6 +24,11 @@ UNUSED = (
 )
 # Tokens in the colour of the text around them: some 40 % of a long chapter's elements.
 PLAIN = ("n", "p", "w", "nn")
+# The theme measures each code block when a page is loaded, which lays out all that is not in sight;
+# book.js does it where a block comes into sight.
+MEASURES_ALL = re.compile(
+    r'"complete"===document\.readyState\?(\w+)\(\):window\.addEventListener\("load",\1\)'
+)
 LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
 
@@ -90,6 +95,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
         parts.sort(key=lambda part: own.index(part) if part in own else -1)
     script = "\n;".join(text(part) for part in bundles[SCRIPT])  # some leave out their last ;
     script = re.sub(r"^//# sourceMappingURL=.*$", "", script, flags=re.M)
+    script = MEASURES_ALL.sub("0", script)
     style = "\n".join(text(part) for part in bundles[STYLE])
     pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
     later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded when it is needed
