@@ -37,6 +37,17 @@
   });
   for (const e of document.querySelectorAll("article :is(pre, .cell_output > .output, .pst-scrollable-table-container)")) measure.observe(e);
 
+  // ---- the sidebar stands where it was left, or shows the page's own line
+  const sidebar = document.querySelector(".bd-sidebar-primary");
+  requestAnimationFrame(() => {
+    const here = sidebar?.querySelector("li.current");
+    if (!here?.offsetParent) return; // closed, as on a phone
+    try { sidebar.scrollTop = sessionStorage.getItem("sidebar") ?? 0; } catch {}
+    const [line, box] = [here.getBoundingClientRect(), sidebar.getBoundingClientRect()];
+    if (line.top < box.top || line.bottom > Math.min(box.bottom, innerHeight)) sidebar.scrollTop += line.top - box.top - box.height / 4;
+    addEventListener("pagehide", () => { try { sessionStorage.setItem("sidebar", sidebar.scrollTop); } catch {} });
+  });
+
   // ---- paper is white, whatever the theme
   const root = document.documentElement.dataset;
   let theme;

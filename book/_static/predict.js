@@ -29,9 +29,8 @@
     const output = cell?.querySelector(".cell_output");
     const veil = Object.assign(document.createElement("button"), { className: "veil", type: "button", textContent: words.show });
     const again = Object.assign(document.createElement("button"), { type: "button", textContent: words.again });
-    const assertions = veilAssertions(cell);
     const show = (visible) => {
-      for (const line of assertions) line.className = visible ? "" : "veiled";
+      cell?.classList.toggle("veiled", !visible);
       if (!output) return;
       if (visible) output.removeAttribute("hidden");
       else output.setAttribute("hidden", "until-found"); // the browser's own search still finds it
@@ -74,19 +73,6 @@
     addEventListener("hashchange", draw);
     card.append(again);
     draw();
-  }
-
-  // An assertion says what comes out: each of its lines gets an element of its own, to be blurred.
-  function veilAssertions(cell) {
-    const code = cell?.querySelector(".cell_input pre");
-    if (!code) return [];
-    const plain = code.textContent.split("\n");
-    let inside = false;
-    code.innerHTML = code.innerHTML.split("\n").map((line, i) => {
-      inside = /^\s*assert\b/.test(plain[i]) || (inside && /^\s|^[)\]}]/.test(plain[i]));
-      return inside ? `<span>${line}</span>` : line;
-    }).join("\n");
-    return [...code.children].filter((e) => !e.className && e.textContent);
   }
 
   function list() {

@@ -205,7 +205,10 @@ def test_what_other_packages_do_not_promise_is_still_there(toy_root, toy_site):
     static = "theme/pydata_sphinx_theme/static"
     theme = Path(find_spec("pydata_sphinx_theme").origin).parent / static / THEME_SCRIPT
     assert len(MEASURES_ALL.findall(theme.read_text("utf8"))) == 1
-    assert not MEASURES_ALL.search((toy_site / "en/_static" / SCRIPT).read_text("utf8"))
+    script = (toy_site / "en/_static" / SCRIPT).read_text("utf8")
+    assert not MEASURES_ALL.search(script)
+    scrolled = 'if(!document.querySelector(".bd-docs-nav"))return'  # before it measures anything
+    assert scrolled in script and "bd-docs-nav" not in page
     assert folded_cell().__name__ and '<details class="hide' in page
     with (toy_root / "_build/cache/en/doctrees/environment.pickle").open("rb") as file:
         env = pickle.load(file)

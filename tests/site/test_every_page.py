@@ -37,6 +37,10 @@ NAMES_OF_THINGS = re.compile(r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|Kaggle|P
 THIN = """() => {
   const seen = new Set();
   const first = (key) => !seen.has(key) && seen.add(key);
+  for (const code of document.querySelectorAll(".highlight")) {
+    code.removeAttribute("style");
+    code.style.contentVisibility = "visible";
+  }
   const name = (e) => e.localName + "." + e.getAttribute("class");
   const place = (e) => e.matches("article") ? "" : name(e) + ">" + place(e.parentElement);
   for (const fold of document.querySelectorAll("article details")) fold.open = true;
@@ -115,6 +119,11 @@ CUT = """() => [...document.querySelectorAll(".cell_output pre")]
   .filter(e => e.offsetParent && e.scrollWidth > e.clientWidth + 1)
   .map(e => e.textContent.slice(0, 60))"""
 
+# Code that takes more or less room than was kept for it while it was out of sight.
+JUMPS = """() => [...document.querySelectorAll(".cell_input .highlight")]
+  .filter(e => e.checkVisibility() && Math.abs(e.clientHeight - e.querySelector("pre").offsetHeight) > 1)
+  .map(e => [e.clientHeight, e.querySelector("pre").offsetHeight, e.textContent.slice(0, 60)])"""
+
 
 def visit(context, address: str, sizes: dict[str, int], seen: list[str]) -> Visit:
     """Open a page; `sizes` keeps what a file that many pages load weighs, gzipped, and `seen` what
@@ -151,6 +160,8 @@ def widths(opened) -> dict[str, object]:
     opened.evaluate("document.querySelectorAll('article details').forEach(e => e.open = true)")
     if cut := opened.evaluate(CUT):
         found["desktop, cut off"] = cut[:3]
+    if jumps := opened.evaluate(JUMPS):
+        found["desktop, code with other room"] = jumps[:3]
     style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
     for letters, css in LETTERS.items():
         style.evaluate("(style, css) => { style.textContent = css }", css)
@@ -161,6 +172,8 @@ def widths(opened) -> dict[str, object]:
                 found[f"{phone} px, {letters}"] = width
             if cut := opened.evaluate(CUT):
                 found[f"{phone} px, {letters}, cut off"] = cut[:3]
+            if phone == 320 and (jumps := opened.evaluate(JUMPS)):
+                found[f"{phone} px, {letters}, code with other room"] = jumps[:3]
     style.evaluate("style => style.remove()")
     opened.set_viewport_size(desktop)
     return found

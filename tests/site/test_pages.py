@@ -226,6 +226,23 @@ def test_on_a_phone_the_chapters_open_from_the_menu(phone, url):
     phone.wait_for_url("**/zh/detach.html")
 
 
+def test_the_sidebar_shows_the_line_of_the_page_and_stands_where_it_was_left(page, url):
+    in_sight = """() => {
+      const bar = document.querySelector(".bd-sidebar-primary"), box = bar.getBoundingClientRect();
+      const line = bar.querySelector("li.current").getBoundingClientRect();
+      return bar.scrollTop > 0 && line.top >= box.top && line.bottom <= innerHeight;
+    }"""
+    page.goto(f"{url}/en/glossary.html")
+    page.wait_for_function(in_sight)
+    page.evaluate("document.querySelector('.bd-sidebar-primary').scrollTop -= 40")
+    left = page.evaluate("document.querySelector('.bd-sidebar-primary').scrollTop")
+    page.goto(f"{url}/en/then_and_now.html")
+    page.wait_for_function(in_sight)
+    assert page.evaluate("document.querySelector('.bd-sidebar-primary').scrollTop") == left
+    page.goto(f"{url}/en/tensors.html")
+    page.wait_for_function(in_sight.replace("bar.scrollTop > 0", "true"))
+
+
 # ---------------------------------------------------------------- the cheat sheet
 
 # Of each group in sight: its title and what its code says.

@@ -6,6 +6,7 @@ import json
 import re
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -62,6 +63,26 @@ def fold(translator: HTML5Translator, node: nodes.Element) -> None:
     translator.body.append("</details>\n")
 
 
+def mark_assertions(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Give the assertions below a question elements of their own: they say what comes out."""
+    below = r'(class="cell [^"]*\bpredicted\b.*?<pre>(?:<span></span>)?)(.*?)(?=</pre>)'
+    context["body"] = re.sub(below, _assertions, context.get("body", ""), flags=re.S)
+
+
+def _assertions(code: re.Match[str]) -> str:
+    """Highlighted code with an element around each line of an assertion."""
+    lines, inside = code[2].split("\n"), False
+    for number, line in enumerate(lines):
+        plain = re.sub(r"<[^>]*>", "", line)
+        goes_on = inside and re.match(r"\s+\S|[])}]", plain)
+        inside = bool(goes_on or re.match(r"\s*assert\b", plain))
+        if inside:
+            lines[number] = f'<span class="assertion">{line}</span>'
+    return code[1] + "\n".join(lines)
+
+
 class Traceback(RegexLexer):
     """A notebook's traceback; Pygments' own stumbles over what messages quote."""
 
@@ -102,11 +123,12 @@ class Cell(SphinxDirective):
 
 
 def setup(app: Sphinx) -> None:
-    """Register the transform, the directive and the folded cell."""
+    """Register the transform, the directive, the folded cell and the marks."""
     app.add_config_value("solution_prompts", ["Show a solution", "Hide the solution"], "env")
     app.add_transform(CellAnchors)
     app.add_directive("cell", Cell)
     app.add_lexer("traceback", Traceback)
+    app.connect("html-page-context", mark_assertions)
     app.connect(
         "builder-inited",
         lambda app: app.add_node(folded_cell(), override=True, html=(unfold, fold)),

@@ -29,6 +29,7 @@ PLAIN = ("n", "p", "w", "nn")
 MEASURES_ALL = re.compile(
     r'"complete"===document\.readyState\?(\w+)\(\):window\.addEventListener\("load",\1\)'
 )
+CODE = r'(?<="highlight-python notranslate">)<div class="highlight"(?=><pre>(.*?)</pre>)'
 LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
 
@@ -54,11 +55,17 @@ def bundle(
     context["bundle"] = {"style": STYLE, "script": SCRIPT}
     if "body" in context:
         context["body"] = re.sub(r"<pre>.*?</pre>", unwrap, context["body"], flags=re.S)
+        context["body"] = re.sub(CODE, counted, context["body"], flags=re.S)
 
 
 def unwrap(code: re.Match[str]) -> str:
     """Highlighted code without the elements of tokens that have no colour of their own."""
     return re.sub(rf'<span class="(?:{"|".join(PLAIN)})">([^<]*)</span>', r"\1", code[0])
+
+
+def counted(code: re.Match[str]) -> str:
+    """Code that says how many lines it has, so that the room for it is known before its layout."""
+    return f'{code[0]} style="--lines:{code[1].count(chr(10))}"'
 
 
 def name(file: object) -> str:
@@ -93,7 +100,11 @@ def write(app: Sphinx, error: Exception | None) -> None:
     own = [file[0] for file in (*app.config.html_css_files, *app.config.html_js_files)]
     for parts in bundles.values():  # ours last, in their order: they override
         parts.sort(key=lambda part: own.index(part) if part in own else -1)
-    script = "\n;".join(text(part) for part in bundles[SCRIPT])  # some leave out their last ;
+    theme = bundles[SCRIPT].index(THEME_SCRIPT)
+    parts = [text(part) for part in bundles[SCRIPT]]  # some leave out their last ;
+    # in a task of its own: it lays the page out for what it measures
+    parts[theme] = f'addEventListener("load", () => {{\n{parts[theme]}\n}})'
+    script = "\n;".join(parts)
     script = re.sub(r"^//# sourceMappingURL=.*$", "", script, flags=re.M)
     script = MEASURES_ALL.sub("0", script)
     style = "\n".join(text(part) for part in bundles[STYLE])
