@@ -121,8 +121,8 @@ CUT = """() => [...document.querySelectorAll(".cell_output pre")]
 
 # Code that takes more or less room than was kept for it while it was out of sight.
 JUMPS = """() => [...document.querySelectorAll(".cell_input .highlight")]
-  .filter(e => e.checkVisibility() && Math.abs(e.clientHeight - e.querySelector("pre").offsetHeight) > 1)
-  .map(e => [e.clientHeight, e.querySelector("pre").offsetHeight, e.textContent.slice(0, 60)])"""
+  .map(e => [e.clientHeight, e.querySelector("pre").offsetHeight, e.textContent.slice(0, 60)])
+  .filter(([kept, taken]) => Math.abs(kept - taken) > 1)"""
 
 
 def visit(context, address: str, sizes: dict[str, int], seen: list[str]) -> Visit:

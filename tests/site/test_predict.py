@@ -122,7 +122,7 @@ def test_what_would_give_the_answer_away_is_veiled_and_can_be_shown(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     ids = [cell.id for cell in ASKED["backward"]]
     asserts = page.locator(f"#{ids[0]}.veiled .assertion")
-    assert asserts.count() and all(t.startswith("assert") for t in asserts.all_inner_texts())
+    assert asserts.count() and all(t.startswith("assert") for t in asserts.all_text_contents())
     page.locator(f"#{ids[0]} button.veil").focus()
     page.keyboard.press("Enter")
     assert page.evaluate(HIDDEN, ids[:1]) == [] and not asserts.count()
