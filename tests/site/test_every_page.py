@@ -121,6 +121,7 @@ CUT = """() => [...document.querySelectorAll(".cell_output pre")]
 
 # Code that takes more or less room than was kept for it while it was out of sight.
 JUMPS = """() => [...document.querySelectorAll(".cell_input .highlight")]
+  .filter(e => getComputedStyle(e).contentVisibility === "auto")
   .map(e => [e.clientHeight, e.querySelector("pre").offsetHeight, e.textContent.slice(0, 60)])
   .filter(([kept, taken]) => Math.abs(kept - taken) > 1)"""
 

@@ -167,6 +167,8 @@ def test_what_scrolls_is_reached_by_tab_and_nothing_else(phone, url):
     phone.goto(f"{url}/en/performance.html")
     scrolls = "e => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight"
     both = {True: 0, False: 0}
+    late = "e => getComputedStyle(e).contentVisibility"
+    assert phone.locator(".cell_input .highlight").first.evaluate(late) == "auto"
     for block in phone.locator("article pre:visible").all()[:12]:
         block.scroll_into_view_if_needed()
         wide = block.evaluate(scrolls)
