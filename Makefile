@@ -7,13 +7,13 @@
 # make validated  all notebooks, and note in book/validated.json what was proved where
 # make warnings  the notebooks with deprecations as errors
 # make gpu     beside the PyTorch of a machine with a GPU: the notebooks there, and the recordings
-# JOBS=4 runs four tests at a time instead of three; half of them wait for a process or a clock.
+# JOBS=2 runs two tests at a time; four suit two cores, because many wait for a process or a clock.
 # Needs Python 3.11 or newer; everything else goes into .venv, exact versions from requirements.txt,
 # or for `make book`, `make check` and `make release` only what requirements-book.txt has of them.
 
 PYTHON ?= python3
 SERVE ?= 1
-JOBS ?= 3
+JOBS ?= 4
 # Without compiled files each of some hundred processes would parse PyTorch anew: seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv

@@ -5,8 +5,3 @@ makes the notebooks of it, `run` runs them, `update` does all of it, `adopt` goe
 proves, `pages` makes errors and the like, `site` builds. The `book` command
 is in `cli`.
 """
-
-import sys
-
-# jsonschema, which nbformat imports, would compile a grammar for addresses: seconds, for nothing.
-sys.modules.setdefault("rfc3987_syntax", None)
