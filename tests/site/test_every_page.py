@@ -119,8 +119,10 @@ CUT = """() => [...document.querySelectorAll(".cell_output pre")]
   .filter(e => e.offsetParent && e.scrollWidth > e.clientWidth + 1)
   .map(e => e.textContent.slice(0, 60))"""
 
-# Code that takes more or less room than was kept for it while it was out of sight.
+# Code that takes more or less room than was kept for it while it was out of sight; on a phone the
+# lines of the cheat sheet wrap.
 JUMPS = """() => [...document.querySelectorAll(".cell_input .highlight")]
+  .filter(e => !e.closest("#cheat-sheet"))
   .filter(e => getComputedStyle(e).contentVisibility === "auto")
   .map(e => [e.clientHeight, e.querySelector("pre").offsetHeight, e.textContent.slice(0, 60)])
   .filter(([kept, taken]) => Math.abs(kept - taken) > 1)"""
