@@ -175,8 +175,8 @@ def widths(opened) -> dict[str, object]:
                 found[f"{phone} px, {letters}"] = width
             if cut := opened.evaluate(CUT):
                 found[f"{phone} px, {letters}, cut off"] = cut[:3]
-            if phone == 320 and (jumps := opened.evaluate(JUMPS)):
-                found[f"{phone} px, {letters}, code with other room"] = jumps[:3]
+        if not css and (jumps := opened.evaluate(JUMPS)):
+            found["phone, code with other room"] = jumps[:3]
     style.evaluate("style => style.remove()")
     opened.set_viewport_size(desktop)
     return found
