@@ -31,6 +31,7 @@ from bookbuild import site as building
 from bookbuild.notebooks import code_cells, read
 from bookbuild.site import BuildFailed, build, server
 from bookbuild.sphinx.api import short
+from bookbuild.sphinx.cells import mark_assertions
 from bookbuild.sphinx.languages import joined, titles
 from bookbuild.sphinx.private import folded_cell, forget_kinds_of_objects, link_targets
 from bookbuild.sphinx.slim import MEASURES_ALL, PLAIN, SCRIPT, THEME_SCRIPT, purge
@@ -286,6 +287,16 @@ def test_a_page_carries_what_its_notebook_says(toy_site):
     home = (toy_site / "zh/index.html").read_text("utf8")
     for text in ("自动微分", "参考", "用 detach 切断计算图", "detach 切断什么，共享什么。", "报错"):
         assert text in home
+
+
+def test_each_line_of_an_assertion_below_a_question_is_marked_and_nothing_else():
+    asserted = '<span class="k">assert</span> f(<span class="s2">"a"</span>,\n    b\n) == 1'
+    code = f"<pre><span></span>x = 1\n{asserted}\ny\n</pre>"
+    cells = [f'<div class="cell {kind}docutils" id="a">{code}</div>' for kind in ("predicted ", "")]
+    context = {"body": "".join(cells)}
+    mark_assertions(None, "detach", "", context, None)
+    marked = [f'<span class="assertion">{line}</span>' for line in asserted.split("\n")]
+    assert context["body"] == cells[0].replace(asserted, "\n".join(marked)) + cells[1]
 
 
 def test_the_same_anchors_in_both_languages(toy_site):
