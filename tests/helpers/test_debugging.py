@@ -266,7 +266,7 @@ def test_state_in_another_dtype_and_the_groups_are_put_back():
             for p in self.param_groups[0]["params"]:
                 own = self.state[p]
                 own.setdefault("master", p.float().clone())
-                own["master"] -= 1e-3 * p.grad.float()
+                own["master"] -= 0.1 * p.grad.float()
                 p.copy_(own["master"])
 
     model = nn.Linear(4, 3, bias=False).bfloat16()
