@@ -32,8 +32,9 @@ LABELS = """() => {
 NAMES_OF_THINGS = re.compile(r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|Kaggle|PyTorch|CC BY|MIT")
 
 
-# Leave out what axe has seen on this page: a token of the same class in the same kind of block, an
-# element built of the same tags and classes in the same place.
+# Show axe all code, also what is out of sight. Leave out what it has seen on this page: a token of
+# the same class in the same kind of block, an element built of the same tags and classes in the
+# same place.
 THIN = """() => {
   const seen = new Set();
   const first = (key) => !seen.has(key) && seen.add(key);

@@ -68,7 +68,8 @@ def mark_assertions(
 ) -> None:
     """Give the assertions below a question elements of their own: they say what comes out."""
     below = r'(class="cell [^"]*\bpredicted\b.*?<pre>(?:<span></span>)?)(.*?)(?=</pre>)'
-    context["body"] = re.sub(below, _assertions, context.get("body", ""), flags=re.S)
+    if "body" in context:
+        context["body"] = re.sub(below, _assertions, context["body"], flags=re.S)
 
 
 def _assertions(code: re.Match[str]) -> str:

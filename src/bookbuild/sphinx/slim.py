@@ -29,6 +29,7 @@ PLAIN = ("n", "p", "w", "nn")
 MEASURES_ALL = re.compile(
     r'"complete"===document\.readyState\?(\w+)\(\):window\.addEventListener\("load",\1\)'
 )
+# A cell's code; its block says how many lines it has, see book.css.
 CODE = r'(?<="highlight-python notranslate">)<div class="highlight"(?=><pre>(.*?)</pre>)'
 LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
@@ -64,7 +65,8 @@ def unwrap(code: re.Match[str]) -> str:
 
 
 def counted(code: re.Match[str]) -> str:
-    """Code that says how many lines it has, so that the room for it is known before its layout."""
+    """The start of a block of code, with its number of lines: room is kept for what is not laid
+    out yet."""
     return f'{code[0]} style="--lines:{code[1].count(chr(10))}"'
 
 
@@ -100,11 +102,10 @@ def write(app: Sphinx, error: Exception | None) -> None:
     own = [file[0] for file in (*app.config.html_css_files, *app.config.html_js_files)]
     for parts in bundles.values():  # ours last, in their order: they override
         parts.sort(key=lambda part: own.index(part) if part in own else -1)
-    theme = bundles[SCRIPT].index(THEME_SCRIPT)
-    parts = [text(part) for part in bundles[SCRIPT]]  # some leave out their last ;
+    scripts = {part: text(part) for part in bundles[SCRIPT]}
     # in a task of its own: it lays the page out for what it measures
-    parts[theme] = f'addEventListener("load", () => {{\n{parts[theme]}\n}})'
-    script = "\n;".join(parts)
+    scripts[THEME_SCRIPT] = f'addEventListener("load", () => {{\n{scripts[THEME_SCRIPT]}\n}})'
+    script = "\n;".join(scripts.values())  # some leave out their last ;
     script = re.sub(r"^//# sourceMappingURL=.*$", "", script, flags=re.M)
     script = MEASURES_ALL.sub("0", script)
     style = "\n".join(text(part) for part in bundles[STYLE])
