@@ -115,7 +115,7 @@ newest-site: $(VENV)/book
 	  sphinx-book-theme sphinx-copybutton sphinx-design sphinx-external-toc tinycss2
 	$(OTHER)/bin/pip install -q --no-deps -e .
 	$(OTHER)/bin/pip list | grep -iE '^(sphinx|myst-nb|myst-parser|docutils|sphinx-book-theme) '
-	$(BIN)/python -m bookbuild.site $(OTHER)/bin/python _build/newest-site
+	$(BIN)/python -m bookbuild.site.sphinx_build $(OTHER)/bin/python _build/newest-site
 
 # The environment that Binder makes, and a chapter in it.
 conda: OTHER = $(CURDIR)/$(VENV)-conda

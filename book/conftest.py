@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild.book import BookError, write_text
-from bookbuild.notebooks import code_cells, tags
-from bookbuild.run import prepare_kernels, use_cuda
+from bookbuild.notebooks.cells import code_cells, tags
+from bookbuild.notebooks.execution import prepare_kernels, use_cuda
+from bookbuild.source.checkout import BookError, write_text
 
 FOLDER = Path(__file__).parent
 CUDA = pytest.StashKey[bool]()

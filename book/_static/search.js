@@ -1,5 +1,6 @@
 // Search by section. MiniSearch keeps the index; what is a word, what means the same, and which
-// page comes first is decided here. `bookIndex` is written by src/bookbuild/sphinx/search.py.
+// page comes first is decided here. `bookIndex` is written by `search_records.py` in
+// src/bookbuild/site/extensions.
 (() => {
   const CHUNK = /[\u3400-\u9fff]+|[\w\u00c0-\u024f]+(?:\.[\w\u00c0-\u024f]+)*/g;
   const HAN = /^[\u3400-\u9fff]/;

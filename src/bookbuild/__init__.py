@@ -1,7 +1,11 @@
-"""Turns the texts of Executable PyTorch Notes into notebooks and two web sites, and proves them.
+"""Builds the notebooks and the two web sites of Executable PyTorch Notes, and checks them.
 
-One room per step: `text` reads a chapter, `translation` says which Chinese is current, `products`
-makes the notebooks of it, `run` runs them, `update` does all of it, `adopt` goes back, `check`
-proves, `pages` makes errors and the like, `site` builds. The `book` command
-is in `cli`.
+The folders are the steps, in the order in which data flows; no folder imports from a later one:
+
+    source/     files that people write, parsed: chapters, messages, symptoms, claims, words
+    notebooks/  texts to notebooks: conversion, execution, cleaning, comparison, proofs
+    pages/      generated pages: errors, pitfalls, symptoms, index by name, then and now, status
+    site/       notebooks and pages to a site: Sphinx and its extensions, search, Markdown twins
+    editions/   the built site to PDF, EPUB and zip
+    commands/   update, adopt, check, build: each calls the steps; `cli` is the `book` command
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bookbuild.book import Book, BookError, fingerprint, program, write_text
+from bookbuild.source.checkout import Book, BookError, fingerprint, program, write_text
 
 NAMES = click.argument("names", metavar="[CHAPTER]...", nargs=-1)
 
@@ -41,8 +41,8 @@ def main() -> None:
 @click.option("--again", is_flag=True, help="Run the chapters even if nothing changed.")
 def update(names: tuple[str, ...], accept: tuple[str, ...], again: bool) -> None:
     """Make notebooks, pages and stamps from the texts; run what changed; check it."""
-    from bookbuild.check import check, waiting
-    from bookbuild.update import update
+    from bookbuild.commands.check import check, waiting
+    from bookbuild.commands.update import update
 
     book = Book.find()
     names = names or tuple(dict.fromkeys(a.partition("::")[0] for a in accept))
@@ -62,9 +62,9 @@ def update(names: tuple[str, ...], accept: tuple[str, ...], again: bool) -> None
 @click.argument("name", metavar="CHAPTER")
 def adopt(name: str) -> None:
     """Take what was edited in a chapter's notebooks into its text, and update."""
-    from bookbuild.adopt import adopt
-    from bookbuild.check import check
-    from bookbuild.update import update
+    from bookbuild.commands.adopt import adopt
+    from bookbuild.commands.check import check
+    from bookbuild.commands.update import update
 
     book = Book.find()
     for cell in adopt(book, name):
@@ -86,7 +86,7 @@ def check(names: tuple[str, ...], release: bool) -> None:
         return _tell([])
     import gc
 
-    from bookbuild.check import check
+    from bookbuild.commands.check import check
 
     gc.disable()  # it would take a quarter of the time, and the process ends soon
     problems = check(book, names, release)
@@ -118,14 +118,15 @@ def messages(names: tuple[str, ...]) -> None:
     """Prove the wordings of book/messages: run their code, look into the installed PyTorch."""
     from importlib.util import find_spec
 
-    from bookbuild import messages
+    from bookbuild.notebooks import message_proofs
+    from bookbuild.source import messages
 
     book = Book.find()
     entries = messages.load(book)
     installed = [find_spec(name) for name in ("torch", "torchvision")]
     folders = [Path(spec.origin).parent for spec in installed if spec]
     chosen = [e for e in entries if not names or e.id in names]
-    _tell([*messages.problems(book, entries), *messages.unproved(book, chosen, folders)])
+    _tell([*messages.problems(book, entries), *message_proofs.unproved(book, chosen, folders)])
 
 
 @main.command()
@@ -137,13 +138,9 @@ def build(**kinds: bool) -> None:
 
     What is made beside the pages lies at the root of the site, and its home pages offer it.
     """
-    from bookbuild import pages, site
+    from bookbuild.commands.build import build
 
-    book = Book.find()
-    pages.write_status(book)
-    site.build(book.root)
-    chosen = [kind for kind, wanted in kinds.items() if wanted]
-    for path in site.offer(book, chosen) if chosen else ():
+    for path in build(Book.find(), [kind for kind, wanted in kinds.items() if wanted]):
         click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
@@ -151,20 +148,20 @@ def build(**kinds: bool) -> None:
 @click.option("--port", default=8000, show_default=True, help="A free one is taken if it is not.")
 def serve(port: int) -> None:
     """Serve the built site on 127.0.0.1."""
-    from bookbuild import site
+    from bookbuild.site import server
 
     book = Book.find()
     built = book.root / "_build/site"
     if not built.is_dir():
         raise BookError("there is no site yet: run `book build`")
-    site.serve(built, port)
+    server.serve(built, port)
 
 
 @main.command()
 @NAMES
 def record(names: tuple[str, ...]) -> None:
     """Measure on this machine's GPU what the chapters ask for, into src/helpers/recorded."""
-    from bookbuild.record import record
+    from bookbuild.commands.record import record
 
     record(Book.find(), names, echo=click.echo)
 

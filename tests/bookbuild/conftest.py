@@ -10,10 +10,12 @@ import shutil
 import pytest
 from nbformat.v4 import new_output
 
-from bookbuild import run
-from bookbuild.book import Book, BookError
-from bookbuild.notebooks import code_cells, read, stamp, tags, write
-from bookbuild.update import update
+from bookbuild.commands.update import update
+from bookbuild.notebooks import execution
+from bookbuild.notebooks.cells import code_cells, tags
+from bookbuild.notebooks.comparison import stamp
+from bookbuild.notebooks.files import read, write
+from bookbuild.source.checkout import Book, BookError
 
 CONFIG = "title: Tiny\nrepository:\n  url: ''\n  branch: main\n"
 TOC = """\
@@ -238,8 +240,8 @@ def _in_process(monkeypatch):
                 cell.outputs += [new_output("execute_result", data, execution_count=number)]
         return nb
 
-    monkeypatch.setattr(run, "execute", execute)
-    monkeypatch.setattr(run, "kernels", lambda: False)
+    monkeypatch.setattr(execution, "execute", execute)
+    monkeypatch.setattr(execution, "kernels", lambda: False)
     return ran
 
 

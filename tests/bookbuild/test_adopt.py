@@ -10,14 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from bookbuild.adopt import adopt
-from bookbuild.book import BookError
-from bookbuild.check import check, waiting
 from bookbuild.cli import main
-from bookbuild.notebooks import read, write
-from bookbuild.products import SOLUTION, WAITING
-from bookbuild.text import load
-from bookbuild.update import update
+from bookbuild.commands.adopt import adopt
+from bookbuild.commands.check import check, waiting
+from bookbuild.commands.update import update
+from bookbuild.notebooks.conversion import SOLUTION, WAITING
+from bookbuild.notebooks.files import read, write
+from bookbuild.source.checkout import BookError
+from bookbuild.source.texts import load
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild.book import Book
-from bookbuild.headings import headings
-from bookbuild.notebooks import code_cells, read, tags, tokens
+from bookbuild.notebooks.cells import code_cells, tags, tokens
+from bookbuild.notebooks.files import read
+from bookbuild.source.checkout import Book
+from bookbuild.source.headings import headings
 from helpers.names import undefined_names
 
 BOOK = Book(Path(__file__).resolve().parents[2])

@@ -8,10 +8,12 @@ import re
 import pytest
 from nbformat.v4 import new_notebook
 
-from bookbuild.book import BookError
-from bookbuild.check import check
-from bookbuild.notebooks import clean, read, stamp, write
-from bookbuild.update import update
+from bookbuild.commands.check import check
+from bookbuild.commands.update import update
+from bookbuild.notebooks.cleaning import clean
+from bookbuild.notebooks.comparison import stamp
+from bookbuild.notebooks.files import read, write
+from bookbuild.source.checkout import BookError
 
 ADOPT = "edited by hand; `book adopt adding` takes the edit into book/text/adding.md, "
 

@@ -10,8 +10,8 @@ from importlib import metadata
 import pytest
 from click.testing import CliRunner
 
-from bookbuild import check as checking
 from bookbuild.cli import main
+from bookbuild.commands import check as checking
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_output
 
-from bookbuild.book import LANGUAGES, Book
-from bookbuild.drawings import is_drawing, spoken
-from bookbuild.notebooks import code_cells, read
+from bookbuild.notebooks.cells import code_cells
+from bookbuild.notebooks.figures import is_drawing, spoken
+from bookbuild.notebooks.files import read
+from bookbuild.source.checkout import LANGUAGES, Book
 from helpers import figures
 
 BOOK = Book(Path(__file__).parents[2])

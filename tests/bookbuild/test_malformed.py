@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bookbuild import site
 from bookbuild.cli import main
+from bookbuild.site import sphinx_build
 
 COMMANDS = [["check"], ["update"], ["adopt", "adding"], ["status"], ["build"]]
 FILES = [
@@ -54,7 +54,7 @@ ODD = {
 def call(book, monkeypatch, quick):
     """Run a command; it must end with a line for each problem, whatever the files hold."""
     monkeypatch.chdir(book.root)
-    monkeypatch.setattr(site, "build", lambda root: root)
+    monkeypatch.setattr(sphinx_build, "build", lambda root: root)
 
     def run(*args):
         texts = {p: p.read_bytes() for p in (book.root / "book/text").glob("*.md") if p.is_file()}

@@ -16,14 +16,17 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bookbuild import messages, pages
-from bookbuild.book import Book, BookError
-from bookbuild.check import check
+from bookbuild import pages
 from bookbuild.cli import main
-from bookbuild.notebooks import code_cells, read
-from bookbuild.pages import errors
+from bookbuild.commands.check import check
+from bookbuild.notebooks import message_proofs
+from bookbuild.notebooks.cells import code_cells
+from bookbuild.notebooks.files import read
+from bookbuild.pages import error_list
 from bookbuild.pages.chapters import chapters
-from bookbuild.sphinx.languages import source
+from bookbuild.site.extensions.languages import source
+from bookbuild.source import messages, outline
+from bookbuild.source.checkout import Book, BookError
 from helpers import explain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +77,7 @@ def write(root, rows):
 def test_a_message_has_wordings_cause_cure_section_and_cases(book):
     first, second = messages.load(book)
     assert (first.id, first.says, first.proofs) == (DIVISION["id"], DIVISION["says"], [""])
-    assert messages.section(book, first) == (
+    assert outline.section(book, first) == (
         "failing.ipynb",
         {"en": "Divide by zero", "zh": "除以零"},
     )
@@ -132,9 +135,9 @@ def test_what_does_not_fit_together_is_a_problem(book, change, told):
 def test_the_section_of_any_cell_is_that_of_the_heading_before_it(book):
     entry = messages.load(book)[0]
     entry.section = "failing#failing-recap"
-    assert messages.section(book, entry)[0] == "failing.ipynb#recap"
+    assert outline.section(book, entry)[0] == "failing.ipynb#recap"
     entry.section = "failing#failing-error"
-    assert messages.section(book, entry)[0] == "failing.ipynb"
+    assert outline.section(book, entry)[0] == "failing.ipynb"
 
 
 # ---------------------------------------------------------------- the page
@@ -197,9 +200,9 @@ def test_every_family_has_its_page_whose_edit_link_opens_its_messages():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))
     (entry,) = (c for p in toc["parts"] for c in p["chapters"] if c["file"] == "errors")
     listed = [section["file"] for section in entry["sections"]]
-    assert listed == [f"errors_{name}" for name in errors.FAMILIES]
+    assert listed == [f"errors_{name}" for name in error_list.FAMILIES]
     families = {Path(e.file).stem for e in messages.load(Book(ROOT))}
-    assert families == set(errors.FAMILIES)
+    assert families == set(error_list.FAMILIES)
     assert all((ROOT / (source(None, page) or "nowhere")).is_file() for page in listed)
 
 
@@ -231,7 +234,7 @@ def test_a_wording_without_a_proof_is_told(book, monkeypatch):
     write(book.root, rows)
     (book.root / "torch").mkdir()
     (book.root / "torch/lib.so.1").write_bytes(b"\0\1constant of it \0")
-    found = [*messages.unproved(book, messages.load(book), [book.root / "torch"])]
+    found = [*message_proofs.unproved(book, messages.load(book), [book.root / "torch"])]
     assert [line.partition("::")[2].partition(":")[0] for line in found] == [
         "other-type",
         "by-nobody",
@@ -248,7 +251,7 @@ def test_every_wording_of_the_book_is_proved():
     book = Book(ROOT)
     entries = messages.load(book)
     installed = [Path(find_spec(name).origin).parent for name in ("torch", "torchvision")]
-    assert [*messages.unproved(book, entries, installed)] == []
+    assert [*message_proofs.unproved(book, entries, installed)] == []
     assert len(entries) >= 250
 
 
@@ -270,8 +273,8 @@ def test_every_error_of_the_book_has_an_entry():
 def test_the_page_of_the_book_knows_which_cells_raise():
     book = Book(ROOT)
     mine, entries = chapters(book)["en"], messages.load(book)
-    said = messages.said_by_cells(entries, {c.name: c.notebook for c in mine})
-    found = {e.entry.id: e for e in errors.errors(mine, entries, said)}
+    said = message_proofs.said_by_cells(entries, {c.name: c.notebook for c in mine})
+    found = {e.entry.id: e for e in error_list.errors(mine, entries, said)}
     links = [link for _, link in found["no-grad-fn"].seen]
     assert any("detach.html" in link for link in links) and len(links) > 2
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from bookbuild.notebooks import clean, write
+from bookbuild.notebooks.cleaning import clean
+from bookbuild.notebooks.files import write
 
 BOOK = Path(__file__).parents[2] / "book"
 

@@ -16,17 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from bookbuild.book import Book, BookError, read_text, write_text
-from bookbuild.notebooks import (
-    clean,
-    coalesce_streams,
-    dumps,
-    printed,
-    read,
-    tokens,
-    write,
-    written,
-)
+from bookbuild.notebooks.cells import tokens
+from bookbuild.notebooks.cleaning import clean, coalesce_streams
+from bookbuild.notebooks.comparison import printed, written
+from bookbuild.notebooks.files import dumps, read, write
+from bookbuild.source.checkout import Book, BookError, read_text, write_text
 
 
 def test_find_goes_upward(book):
@@ -58,7 +52,7 @@ def test_a_full_disk_leaves_the_old_file(book, monkeypatch):
 def test_a_killed_process_leaves_a_whole_file(tmp_path):
     path = tmp_path / "file"
     script = (
-        "import sys; from pathlib import Path; from bookbuild.book import write_text\n"
+        "import sys; from pathlib import Path; from bookbuild.source.checkout import write_text\n"
         "n = 0\nprint('go', flush=True)\n"
         "while True:\n    n += 1; write_text(Path(sys.argv[1]), f'{n}:' + 'x' * 2_000_000 + ':end')"
     )

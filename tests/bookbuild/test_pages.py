@@ -15,17 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_output
 
-from bookbuild import headings as headings_
 from bookbuild import pages
-from bookbuild.book import Book, BookError
-from bookbuild.check import check
 from bookbuild.cli import main
-from bookbuild.headings import Heading, anchors, headings
-from bookbuild.pages import status, words
+from bookbuild.commands.check import check
+from bookbuild.commands.update import update
+from bookbuild.pages import status
 from bookbuild.pages.chapters import chapters
-from bookbuild.text import load
-from bookbuild.typography import lint
-from bookbuild.update import update
+from bookbuild.source import headings as headings_
+from bookbuild.source import words
+from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.headings import Heading, anchors, headings
+from bookbuild.source.texts import load
+from bookbuild.source.typography import lint
 from helpers import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,7 +144,7 @@ def built_headings(tmp_path, lang):
     """The anchors that Sphinx gives to the sections of a page with odd headings."""
     from sphinx.application import Sphinx
 
-    from bookbuild.sphinx.languages import SameAnchors
+    from bookbuild.site.extensions.languages import SameAnchors
 
     for code_, column in (("en", ODD_HEADINGS), ("zh", ODD_HEADINGS.values())):
         folder = tmp_path / "book" / code_

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild import names, pages, pitfalls
-from bookbuild.book import LANGUAGES, Book, BookError
-from bookbuild.check import check
-from bookbuild.notebooks import read
-from bookbuild.pages import status
-from bookbuild.text import Cell, Words, dump, parse
+from bookbuild import pages
+from bookbuild.commands.check import check
+from bookbuild.notebooks.files import read
+from bookbuild.pages import api_names, status
+from bookbuild.source import pitfalls
+from bookbuild.source.checkout import LANGUAGES, Book, BookError
+from bookbuild.source.texts import Cell, Words, dump, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG = """\
@@ -180,8 +181,8 @@ CODE = {
 
 @pytest.mark.parametrize(("code", "found"), CODE.items())
 def test_names_in_code_are_written_out(code, found):
-    aliases = names.ALIASES | {"DataLoader": "torch.utils.data.DataLoader"}
-    assert names.in_code(code, aliases) == found
+    aliases = api_names.ALIASES | {"DataLoader": "torch.utils.data.DataLoader"}
+    assert api_names.in_code(code, aliases) == found
 
 
 PROSE = {
@@ -208,7 +209,7 @@ def test_names_in_prose_are_marked_as_code(prose, found):
             "torch.optim.Optimizer.step": 1,
         }
     )
-    assert names.in_prose(prose, names.ALIASES, names.by_end(known)) == found
+    assert api_names.in_prose(prose, api_names.ALIASES, api_names.by_end(known)) == found
 
 
 def section_of(number: int, heading: str, code: str) -> str:
@@ -223,7 +224,7 @@ def test_the_heading_tells_more_than_code_and_what_all_use_is_no_subject(put):
         + section_of(70, "Nothing here", "torch.diag(x)")
         + section_of(71, "`torch.diag` and `torch.ones`", "pass")
     )
-    found = names.by_name(book, {})
+    found = api_names.by_name(book, {})
     assert [place.titles["en"].partition(" › ")[2] for place in found["torch.diag"]] == [
         "torch.diag and torch.ones",
         "Nothing here",
@@ -261,14 +262,16 @@ def exists(name: str) -> bool:
 
 def test_every_name_of_the_index_exists():
     book = Book(ROOT)
-    found = names.by_name(book, {name: read(book.notebook("en", name)) for name in book.chapters})
+    found = api_names.by_name(
+        book, {name: read(book.notebook("en", name)) for name in book.chapters}
+    )
     assert len(found) >= 250
     assert not [name for name in found if not exists(name)]
     assert not exists("torch.nowhere") and not exists("torch.Tensor.nowhere")
 
 
 def test_the_kept_names_are_those_of_the_installed_pytorch():
-    assert json.loads(names.KEPT.read_text("utf8")) == names.installed()
+    assert json.loads(api_names.KEPT.read_text("utf8")) == api_names.installed()
 
 
 def test_the_status_page_counts_pitfalls_and_names(put):

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bookbuild import predict
-from bookbuild.adopt import adopt
-from bookbuild.book import Book, BookError
-from bookbuild.check import check
-from bookbuild.notebooks import read
-from bookbuild.text import dump, load, parse, segments
-from bookbuild.update import update
+from bookbuild.commands.adopt import adopt
+from bookbuild.commands.check import check
+from bookbuild.commands.update import update
+from bookbuild.notebooks import question_cells
+from bookbuild.notebooks.files import read
+from bookbuild.source import questions
+from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.texts import dump, load, parse, segments
 
 ROOT = Path(__file__).parents[2]
 ASKED = """\
@@ -210,10 +211,10 @@ def test_what_is_split_is_joined_again(asks, choices, data):
         lines += [f"{'+' if number == right else '-'} {says}", f"  {why}"]
         lines += [f"  = {proof}"] if proof else []
     body = "\n".join(lines)
-    words, proofs = predict.split(body)
-    assert predict.join(words, proofs) == body
+    words, proofs = questions.split(body)
+    assert questions.join(words, proofs) == body
     assert proofs == [proof for *_, proof in choices]
-    question = predict.parse(words)
+    question = questions.parse(words)
     assert question.asks == asks and [c.right for c in question.choices].index(True) == right
 
 
@@ -244,7 +245,7 @@ class Balance(HTMLParser):
 def test_what_a_question_says_cannot_break_the_page(said):
     said = f"x{' '.join(said.split())}"
     words = f"{said}\n+ {said}\n  {said}\n- {said}\n  {said}\n- {said}\n  {said}"
-    html = predict.html(words, "a-cell", "en")
+    html = question_cells.html(words, "a-cell", "en")
     parser = Balance()
     parser.feed(html)
     parser.close()
@@ -254,7 +255,7 @@ def test_what_a_question_says_cannot_break_the_page(said):
 def test_every_chapter_asks_at_least_three_times_and_not_always_for_the_same_place():
     book = Book(ROOT)
     for name in book.chapters:
-        asked = [predict.parse(c.predict.en) for c in load(book, name).cells if c.predict]
+        asked = [questions.parse(c.predict.en) for c in load(book, name).cells if c.predict]
         assert len(asked) >= 3, name
         places = {[c.right for c in question.choices].index(True) for question in asked}
         assert len(places) > 1, name

@@ -8,8 +8,8 @@ import types
 import pytest
 import torch
 
-from bookbuild.book import BookError
-from bookbuild.record import record, recordings
+from bookbuild.commands.record import record, recordings
+from bookbuild.source.checkout import BookError
 from helpers import recorded
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bookbuild import pages, symptoms
-from bookbuild.book import LANGUAGES, Book, BookError
-from bookbuild.check import check
+from bookbuild import pages
+from bookbuild.commands.check import check
+from bookbuild.notebooks import symptom_proofs
 from bookbuild.pages import status
+from bookbuild.source import symptoms
+from bookbuild.source.checkout import LANGUAGES, Book, BookError
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = symptoms.load(Book(ROOT))
@@ -52,7 +54,7 @@ def test_there_are_many_in_both_languages_and_most_causes_are_proved_by_a_sectio
 
 
 def test_each_symptom_is_told_from_a_sound_program():
-    assert list(symptoms.unproved(REAL)) == []
+    assert list(symptom_proofs.unproved(REAL)) == []
 
 
 def test_what_does_not_tell_is_found():
@@ -64,7 +66,7 @@ def test_what_does_not_tell_is_found():
         GOOD | {"id": "no-stand-in", "broken": "a = missing"},
     ]
     text = yaml.safe_dump({"training": rows}, allow_unicode=True)
-    found = list(symptoms.unproved(symptoms._parse(text)))
+    found = list(symptom_proofs.unproved(symptoms._parse(text)))
     assert [line.split(": ")[0] for line in found] == [
         f"{symptoms.FILE}::{name}" for name in ("same", "both", "raises", "no-stand-in")
     ]

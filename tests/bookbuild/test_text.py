@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookbuild.book import Book, BookError
-from bookbuild.text import Cell, Words, comments, dump, load, parse, said, segments, with_comments
+from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.texts import (
+    Cell,
+    Words,
+    comments,
+    dump,
+    load,
+    parse,
+    said,
+    segments,
+    with_comments,
+)
 
 REAL = Book.find(Path(__file__))
 TEXT = """\

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookbuild import translation
-from bookbuild.book import BookError
-from bookbuild.text import Cell, Text, Words
-from bookbuild.translation import compare, needs_translation
+from bookbuild.source import translation
+from bookbuild.source.checkout import BookError
+from bookbuild.source.texts import Cell, Text, Words
+from bookbuild.source.translation import compare, needs_translation
 
 
 def chapter(*pieces):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bookbuild.typography import BANNED, HAN, lint
+from bookbuild.source.typography import BANNED, HAN, lint
 
 TERMS = """
 您→你 反卷积→转置卷积 体重衰减→权重衰减 调度程序→调度器 剪裁→裁剪

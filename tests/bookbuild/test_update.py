@@ -13,16 +13,18 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from bookbuild import run as running
-from bookbuild import update as updating
-from bookbuild.book import Book, BookError
-from bookbuild.check import check, waiting
 from bookbuild.cli import main
-from bookbuild.notebooks import alt, code_cells, read
-from bookbuild.products import MISSING, WAITING, helpers_used
-from bookbuild.run import use_cuda
-from bookbuild.text import load
-from bookbuild.update import update
+from bookbuild.commands import update as updating
+from bookbuild.commands.check import check, waiting
+from bookbuild.commands.update import update
+from bookbuild.notebooks import execution as running
+from bookbuild.notebooks.cells import alt, code_cells
+from bookbuild.notebooks.conversion import MISSING, WAITING
+from bookbuild.notebooks.dependencies import helpers_used
+from bookbuild.notebooks.execution import use_cuda
+from bookbuild.notebooks.files import read
+from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.texts import load
 
 
 @pytest.fixture(autouse=True)

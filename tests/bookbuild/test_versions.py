@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild import versions
-from bookbuild.book import Book, BookError
-from bookbuild.notebooks import read
-from bookbuild.update import update
+from bookbuild.commands.update import update
+from bookbuild.notebooks.files import read
+from bookbuild.source import versions
+from bookbuild.source.checkout import Book, BookError
 
 REAL = Book.find(Path(__file__))
 

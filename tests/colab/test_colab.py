@@ -19,9 +19,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from bookbuild import setup_cell
-from bookbuild.book import Book
-from bookbuild.notebooks import code_cells, read, write
+from bookbuild.notebooks import setup_cell
+from bookbuild.notebooks.cells import code_cells
+from bookbuild.notebooks.files import read, write
+from bookbuild.source.checkout import Book
 
 BOOK = Book.find(Path(__file__))
 EXECUTE = """

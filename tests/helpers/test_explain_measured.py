@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild.book import Book
-from bookbuild.messages import load, product
+from bookbuild.source.checkout import Book
+from bookbuild.source.messages import load, product
 from helpers.explain import Answer, Messages
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,8 @@ import pytest
 from book_pages import LANGUAGES, NAMES, ROOT
 from playwright.sync_api import Browser
 
-from bookbuild.site import build, server
+from bookbuild.site.server import server
+from bookbuild.site.sphinx_build import build
 
 FONTS = Path(__file__).with_name("fonts")
 

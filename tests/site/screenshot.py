@@ -11,8 +11,8 @@ import yaml
 from playwright.sync_api import Browser, sync_playwright
 
 from bookbuild.editions.pdf import chromium
-from bookbuild.head import CODES, PICTURE
-from bookbuild.site import server
+from bookbuild.site.metatags import CODES, PICTURE
+from bookbuild.site.server import server
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = {"en": "screenshot.png", "zh": "screenshot.zh.png"}

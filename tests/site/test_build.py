@@ -23,18 +23,24 @@ import pytest
 import tinycss2
 import yaml
 from book_pages import ROOT
+from bookbuild.site.build import BuildFailed, build
 from pygments.styles import get_style_by_name
 from pygments.token import STANDARD_TYPES
 
-from bookbuild import setup_cell
-from bookbuild import site as building
-from bookbuild.notebooks import code_cells, read
-from bookbuild.site import BuildFailed, build, server
-from bookbuild.sphinx.api import short
-from bookbuild.sphinx.cells import mark_assertions
-from bookbuild.sphinx.languages import joined, titles
-from bookbuild.sphinx.private import folded_cell, forget_kinds_of_objects, link_targets
-from bookbuild.sphinx.slim import MEASURES_ALL, PLAIN, SCRIPT, THEME_SCRIPT, purge
+from bookbuild.notebooks import setup_cell
+from bookbuild.notebooks.cells import code_cells
+from bookbuild.notebooks.files import read
+from bookbuild.site import build as building
+from bookbuild.site.extensions.bundles import MEASURES_ALL, PLAIN, SCRIPT, THEME_SCRIPT, purge
+from bookbuild.site.extensions.cell_markup import mark_assertions
+from bookbuild.site.extensions.languages import joined, titles
+from bookbuild.site.extensions.reference import short
+from bookbuild.site.extensions.sphinx_internals import (
+    folded_cell,
+    forget_kinds_of_objects,
+    link_targets,
+)
+from bookbuild.site.server import server
 
 
 def hrefs(path) -> list[str]:
@@ -201,7 +207,7 @@ def test_a_site_is_locked_while_it_is_built_where_there_are_locks(tmp_path, monk
 
 
 def test_what_other_packages_do_not_promise_is_still_there(toy_root, toy_site):
-    """Where one fails, look at its function in `bookbuild.sphinx.private`."""
+    """Where one fails, look at its function in `bookbuild.site.extensions.sphinx_internals`."""
     page = (toy_site / "en/detach.html").read_text("utf8")
     static = "theme/pydata_sphinx_theme/static"
     theme = Path(find_spec("pydata_sphinx_theme").origin).parent / static / THEME_SCRIPT

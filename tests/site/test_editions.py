@@ -16,11 +16,12 @@ import pytest
 from book_pages import ROOT
 from bs4 import BeautifulSoup
 
-from bookbuild import editions
-from bookbuild import site as building
-from bookbuild.book import LANGUAGES, Book, BookError
 from bookbuild.cli import main
-from bookbuild.editions import Edition, offline, pdf
+from bookbuild.commands.build import offer
+from bookbuild.editions import edition, offline, pdf
+from bookbuild.editions.edition import Edition
+from bookbuild.site.sphinx_build import build
+from bookbuild.source.checkout import LANGUAGES, Book, BookError
 
 XHTML = "{http://www.w3.org/1999/xhtml}"
 EPUBCHECK = Path("/usr/share/java/epubcheck.jar")
@@ -45,7 +46,7 @@ def book(toy, tmp_path_factory) -> Book:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, root)
     shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    building.build(root, quiet=True)
+    build(root, quiet=True)
     return Book(root)
 
 
@@ -83,7 +84,7 @@ def test_a_page_stands_still(book, built, base):
 def epubs(book, tmp_path_factory) -> dict[str, Path]:
     copy = tmp_path_factory.mktemp("epub") / "site"
     shutil.copytree(book.root / "_build/site", copy)
-    made = editions.make(book, copy, "https://someone.example/notes", "epub")
+    made = edition.make(book, copy, "https://someone.example/notes", "epub")
     return dict(zip(LANGUAGES, made, strict=True))
 
 
@@ -148,7 +149,7 @@ def test_each_chapter_has_its_running_head_and_anchors_of_its_own(book, built):
 
 
 def test_chromium_prints_both_languages(book, built, chromium):
-    for path in editions.make(book, built, "", "pdf"):
+    for path in edition.make(book, built, "", "pdf"):
         made = path.read_bytes()
         assert made.startswith(b"%PDF-") and b"/StructTreeRoot" in made and b"/Outlines" in made
         assert len(re.findall(rb"/Type\s*/Page\b", made)) >= 5  # cover, contents, three pages
@@ -170,10 +171,10 @@ def unzipped(book, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("zip")
     copy = Path(shutil.copytree(book.root / "_build/site", folder / "site"))
     shutil.copy(ROOT / "book/en/detach.ipynb", copy / "en/_sources")
-    (path,) = editions.make(book, copy, "", "zip")
+    (path,) = edition.make(book, copy, "", "zip")
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder)
-    return folder / editions.NAME
+    return folder / edition.NAME
 
 
 def test_the_zip_holds_the_site_the_notebooks_and_a_wheel(book, unzipped):
@@ -239,19 +240,19 @@ def test_the_home_pages_offer_what_there_is_and_a_new_build_offers_nothing(book,
     monkeypatch.chdir(book.root)
     home = book.root / "_build/site/zh/index.html"
     done = CliRunner().invoke(main, ["build", "--epub"])
-    assert done.exit_code == 0 and f"{editions.NAME}.zh.epub: 0." in done.stdout
+    assert done.exit_code == 0 and f"{edition.NAME}.zh.epub: 0." in done.stdout
     links = BeautifulSoup(home.read_text("utf8"), "html.parser").select("#take-along a[download]")
-    assert [(a["href"], a.get_text()) for a in links] == [(f"../{editions.NAME}.zh.epub", "EPUB")]
+    assert [(a["href"], a.get_text()) for a in links] == [(f"../{edition.NAME}.zh.epub", "EPUB")]
     assert (home.parent / links[0]["href"]).is_file()
-    assert building.offer(book, []) == []
-    building.build(book.root, quiet=True)
-    assert editions.PLACE in home.read_text("utf8")
+    assert offer(book, []) == []
+    build(book.root, quiet=True)
+    assert edition.PLACE in home.read_text("utf8")
     assert not list(book.root.glob("_build/site/*.epub"))
 
 
 def test_without_a_site_there_is_nothing_to_take_along(tmp_path):
     with pytest.raises(BookError, match="run `book build` first"):
-        building.offer(Book(tmp_path), ["zip"])
+        offer(Book(tmp_path), ["zip"])
 
 
 # ---------------------------------------------------------------- a page on paper

@@ -14,8 +14,8 @@ import urllib.request
 import pytest
 from book_pages import ROOT
 
-from bookbuild.book import Book
-from bookbuild.text import load
+from bookbuild.source.checkout import Book
+from bookbuild.source.texts import load
 
 SETTINGS = ("--ServerApp.token=", "--ServerApp.password=", "--ServerApp.port=0", "--no-browser")
 CHAPTER = "views_and_copies"  # it has each kind of element

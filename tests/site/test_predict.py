@@ -7,8 +7,8 @@ import json
 import pytest
 from book_pages import LANGUAGES, ROOT
 
-from bookbuild.book import Book
-from bookbuild.text import load
+from bookbuild.source.checkout import Book
+from bookbuild.source.texts import load
 
 BOOK = Book(ROOT)
 ASKED = {name: [cell for cell in load(BOOK, name).cells if cell.predict] for name in BOOK.chapters}

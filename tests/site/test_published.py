@@ -20,12 +20,14 @@ from book_pages import LANGUAGES, NAMES, ROOT
 from conftest import serving
 from jsonschema import Draft202012Validator
 
-from bookbuild import publish, setup_cell
-from bookbuild.book import Book, BookError
-from bookbuild.head import PICTURE
-from bookbuild.notebooks import code_cells, output, read
-from bookbuild.site import build
-from bookbuild.sphinx.languages import source
+from bookbuild.notebooks import setup_cell
+from bookbuild.notebooks.cells import code_cells, output
+from bookbuild.notebooks.files import read
+from bookbuild.site import redirects
+from bookbuild.site.extensions.languages import source
+from bookbuild.site.metatags import PICTURE
+from bookbuild.site.sphinx_build import build
+from bookbuild.source.checkout import Book, BookError
 
 BASE = "https://someone.github.io/notes"
 VALIDATED = json.loads((ROOT / "book/validated.json").read_text("utf8"))
@@ -378,7 +380,7 @@ def test_what_was_proved_under_what_stands_in_all_of_them(published):
 
 def test_every_message_and_pitfall_of_the_book_has_its_page(site):
     check_heads(site, "")
-    gone = {old for old in publish.moved(Book(ROOT)) if "#" not in old}
+    gone = {old for old in redirects.moved(Book(ROOT)) if "#" not in old}
     for lang in LANGUAGES:
         for kind, pattern in (("errors", "errors_*.html"), ("pitfalls", "pitfalls.html")):
             listed = "".join(p.read_text("utf8") for p in (site / lang).glob(pattern))
@@ -537,4 +539,4 @@ def test_a_line_that_leads_nowhere_stops_the_build(toy_site, tmp_path, table, to
     (tmp_path / "book").mkdir()
     (tmp_path / "book/moved.yml").write_text(table)
     with pytest.raises(BookError, match=re.escape(told)):
-        publish.keep_moved(Book(tmp_path), site)
+        redirects.keep_moved(Book(tmp_path), site)

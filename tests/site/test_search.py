@@ -16,7 +16,7 @@ from docutils import nodes
 from docutils.utils import new_document
 from sphinx import addnodes
 
-from bookbuild.sphinx.search import SYNONYMS, _names, sections
+from bookbuild.site.extensions.search_records import SYNONYMS, _names, sections
 
 QUERIES = ROOT / "tests/messages/queries.tsv"
 VENDOR = ROOT / "book/_static/vendor"

@@ -9,7 +9,7 @@ import zipfile
 from html import escape
 from pathlib import Path
 
-from bookbuild.editions import Edition, Page
+from bookbuild.editions.edition import Edition, Page
 
 _STYLE = Path(__file__).with_name("reader.css")
 _CONTAINER = """\

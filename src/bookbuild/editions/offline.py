@@ -8,8 +8,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from bookbuild.book import LANGUAGES, Book, BookError
-from bookbuild.editions import NAME
+from bookbuild.editions.edition import NAME
+from bookbuild.source.checkout import LANGUAGES, Book, BookError
 
 _README = """\
 Executable PyTorch Notes

@@ -10,8 +10,8 @@ import tempfile
 from html import escape
 from pathlib import Path
 
-from bookbuild.book import BookError
-from bookbuild.editions import Edition, Page
+from bookbuild.editions.edition import Edition, Page
+from bookbuild.source.checkout import BookError
 
 # The first has no window to keep: it takes about a third less CPU time.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookbuild.book import LANGUAGES, Book, BookError, read_text, write_text
+from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text, write_text
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -55,12 +55,11 @@ def _holds(path: Path, text: str) -> bool:
 
 def write_status(book: Book) -> list[Path]:
     """Write the status pages from the last test run; returns the files that changed."""
-    from bookbuild import names
-    from bookbuild.pages import status
+    from bookbuild.pages import api_names, status
     from bookbuild.pages.chapters import chapters
 
     found = chapters(book)
-    listed = names.by_name(book, _stored(found))
+    listed = api_names.by_name(book, _stored(found))
     paths = {lang: book.root / "book" / lang / "status.md" for lang in LANGUAGES}
     return [
         p for lang, p in paths.items() if write_text(p, status.render(book, lang, found, listed))
@@ -77,25 +76,33 @@ def status_table(book: Book) -> str:
 
 def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Path, str]]:
     """The path and the text of every page that the check compares, and of the helpers' messages."""
-    from bookbuild import messages, names
-    from bookbuild.pages import by_name, errors, pitfalls, symptoms, then_and_now
+    from bookbuild.notebooks import message_proofs
+    from bookbuild.pages import (
+        api_names,
+        error_list,
+        name_index,
+        pitfall_list,
+        symptom_list,
+        then_and_now,
+    )
+    from bookbuild.source import messages
 
     if entries := messages.load(book):
         yield book.root / messages.PRODUCT, messages.product(book, entries)
     wanted = {name for _, pages in book.parts for name in pages}
     stored = _stored(chapters)
-    said = messages.said_by_cells(entries, stored)
-    listed = names.by_name(book, stored) if "by_name" in wanted else {}
+    said = message_proofs.said_by_cells(entries, stored)
+    listed = api_names.by_name(book, stored) if "by_name" in wanted else {}
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang
-        for name, text in errors.render(book, lang, mine, entries, said).items():
+        for name, text in error_list.render(book, lang, mine, entries, said).items():
             yield folder / f"{name}.md", text
         if "symptoms" in wanted:
-            yield folder / "symptoms.md", symptoms.render(book, lang)
+            yield folder / "symptoms.md", symptom_list.render(book, lang)
         if "pitfalls" in wanted:
-            yield folder / "pitfalls.md", pitfalls.render(book, lang, mine)
+            yield folder / "pitfalls.md", pitfall_list.render(book, lang, mine)
         if "by_name" in wanted:
-            yield folder / "by_name.md", by_name.render(listed, lang)
+            yield folder / "by_name.md", name_index.render(listed, lang)
         yield folder / "then_and_now.md", then_and_now.render(book, lang, mine)
 
 

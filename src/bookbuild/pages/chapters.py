@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
-from bookbuild.book import LANGUAGES, Book
-from bookbuild.headings import anchors, headings
-from bookbuild.notebooks import code_cells, read
+from bookbuild.notebooks.cells import code_cells
+from bookbuild.notebooks.files import read
+from bookbuild.source.checkout import LANGUAGES, Book
+from bookbuild.source.headings import anchors, headings
 
 
 @dataclass(frozen=True)

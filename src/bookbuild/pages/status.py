@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from html import escape
 
-from bookbuild import claims as claims_file
-from bookbuild import pitfalls, symptoms, translation, versions
-from bookbuild import text as texts
-from bookbuild.book import LANGUAGES, Book, BookError, read_text
-from bookbuild.notebooks import code_cells
+from bookbuild.notebooks.cells import code_cells
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import code, page
-from bookbuild.pages.words import words
+from bookbuild.source import claims as claims_file
+from bookbuild.source import pitfalls, symptoms, translation, versions
+from bookbuild.source import texts as texts
+from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text
+from bookbuild.source.words import words
 from helpers.recorded import RECORDINGS
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from bookbuild import claims as claims_file
-from bookbuild.book import OLD_NOTES, Book
-from bookbuild.claims import VERDICTS, Claim
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.chapters import chapters as chapters_of
 from bookbuild.pages.markdown import page
-from bookbuild.pages.words import words
+from bookbuild.source import claims as claims_file
+from bookbuild.source.checkout import OLD_NOTES, Book
+from bookbuild.source.claims import VERDICTS, Claim
+from bookbuild.source.words import words
 
 
 def render(book: Book, lang: str, chapters: list[Chapter]) -> str:

@@ -1,0 +1,1 @@
+"""The commands of `book`: each calls the steps in their order."""

@@ -1,0 +1,167 @@
+"""Bring what somebody wrote in a notebook back into the chapter's text."""
+
+from __future__ import annotations
+
+import copy
+
+from nbformat import NotebookNode
+
+from bookbuild.notebooks.cells import alt, tokens
+from bookbuild.notebooks.comparison import changes, edited, stored, written
+from bookbuild.notebooks.conversion import MARKS, MISSING, SOLUTION, WAITING, notebook
+from bookbuild.notebooks.files import read
+from bookbuild.source import links, questions, translation, versions
+from bookbuild.source import texts as texts
+from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text, write_text
+from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, comments
+
+
+def adopt(book: Book, name: str) -> list[str]:
+    """Take what was edited in the notebooks of a chapter into `book/text/<name>.md`.
+
+    Returns:
+        The cells that were taken, such as `en/detach::detach-why`.
+
+    Raises:
+        BookError: no cell was edited, one was removed or moved, one also changed in the text, or
+            the text cannot hold an edit; nothing is written.
+    """
+    book.choose([name])
+    text, path = copy.deepcopy(texts.load(book, name)), book.text(name)
+    where = book.relative(path)
+    before = read_text(path, where)
+    _, waiting = translation.compare(text, translation.load(book).get(name, {}))
+    products = {lang: notebook(text, lang, waiting) for lang in LANGUAGES}
+    segments = dict(zip([c.id for c in text.cells], texts.segments(before, text), strict=True))
+    head = before.removesuffix("".join(segments.values()))
+    taken = []
+    for lang in LANGUAGES:
+        nb = read(book.notebook(lang, name))
+        for cell, after in _edits(f"{lang}/{name}", nb, products[lang]):
+            which = f"{lang}/{name}::{cell.id}"
+            old = next((c for c in text.cells if c.id == cell.id), None)
+            if old is None:
+                old = Cell(cell.id, cell.cell_type, 0, Words("", 0))
+                place = [None, *(c.id for c in text.cells)].index(after)
+                text.cells.insert(place, old)
+            _take(text, old, cell, lang, which)
+            segments[cell.id] = texts.dump(old) + "\n\n"
+            taken.append((lang, cell, which))
+    if not taken:
+        raise BookError(
+            f"{name}: no cell was edited; `book update {name}` makes its notebooks anew"
+        )
+    after = head.rstrip("\n") + "\n\n" + "".join(segments[c.id] for c in text.cells).rstrip("\n")
+    _prove(book, texts.parse(name, after, where), taken)
+    write_text(path, after + "\n")
+    return [which for *_, which in taken]
+
+
+def _edits(
+    where: str, nb: NotebookNode, product: NotebookNode
+) -> list[tuple[NotebookNode, str | None]]:
+    """The edited cells of a notebook, each with the id of the cell before it.
+
+    Raises:
+        BookError: an edit cannot be taken over.
+    """
+    before, wanted = stored(nb), {c.id: written(c) for c in product.cells}
+    edits, states, found, after = edited(nb, product), changes(nb), [], None
+    for cell in nb.cells:
+        if cell.id in edits:
+            change = states[cell.id]
+            if change not in ("new", "edited"):
+                raise BookError(f"{where}::{cell.id}: moved in the notebook; move it in the text")
+            if cell.id == SETUP:
+                raise BookError(f"{where}::{SETUP}: the setup cell is the same in every chapter")
+            if cell.id.endswith((questions.SUFFIX, SOLUTION)) and cell.id in wanted:
+                raise BookError(f"{where}::{cell.id}: made from another cell; edit it in the text")
+            if change == "new" and (where.startswith("zh") or cell.id in wanted):
+                raise BookError(
+                    f"{where}::{cell.id}: a new cell is written in English, in the text"
+                )
+            if change == "edited" and before[cell.id][0] != wanted.get(cell.id):
+                raise BookError(f"{where}::{cell.id}: the text changed, too; edit it there")
+            if not cell.source.strip():
+                raise BookError(f"{where}::{cell.id}: empty; remove it in the text")
+            edits.remove(cell.id)
+            found.append((cell, after))
+        if not cell.id.endswith((questions.SUFFIX, SOLUTION)):
+            after = cell.id
+    if edits:
+        raise BookError(f"{where}::{edits[0]}: removed in the notebook; remove it in the text")
+    return found
+
+
+def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> None:
+    """Take an edited cell of a notebook into the cell of the text that it was made from."""
+    source = _unmarked(cell.source, lang)
+    said = {"alt": alt(cell), "cause": cell.metadata.get("cause")}
+    meant = {key: list(cell.metadata[key]) for key in ("tags", "claims") if cell.metadata.get(key)}
+    if lang == "en":
+        old.metadata = meant
+        if old.type == "markdown":
+            old.words.en = _unfilled(text, old.words.en, source, lang)
+        else:
+            old.source = source
+        for key, new in said.items():
+            words = getattr(old, key) or Words("", 0)
+            words.en = new
+            setattr(old, key, words if new else None)
+        return
+    if meant != old.metadata:
+        raise BookError(f"{which}: tags and claims are changed in English")
+    for key, new in said.items():
+        words = getattr(old, key)
+        if bool(words) != bool(new):
+            raise BookError(f"{which}: an {key} is added or removed in English")
+        if words and new != (words.zh or words.en):
+            words.zh = new
+    if old.type == "markdown":
+        for mark in (WAITING, MISSING):
+            source = source.removesuffix(mark).rstrip("\n")
+        old.words.zh = _unfilled(text, old.words.zh or old.words.en, source, lang)
+    elif tokens(source) != tokens(old.source):
+        raise BookError(f"{which}: the code is changed in English; here only comments")
+    elif (ours := texts.said(source)) != (old.words.zh or texts.said(old.source)):
+        if len(comments(source)) != len(comments(old.source)):
+            raise BookError(f"{which}: comments are added or removed in English")
+        old.words.zh = ours
+
+
+def _unmarked(source: str, lang: str) -> str:
+    """Code without the first line that says whether one should write it."""
+    source = source.strip("\n")
+    for said in MARKS.values():
+        source = source.removeprefix(f"{said[lang]}\n")
+    return source
+
+
+def _plain(cell: NotebookNode, source: str, lang: str) -> str:
+    """Fingerprint of a cell, with or without the line that says whether one should write it."""
+    return written(NotebookNode(cell, source=_unmarked(source, lang)))
+
+
+def _unfilled(text: Text, before: str, source: str, lang: str) -> str:
+    """Prose with the place-holders and empty links that it had in the text."""
+    for link in links.EMPTY.finditer(before):
+        source = source.replace(links.fill(text.book, link[0], lang), link[0])
+    if OLDEST in before:
+        source = source.replace(versions.oldest(text.book, text.name), OLDEST, before.count(OLDEST))
+    return source
+
+
+def _prove(book: Book, text: Text, taken: list[tuple[str, NotebookNode, str]]) -> None:
+    """The text makes of each cell what somebody wrote.
+
+    Raises:
+        BookError: it does not.
+    """
+    text.book = book
+    made = {lang: {c.id: c for c in notebook(text, lang).cells} for lang in LANGUAGES}
+    for lang, cell, which in taken:
+        new, source = made[lang].get(cell.id), cell.source.strip("\n")
+        for mark in (WAITING, MISSING):
+            source = source.removesuffix(f"\n\n{mark}")
+        if new is None or _plain(cell, source, lang) != _plain(new, new.source, lang):
+            raise BookError(f"{which}: the text cannot hold this edit; edit it there")

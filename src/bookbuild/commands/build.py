@@ -1,0 +1,45 @@
+"""Build both sites and the editions that their home pages offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from bookbuild import pages
+from bookbuild.editions import edition
+from bookbuild.site import sphinx_build
+from bookbuild.site.configuration import setting
+from bookbuild.source.checkout import Book, BookError
+
+
+def build(book: Book, kinds: Iterable[str] = ()) -> list[Path]:
+    """Build the status pages, the site of both languages and the editions of `kinds`.
+
+    Raises:
+        BookError: a page could not be made, or the site could not be built.
+    """
+    pages.write_status(book)
+    sphinx_build.build(book.root)
+    chosen = list(kinds)
+    return offer(book, chosen) if chosen else []
+
+
+def offer(book: Book, kinds: Iterable[str]) -> list[Path]:
+    """Put editions at the root of the built site, and links to them on its home pages.
+
+    A site that is built again has neither.
+
+    Args:
+        book: whose site it is.
+        kinds: of `"pdf"`, `"epub"` and `"zip"`.
+
+    Raises:
+        BookError: there is no site, or an edition could not be made.
+    """
+    site = book.root / "_build/site"
+    if not (site / "index.html").is_file():
+        raise BookError(f"there is no site in {site}: run `book build` first")
+    base = setting(book.config, "html", "baseurl")
+    paths = [path for kind in kinds for path in edition.make(book, site, base, kind)]
+    edition.link(site, paths)
+    return paths

@@ -1,0 +1,319 @@
+"""Everything that can be proved about the book without running it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+
+from nbformat import NotebookNode
+
+from bookbuild.commands.update import told
+from bookbuild.notebooks import question_proofs
+from bookbuild.notebooks.cells import alt, code_cells, tags, tokens
+from bookbuild.notebooks.comparison import changes, edited, why_run, written
+from bookbuild.notebooks.conversion import notebook
+from bookbuild.notebooks.dependencies import helpers_used
+from bookbuild.notebooks.figures import is_drawing, spoken
+from bookbuild.notebooks.files import problems_of_schema, read
+from bookbuild.source import claims as claims_file
+from bookbuild.source import messages, pitfalls, symptoms, translation
+from bookbuild.source import texts as texts
+from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, BookError, read_text
+from bookbuild.source.headings import headings
+from bookbuild.source.texts import SETUP, Text
+from bookbuild.source.translation import Waiting
+from bookbuild.source.typography import lint
+
+MAX_BYTES = 500_000
+MAX_COLUMNS = 79
+RECAP = ("Recap", "小结")
+_PATHS = re.compile(r"(?:/(?:home|root|tmp|Users|work|mnt|var)/|\b[A-Z]:\\\\)[\w./\\-]+")
+_FOREIGN = re.compile(r"""(?:src|href)=\\?["'](?:https?:)?//[^"'\\]+""")
+# A test's assertion that a checker's verdict is a refusal.
+_REFUSAL = re.compile(
+    r"\bassert\b[^\n]*(?:\bnot [\w.]+(?:\([^\n]*\))?\.passed|\.passed (?:==|is) (?!True)"
+    r"|\.message\b)"
+)
+# What a translation must carry over unchanged: maths, link targets, directives, labels.
+_FIXED = re.compile(
+    r"\$\$.*?\$\$|\$[^$\n]+\$|\]\([^)\s]+\)|^[`:]{3,}\{[\w-]+\}|^:class: .+|^\([\w-]+\)=$|^#+ ",
+    re.S | re.M,
+)
+
+
+def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[str]:
+    """All problems of the chapters, each as one line `file::cell: what`.
+
+    `release` counts a translation that waits as a problem, too.
+    """
+    chosen = book.choose(list(names))
+    problems = [] if names else list(_files(book))
+    proved: dict[str, set[str]] = {}
+    notebooks: dict[tuple[str, str], NotebookNode] = {}
+    try:
+        stamps = translation.load(book)
+    except BookError as error:
+        return [str(error)]
+    for name in chosen:
+        try:
+            source = texts.load(book, name)
+        except BookError as error:
+            problems.append(str(error))
+            continue
+        made, waiting = translation.compare(source, stamps.get(name, {}))
+        if made != stamps.get(name):
+            problems.append(f"{translation.FILE}::{name}: {_UPDATE.format(name)}")
+        problems += _text(source, waiting)
+        if name in book.chapters:
+            problems += _chapter(book, source)
+        problems += map(str, waiting) if release else ()
+        helpers = helpers_used(book, source)
+        for lang in LANGUAGES:
+            try:
+                nb = notebooks[lang, name] = read(book.notebook(lang, name))
+                problems += list(_notebook(book, lang, source, waiting, helpers, nb))
+            except BookError as error:
+                problems.append(str(error))
+        if english := notebooks.get(("en", name)):
+            proved[name] = _proved(english)
+            if chinese := notebooks.get(("zh", name)):
+                problems += _same_outputs(name, english, chinese)
+    if OLD_NOTES in book.texts and OLD_NOTES not in proved:
+        notebook_ = book.notebook("en", OLD_NOTES)
+        proved[OLD_NOTES] = _proved(read(notebook_)) if notebook_.exists() else set()
+    problems += _claims(book, proved)
+    if not names:
+        from bookbuild import pages
+
+        problems += pages.stale(book, notebooks)
+        try:
+            problems += messages.problems(book, messages.load(book))
+            wanted = {page for _, pages_ in book.parts for page in pages_}
+            if "symptoms" in wanted:
+                problems += symptoms.problems(book, symptoms.load(book))
+            if "pitfalls" in wanted:
+                problems += pitfalls.problems(book)
+        except BookError as error:
+            problems.append(str(error))
+    return problems
+
+
+def waiting(book: Book, names: Iterable[str] = ()) -> list[Waiting]:
+    """The pieces of Chinese that wait for a translator."""
+    stamps = translation.load(book)
+    return [
+        late
+        for name in book.choose(list(names))
+        for late in translation.compare(texts.load(book, name), stamps.get(name, {}))[1]
+    ]
+
+
+_UPDATE = "not what the text makes of it; run `book update {}`"
+
+
+def _files(book: Book) -> Iterator[str]:
+    """There are the texts and notebooks that `_toc.yml` names, and no others."""
+    for folder, suffix in (("text", "md"), *((x, "ipynb") for x in LANGUAGES)):
+        for path in sorted((book.root / "book" / folder).glob(f"*.{suffix}")):
+            if path.stem not in book.texts:
+                yield f"{folder}/{path.name}: not in _toc.yml"
+
+
+def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
+    """A chapter's text by itself."""
+    where, late = f"book/text/{source.name}.md", {w.piece for w in waiting}
+    if not source.summary.en:
+        yield f"{where}:{source.summary.line}: no summary"
+    if next((c.id for c in source.cells if c.type == "code"), "") != SETUP:
+        yield f"{where}:{source.cells[0].line}: the first code cell is not `%%% code {SETUP}`"
+    for cell in source.cells:
+        for line in cell.source.splitlines():
+            if len(line) > MAX_COLUMNS:
+                yield (
+                    f"{where}:{cell.line}: {cell.id}: line of {len(line)} columns, "
+                    f"at most {MAX_COLUMNS}: {line[:40]}…"
+                )
+    for piece, words in source.pieces():
+        for problem in lint(words.zh or ""):
+            yield f"{where}:{words.zh_line}: {piece}: {problem}"
+        if words.zh is None or piece in late or "/" in piece:
+            continue
+        ours, theirs = (Counter(_FIXED.findall(t)) for t in (words.zh, words.en))
+        for fixed in (ours - theirs) + (theirs - ours):
+            yield (
+                f"{where}:{words.zh_line}: {piece}: not the same in both languages: "
+                f"{fixed.strip()!r}"
+            )
+
+
+def _chapter(book: Book, source: Text) -> Iterator[str]:
+    """A chapter ends with a recap, its module has tests, and they try the checkers of exercises."""
+    titled = [c for c in source.cells if c.type == "markdown" and headings(c.words.en)]
+    last = titled[-1].words if titled else source.cells[-1].words
+    for text, recap in zip((last.en, last.zh), RECAP, strict=True):
+        if text is not None and [h.plain for h in headings(text)][-1:] != [recap]:
+            where = f"book/text/{source.name}.md:{source.cells[-1].line}"
+            yield f"{where}: the last section is not “{recap}”"
+    test = f"tests/helpers/test_{source.name}.py"
+    if not (book.root / "src" / "helpers" / f"{source.name}.py").exists():
+        yield f"src/helpers/{source.name}.py: there is no such module"
+    try:
+        functions = _functions(read_text(book.root / test, test))
+    except (BookError, SyntaxError, ValueError) as error:
+        yield str(error) if isinstance(error, BookError) else f"{test}: {error}"
+        return
+    tests = [code for name, code in functions.items() if name.lower().startswith("test")]
+    if not any(re.search(r"^\s+assert\b", code, re.M) for code in tests):
+        yield f"{test}: no test asserts anything"
+    exercises = [c for c in source.cells if "exercise" in c.metadata.get("tags", ())]
+    if not exercises:
+        yield f"book/text/{source.name}.md: no exercise"
+    refusing = []  # what asserts that something is refused, itself or through a function it calls
+    for code in tests:
+        called = [functions.get(name, "") for name in set(re.findall(r"\b\w+(?=\()", code))]
+        if any(map(_REFUSAL.search, (code, *called))):
+            refusing.append(code)
+    for cell in exercises:
+        checkers = sorted(set(re.findall(r"\bcheck_\w+", cell.source)))
+        if not checkers:
+            yield f"book/text/{source.name}.md:{cell.line}: {cell.id}: no checker `check_…`"
+        for checker in checkers:
+            if not any(re.search(rf"\b{checker}\b", code) for code in refusing):
+                yield f"{test}: no test asserts that {checker} refuses a wrong answer"
+
+
+def _functions(source: str) -> dict[str, str]:
+    """The functions and classes of a module with their code and decorators, by name."""
+    lines, found = source.splitlines(), {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            first = min([d.lineno for d in node.decorator_list], default=node.lineno)
+            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    return found
+
+
+def _notebook(
+    book: Book, lang: str, source: Text, waiting: list[Waiting], helpers: str, nb: NotebookNode
+) -> Iterator[str]:
+    """A notebook is what the text makes of it, and fit for every reader."""
+    name = source.name
+    where = f"{lang}/{name}"
+    expected, states = notebook(source, lang, waiting), changes(nb)
+    # What is as it was written was valid then; to look again would take a tenth of the time.
+    if wrong := problems_of_schema(nb, thoroughly=any(states.values())):
+        yield f"{where}: not valid: {wrong}"
+        return
+    if (size := book.notebook(lang, name).stat().st_size) > MAX_BYTES:
+        yield f"{where}: {size} bytes, at most {MAX_BYTES}"
+    by_hand = edited(nb, expected, states)
+    for cell_id in by_hand:
+        yield told(lang, name, cell_id)
+    if not by_hand:
+        yield from _as_written(where, name, expected, nb)
+    for cell in source.cells if lang == "en" else ():
+        if cell.predict:
+            for problem in question_proofs.problems(cell.predict.en, cell.proofs, cell.id, nb):
+                yield f"book/text/{name}.md:{cell.predict.line}: {cell.id}: {problem}"
+    of_cells = [
+        f"{where}::{cell.id}: {problem}"
+        for number, cell in enumerate(code_cells(nb), 1)
+        for problem in _code(cell, number, states[cell.id])
+    ]
+    yield from of_cells
+    if not by_hand and not of_cells and (why := why_run(expected, nb, helpers, states)):
+        yield f"{where}: must run: {why}; run `book update {name}`"
+
+
+def _as_written(where: str, name: str, expected: NotebookNode, nb: NotebookNode) -> Iterator[str]:
+    """Cells, their order and what an author wrote."""
+    for a, b in zip_longest(expected.cells, nb.cells):
+        if a is None or b is None or a.id != b.id:
+            yield f"{where}: cells or their order differ from the text; run `book update {name}`"
+            return
+        if written(a) != written(b):
+            yield f"{where}::{a.id}: {_UPDATE.format(name)}"
+    if expected.metadata.summary != nb.metadata.get("summary"):
+        yield f"{where}::summary: {_UPDATE.format(name)}"
+
+
+def _same_outputs(name: str, en: NotebookNode, zh: NotebookNode) -> Iterator[str]:
+    """The Chinese notebook shows what the English one stored."""
+    stored = {c.id: c for c in code_cells(en)}
+    for cell in code_cells(zh):
+        own = stored.get(cell.id, cell)
+        if spoken(own.outputs, "zh") != cell.outputs or own.execution_count != cell.execution_count:
+            yield f"zh/{name}::{cell.id}: output differs from English; run `book update {name}`"
+
+
+def _code(cell: NotebookNode, number: int, change: str) -> Iterator[str]:
+    """One code cell: run, as stored by that run, and fit for every reader."""
+    waits_for_gpu = "gpu" in tags(cell) and cell.execution_count is None and not cell.outputs
+    if not waits_for_gpu:
+        if cell.execution_count is None:
+            yield "never run, so nothing would be compared; run `book update`"
+        elif cell.execution_count != number:
+            yield f"execution count {cell.execution_count}, expected {number}; run `book update`"
+        elif change == "output":
+            yield "output differs from what the run stored; run `book update`"
+    stored = json.dumps(cell.outputs, ensure_ascii=False)
+    for path in _PATHS.findall(stored):
+        yield f"a path of one machine in the output: {path}"
+    for link in _FOREIGN.findall(stored):
+        yield f"the output loads from another host: {link}"
+    raised = any(o.output_type == "error" for o in cell.outputs)
+    if raised and "raises-exception" not in tags(cell):
+        yield "raises, but has no tag raises-exception"
+    if raised and not cell.metadata.get("cause"):
+        yield "raises, but does not say why: give it a cause"
+    if any(map(_is_picture, cell.outputs)) and not alt(cell):
+        yield "a figure without a text for those who cannot see it: give it an alt"
+    for tag, mark in (("exercise", "✗"), ("solution", "✓")):
+        if tag in tags(cell) and mark not in stored:
+            yield f"tagged {tag}, but its output has no {mark}"
+
+
+def _is_picture(output: NotebookNode) -> bool:
+    return "image/png" in output.get("data", {}) or is_drawing(output)
+
+
+def _proved(nb: NotebookNode) -> set[str]:
+    """The claims that a cell of a notebook proves: it asserts, or its output is compared."""
+    return {
+        claim
+        for cell in code_cells(nb)
+        for claim in cell.metadata.get("claims", [])
+        if (cell.outputs and "nbval-ignore-output" not in tags(cell))
+        or "assert" in tokens(cell.source)
+    }
+
+
+def _claims(book: Book, proved: dict[str, set[str]]) -> Iterator[str]:
+    """Every claim of a chapter has its proof, and every cell's claim exists."""
+    try:
+        rows = claims_file.load(book)
+    except BookError as error:
+        yield str(error)
+        return
+    known = Counter(c.id for c in rows)
+    for claim_id, count in known.items():
+        if count > 1:
+            yield f"claims.yml::{claim_id}: {count} rows have this id"
+    for claim in rows:
+        if claim.chapter not in book.chapters:
+            yield f"claims.yml::{claim.id}: no chapter {claim.chapter}"
+        elif (
+            claim.chapter in proved
+            and not claim.proof
+            and not any(claim.id in proved.get(name, ()) for name in (claim.chapter, OLD_NOTES))
+        ):
+            yield f"claims.yml::{claim.id}: no cell of {claim.chapter} proves it"
+        for text in (claim.says["zh"], claim.today["zh"]):
+            for problem in lint(text):
+                yield f"claims.yml::{claim.id}: {problem}"
+    for name, ids in proved.items():
+        for claim_id in sorted(ids - set(known)):
+            yield f"en/{name}: proves {claim_id}, which claims.yml does not have"

@@ -1,0 +1,237 @@
+"""The book as one file for each language, to print or to read on a reader: made of the built pages.
+
+What a page does by script stands still: folded parts are open, a question has its answer below the
+cell that it is asked about, an explorer shows what it opens with, or its description, and where it
+moves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from bs4 import BeautifulSoup, Tag
+
+from bookbuild.site import metatags
+from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book
+
+NAME = "executable-pytorch-notes"
+PLACE = '<p id="take-along" hidden></p>'  # on the home pages: where the links go
+# They serve the site: what they list is found by search here, or leads to what is left out.
+LEFT_OUT = {"errors", "by_name", "then_and_now", "status", "api", OLD_NOTES}
+WORDS = {
+    "en": {
+        "contents": "Contents",
+        "cover": "Cover",
+        "solution": "Solution",
+        "moves": "It moves on the page",
+        "moves here": "It moves in the browser: see the page of this chapter.",
+        "zip": "Everything, to read and run offline",
+        "take": "Take it along:",
+        "colon": ": ",
+        "blank": " ",
+    },
+    "zh": {
+        "contents": "目录",
+        "cover": "封面",
+        "solution": "参考答案",
+        "moves": "可交互的版本见网页",
+        "moves here": "可交互的版本见本章的网页。",
+        "zip": "全部内容，可离线阅读和运行",
+        "take": "带走这本书：",
+        "colon": "：",
+        "blank": "",
+    },
+}
+_SVG = re.compile(r"<svg\b.*?</svg>", re.S)
+# Names and signs of code stay black: each span of theirs is an object of the PDF.
+_BLACK = re.compile(r'<span class="(?:n[a-df-z]?|o|p|w|m[fhio]|bp|pre|std std-\w+)">([^<]*)</span>')
+_SERVES = (
+    ".headerlink, .filter, .toctree-wrapper, a.here, button, form, input, label, textarea, "
+    ".error-search, fieldset, noscript, .cheat-tools"
+)
+
+
+@dataclass(frozen=True)
+class Edition:
+    """One language of a built site, to be made into one file."""
+
+    book: Book
+    site: Path
+    lang: str
+    base: str  # where the site is published; empty if nobody knows
+
+    @property
+    def code(self) -> str:
+        """The language as `lang` has it."""
+        return metatags.CODES[self.lang]
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The words of this language."""
+        return WORDS[self.lang]
+
+    @property
+    def title(self) -> str:
+        """The name of the book."""
+        return self._language["config"]["html_title"]
+
+    @property
+    def author(self) -> str:
+        """Who wrote it."""
+        return self._language["config"].get("author") or self.book.config["author"]
+
+    @property
+    def _language(self) -> dict:
+        return self.book.config["sphinx"]["config"]["languages"][self.lang]
+
+    def parts(self) -> list[tuple[str, list[str]]]:
+        """The parts by their names, with the pages that go along."""
+        names = self._language.get("parts", {})
+        kept = [
+            (names.get(part, part), [p for p in pages if p not in LEFT_OUT])
+            for part, pages in self.book.parts
+        ]
+        return [(part, pages) for part, pages in kept if pages]
+
+    def pages(self, still: bool) -> Iterator[Page]:
+        """The pages in reading order; explorers are replaced by their descriptions if `still`."""
+        kept = {name for _, names in self.parts() for name in names}
+        for _, names in self.parts():
+            for name in names:
+                yield _page(self, name, kept, still)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of an edition: its article, in which links to other pages are `name.html#anchor`."""
+
+    name: str
+    title: str
+    article: Tag
+    svgs: list[str]
+
+    def html(self, svg: Callable[[str], str] = str) -> str:
+        """The article as text that is HTML and XML; drawings go through `svg`."""
+        text = _BLACK.sub(r"\1", self.article.decode(formatter="minimal"))
+
+        return re.sub(r'<i data-svg="(\d+)"></i>', lambda m: svg(self.svgs[int(m[1])]), text)
+
+
+def _page(edition: Edition, name: str, kept: set[str], still: bool) -> Page:
+    path = edition.site / edition.lang / f"{name}.html"
+    text = re.search(r"<article\b.*</article>", path.read_text("utf8"), re.S)[0]
+    svgs = _SVG.findall(text)  # the parser would lower their names
+    numbers = iter(range(len(svgs)))
+    text = _SVG.sub(lambda _: f'<i data-svg="{next(numbers)}"></i>', text)
+    soup = BeautifulSoup(text, "html.parser")
+    article = soup.article
+    for node in article.select(_SERVES):
+        node.decompose()
+    _ask(soup, article)
+    _unfold(soup, article, edition.words["solution"])
+    _explorers(soup, article, edition, name, still)
+    for link in article.select("a[href]"):
+        _lead(link, edition, name, kept)
+    return Page(name, article.h1.get_text().strip(), article, svgs)
+
+
+def _ask(soup: BeautifulSoup, article: Tag) -> None:
+    """A question keeps its choices; their verdicts stand below the cell, the right one first."""
+    for card in article.select(".predict"):
+        choices, verdicts = soup.new_tag("ol"), []
+        for letter, choice in zip("ABCDE", card.find_all("details"), strict=False):
+            said = soup.new_tag("li")
+            said.extend(list(choice.summary.extract().contents))
+            choices.append(said)
+            verdict = choice.p.extract()
+            verdict.strong.insert(0, f"{letter} ")
+            verdicts.append((choice["class"] != ["yes"], verdict))
+            choice.decompose()
+        card.append(choices)
+        answer = soup.new_tag("div", attrs={"class": "solved"})
+        answer.extend(verdict for _, verdict in sorted(verdicts, key=lambda pair: pair[0]))
+        (article.find(id=card.get("data-cell")) or card).insert_after(answer)
+
+
+def _unfold(soup: BeautifulSoup, article: Tag, solution: str) -> None:
+    """What is folded lies open, under what the fold says; a solution under its name."""
+    for fold in article.find_all("details"):
+        title, code = fold.summary.extract(), "hide" in fold.get("class", [])
+        fold.name = "div"
+        if code:
+            title.clear()
+            title.string = solution
+        if not code or fold.find_parent(class_="tag_solution"):
+            title.name, title["class"] = "p", "unfolded"
+            fold.insert(0, title)
+
+
+def _explorers(soup: BeautifulSoup, article: Tag, edition: Edition, name: str, still: bool) -> None:
+    """Say of each explorer where it moves, and what it shows if it cannot be shown."""
+    for explorer in article.find_all(re.compile("-explorer$")):
+        said = soup.new_tag("p", attrs={"class": "moves"})
+        if still:
+            said.append(f"{explorer.get_text().strip()} ")
+        cell = explorer.find_parent(class_="cell")
+        at = f"{edition.lang}/{name}.html" + (f"#{cell['id']}" if cell and cell.get("id") else "")
+        if edition.base:
+            link = soup.new_tag("a", href=f"{edition.base}/{at}")
+            link.string = f"{edition.base}/{at}"
+            said.extend([edition.words["moves"] + edition.words["colon"], link])
+        else:
+            said.append(edition.words["moves here"])
+        explorer.insert_after(said)
+        if still:
+            explorer.decompose()
+    for script in article.find_all("script") if still else ():
+        script.decompose()
+
+
+def _lead(link: Tag, edition: Edition, name: str, kept: set[str]) -> None:
+    """Leave links within the edition, let others lead to the site, or nowhere."""
+    page, hash_, anchor = link["href"].partition("#")
+    if re.match(r"\w+:", page):
+        return
+    if page.removesuffix(".html") in kept or not page:
+        link["href"] = f"{page or name + '.html'}{hash_}{anchor}"
+    elif edition.base:
+        link["href"] = f"{edition.base}/{edition.lang}/{link['href']}"
+    else:
+        link.unwrap()
+
+
+def make(book: Book, site: Path, base: str, kind: str) -> list[Path]:
+    """Make a `"pdf"` or an `"epub"` of each language, or one `"zip"`, at the root of a site.
+
+    Raises:
+        BookError: it could not be made.
+    """
+    module = import_module("bookbuild.editions." + {"zip": "offline"}.get(kind, kind))
+    if kind == "zip":
+        module.make(book, site, path := site / f"{NAME}.zip")
+        return [path]
+    paths = [site / f"{NAME}.{lang}.{kind}" for lang in LANGUAGES]
+    made = [Edition(book, site, lang, base) for lang in LANGUAGES]
+    with ThreadPoolExecutor(len(LANGUAGES)) as pool:
+        list(pool.map(module.make, made, paths))
+    return paths
+
+
+def link(site: Path, paths: list[Path]) -> None:
+    """Offer files on the home pages, each in the languages that it is in."""
+    for lang in LANGUAGES if paths else ():
+        words, links = WORDS[lang], []
+        for path in paths:
+            if path.suffix == ".zip" or f".{lang}." in path.name:
+                said = words["zip"] if path.suffix == ".zip" else path.suffix[1:].upper()
+                size = max(1, round(path.stat().st_size / 1e6))
+                links.append(f'<a href="../{path.name}" download>{said}</a> ({size} MB)')
+        home = site / lang / "index.html"
+        told = f"{words['take']}{words['blank']}{' · '.join(links)}"
+        text = home.read_text("utf8").replace(PLACE, f'<p id="take-along">{told}</p>', 1)
+        home.write_text(text, "utf8")

@@ -1,0 +1,1 @@
+"""Notebooks made from the texts: conversion, execution, cleaning, comparison, proofs."""

@@ -1,0 +1,57 @@
+"""Cleaning of outputs: parts that differ between two runs are removed."""
+
+from __future__ import annotations
+
+import re
+
+from nbformat import NotebookNode
+
+from bookbuild.notebooks.cells import code_cells, tags
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_KERNEL_FILE = re.compile(r"[^\s\"']*/ipykernel_\d+/\d+\.py")
+_PACKAGE_PATH = re.compile(r"[^\s\"']*/(?:site|dist)-packages/|[^\s\"']*/(?=src/helpers/)")
+_TQDM_RATE = re.compile(r" ?\[\d\d:\d\d(?::\d\d)?<[^]]*\]")
+
+
+def _portable(text: str) -> str:
+    return _PACKAGE_PATH.sub("", _KERNEL_FILE.sub("<cell>.py", text))
+
+
+def _short(traceback: list[str]) -> list[str]:
+    """The reader's own frame and the message; frames inside libraries say nothing to a reader."""
+    plain = [_ANSI.sub("", line) for line in traceback]
+    return [_portable(x) for x in plain if not x.startswith("File ")]
+
+
+def clean(nb: NotebookNode) -> NotebookNode:
+    """Take out what differs between two runs and means nothing, and number the cells 1..n.
+
+    A `gpu` cell that never ran keeps no number: a reader sees no output that no run produced.
+    """
+    for n, cell in enumerate(code_cells(nb), 1):
+        for key in ("execution", "collapsed", "scrolled"):
+            cell.metadata.pop(key, None)
+        if "gpu" in tags(cell) and not cell.outputs:
+            cell.execution_count = None
+            continue
+        cell.execution_count = n
+        cell.outputs = coalesce_streams(cell.outputs)
+        for out in cell.outputs:
+            if out.output_type == "execute_result":
+                out.execution_count = n
+            elif out.output_type == "error":
+                out.traceback = _short(out.traceback)
+                out.evalue = _portable(_ANSI.sub("", out.evalue))
+            elif out.output_type == "stream":
+                out.text = _TQDM_RATE.sub("", _portable(out.text))
+            if "data" in out:
+                out.metadata = {}
+    return nb
+
+
+def coalesce_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Join the pieces of stdout and of stderr, exactly as nbval does before it compares."""
+    from nbval.plugin import coalesce_streams  # private to nbval; tests hold it to what we need
+
+    return coalesce_streams(outputs)

@@ -1,0 +1,127 @@
+"""Comparison of a notebook with the state that `book update` wrote."""
+
+from __future__ import annotations
+
+import json
+
+from nbformat import NotebookNode
+
+from bookbuild.notebooks.cells import code_cells, tags, tokens
+from bookbuild.source import texts as texts
+from bookbuild.source.checkout import digest
+
+_JSON = json.JSONEncoder(sort_keys=True)
+
+
+def written(cell: NotebookNode) -> str:
+    """Fingerprint of what an author writes: type, source, and the metadata that means something.
+
+    What Jupyter adds by itself, such as times and collapsed outputs, is left out.
+    """
+    meant = {
+        k: cell.metadata[k]
+        for k in ("tags", "claims", "cause", "mystnb", "predict")
+        if cell.metadata.get(k)
+    }
+    return digest(_JSON.encode([cell.cell_type, cell.source, meant]))
+
+
+def printed(cell: NotebookNode) -> str:
+    """Fingerprint of what a run stored in a code cell."""
+    return digest(_JSON.encode([cell.execution_count, cell.outputs]))
+
+
+def stamp(nb: NotebookNode, helpers: str = "") -> None:
+    """Note in a notebook what was written, so that a change made by hand is seen.
+
+    `helpers` is the fingerprint of the modules that its run used.
+    """
+    nb.metadata.made = {
+        "helpers": helpers,
+        "cells": [
+            " ".join([c.id, written(c), *([printed(c)] if c.cell_type == "code" else [])])
+            for c in nb.cells
+        ],
+    }
+
+
+def why_run(
+    now: NotebookNode,
+    before: NotebookNode | None,
+    helpers: str,
+    states: dict[str, str] | None = None,
+) -> str:
+    """Why a chapter must run: empty if its stored outputs are those of its code.
+
+    `states` are the changes of `before`, where they are known already.
+    """
+    if before is None:
+        return "new"
+    made = before.metadata.get("made")
+    if not isinstance(made, dict) or made.get("helpers") != helpers:
+        return "its helpers changed"
+    old, new, states = code_cells(before), code_cells(now), states or changes(before)
+    if [c.id for c in old] != [c.id for c in new]:
+        return "cells were added, removed or moved"
+    for a, b in zip(old, new, strict=True):
+        if not same_code(a.source, b.source):
+            return f"the code of {b.id} changed"
+        if {*tags(a)}.symmetric_difference(tags(b)) & {"gpu", "raises-exception"}:
+            return f"the tags of {b.id} changed"
+        if states[a.id] in ("new", "edited"):
+            return f"{b.id} was edited in the notebook"
+        if states[a.id] == "output":
+            return f"the output of {b.id} is not what its run stored"
+        if a.execution_count is None and "gpu" not in tags(a):
+            return f"{b.id} never ran"
+    return ""
+
+
+def changes(nb: NotebookNode) -> dict[str, str]:
+    """What each cell is since `book update` wrote it: `new`, `edited`, `output` (changed) or ``."""
+    made, found = stored(nb), {}
+    for cell in nb.cells:
+        if cell.id not in made:
+            found[cell.id] = "new"
+        elif made[cell.id][0] != written(cell):
+            found[cell.id] = "edited"
+        else:
+            same = cell.cell_type != "code" or made[cell.id][1] == printed(cell)
+            found[cell.id] = "" if same else "output"
+    return found
+
+
+def edited(
+    nb: NotebookNode, expected: NotebookNode, states: dict[str, str] | None = None
+) -> list[str]:
+    """The cells that somebody wrote, removed or moved in a notebook since `book update` wrote it.
+
+    What the text says by now, in `expected`, is no edit to keep. `states` are the changes of `nb`,
+    where they are known already.
+    """
+    made, ids, states = list(stored(nb)), [c.id for c in nb.cells], states or changes(nb)
+    wanted = {c.id: written(c) for c in expected.cells}
+    found = [
+        c.id
+        for c in nb.cells
+        if states[c.id] in ("new", "edited") and written(c) != wanted.get(c.id)
+    ]
+    found += [name for name in made if name not in ids and name in wanted]
+    kept = [name for name in ids if name in made]
+    if not found and kept != [name for name in made if name in ids] and ids != list(wanted):
+        found += [a for a, b in zip(kept, made, strict=False) if a != b][:1]
+    return found
+
+
+def stored(nb: NotebookNode) -> dict[str, list[str]]:
+    """The fingerprints of the cells as `book update` wrote them; empty if it never did."""
+    try:
+        cells = [line.split() for line in nb.metadata["made"]["cells"]]
+        return {name: [*prints, ""][:2] for name, *prints in cells if prints}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def same_code(one: str, other: str) -> bool:
+    """Whether two cells do the same: comments may differ."""
+    return one == other or tokens(one) == tokens(other)

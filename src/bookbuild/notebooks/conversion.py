@@ -1,0 +1,140 @@
+"""What is made of a chapter's text: the notebook of each language."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+
+from nbformat import NotebookNode, from_dict
+
+from bookbuild.notebooks import question_cells, setup_cell
+from bookbuild.notebooks.comparison import same_code
+from bookbuild.notebooks.figures import spoken
+from bookbuild.source import links, questions, versions
+from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.headings import headings
+from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, with_comments
+from bookbuild.source.translation import Waiting
+
+KERNEL = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+WAITING = "> **译文待更新**：英文原文已有改动，以上译自旧版。"
+MISSING = "> **尚未翻译**：以上暂用英文原文。"
+# A cell's first line says in Jupyter and Colab, too, whether one should write such code.
+MARKS = {
+    "wrong": {"en": "# ✗ wrong", "zh": "# ✗ 错误写法"},
+    "right": {"en": "# ✓ right", "zh": "# ✓ 正确写法"},
+}
+SOLUTION = "-label"  # of the cell that stands for the page's prompt in Jupyter and Colab
+_SOLUTION = {
+    "en": "**A solution** is folded below. Try first, then unfold it.",
+    "zh": "**参考解法**折叠在下面：先自己试一试，再展开来看。",
+}
+
+
+def notebook(
+    text: Text,
+    lang: str,
+    waiting: Iterable[Waiting] = (),
+    ran: NotebookNode | None = None,
+) -> NotebookNode:
+    """A chapter as a notebook in one language, not yet stamped.
+
+    Args:
+        text: the chapter.
+        lang: `"en"` or `"zh"`.
+        waiting: the pieces whose Chinese waits; the page says so.
+        ran: a notebook whose outputs are taken over, cell by cell, where the code is the same.
+    """
+    late = {w.piece for w in waiting}
+    old = {c.id: c for c in ran.cells if c.cell_type == "code"} if ran else {}
+    cells = []
+    for cell in text.cells:
+        cells += _before(cell, lang, late)
+        made = _prose(cell, lang, late) if cell.type == "markdown" else _code(cell, lang)
+        if made["cell_type"] == "markdown" and text.book:
+            made["source"] = _filled(text.book, text.name, cell, made["source"], lang)
+        before = old.get(cell.id)
+        if made["cell_type"] == "code" and before and same_code(before.source, made["source"]):
+            made["outputs"] = spoken(before.outputs, lang)
+            made["execution_count"] = before.execution_count
+        cells.append(made)
+    summary = _say(text.summary, lang)
+    return from_dict(
+        {
+            "cells": cells,
+            "metadata": KERNEL | {"summary": summary},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+    )
+
+
+def _filled(book: Book, name: str, cell: Cell, source: str, lang: str) -> str:
+    """Prose with the facts of the book in its place-holders and empty links."""
+    if OLDEST in source:
+        source = source.replace(OLDEST, versions.oldest(book, name))
+    try:
+        return links.fill(book, source, lang)
+    except BookError as error:
+        raise BookError(f"book/text/{name}.md:{cell.line}: {cell.id}: {error}") from None
+
+
+def _say(words: Words, lang: str) -> str:
+    return words.zh or words.en if lang == "zh" else words.en
+
+
+def _prose(cell: Cell, lang: str, late: set[str]) -> dict:
+    source = _say(cell.words, lang)
+    if lang == "zh" and cell.id in late:
+        missing = cell.words.zh in (None, "", cell.words.en)
+        # The pages of both languages have the same sections.
+        if not missing and len(headings(source)) != len(headings(cell.words.en)):
+            source, missing = cell.words.en, True
+        source += f"\n\n{MISSING if missing else WAITING}"
+    return {"cell_type": "markdown", "id": cell.id, "metadata": {}, "source": source}
+
+
+def _before(cell: Cell, lang: str, late: set[str]) -> Iterator[dict]:
+    """The cells that are made for readers before a code cell: its question, a solution's label."""
+    if "solution" in cell.metadata.get("tags", ()):
+        label = {"cell_type": "markdown", "id": cell.id + SOLUTION, "source": _SOLUTION[lang]}
+        yield label | {"metadata": {"tags": ["remove-cell"]}}
+    if cell.predict:
+        source = question_cells.html(_say(cell.predict, lang), cell.id, lang)
+        if lang == "zh" and f"{cell.id}/predict" in late:
+            source += f"\n\n{WAITING if cell.predict.zh else MISSING}"
+        asked = {"cell_type": "markdown", "id": cell.id + questions.SUFFIX, "source": source}
+        yield asked | {"metadata": {}}
+
+
+def _code(cell: Cell, lang: str) -> dict:
+    source = setup_cell.source() if cell.id == SETUP else cell.source
+    if lang == "zh" and cell.words.zh is not None:
+        source = with_comments(source, cell.words.zh.split("\n"))
+    metadata: dict = copy.deepcopy(cell.metadata)
+    tags = metadata.get("tags", ())
+    for tag, said in MARKS.items():
+        if tag in tags:
+            source = f"{said[lang]}\n{source}"
+    if "solution" in tags:
+        metadata |= {"cellView": "form", "jupyter": {"source_hidden": True, "outputs_hidden": True}}
+    if cell.predict:
+        metadata |= {"predict": cell.predict.en.split("\n")[0], "jupyter": {"outputs_hidden": True}}
+    if cell.alt:
+        metadata["mystnb"] = {"image": {"alt": _say(cell.alt, lang)}}
+    if cell.cause:
+        metadata["cause"] = _say(cell.cause, lang)
+    return {
+        "cell_type": "code",
+        "id": cell.id,
+        "metadata": metadata,
+        "source": source,
+        "execution_count": None,
+        "outputs": [],
+    }
+
+
+# ---------------------------------------------------------------- what a run depends on

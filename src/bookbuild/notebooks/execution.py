@@ -1,0 +1,145 @@
+"""Execute a notebook in a kernel of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from subprocess import DEVNULL
+
+from nbformat import NotebookNode
+
+from bookbuild.notebooks.cells import code_cells, tags
+from bookbuild.source.checkout import BookError
+
+TIMEOUT = 120  # seconds a cell may take
+MAX_OUTPUT = 200_000  # characters a cell may print; a page of more is no page
+KERNEL_ENV = {
+    "PYTHONHASHSEED": "0",  # sets print in one order
+    "OMP_NUM_THREADS": "1",  # one way to split a sum, and no two kernels fighting over cores
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    "TORCH_LOGS": "-torch.utils.cpp_extension",  # warns where there is nvcc and no GPU
+    "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one in the home folder
+}
+
+
+class Interrupted(BookError):
+    """Somebody pressed Ctrl+C."""
+
+
+def use_cuda() -> bool:
+    """Whether notebooks may use a GPU: `BOOK_CUDA` is `0` (never), `1` (must) or unset (if any).
+
+    Raises:
+        BookError: `BOOK_CUDA=1` and there is no GPU, or `BOOK_CUDA` is something else.
+    """
+    mode = os.environ.get("BOOK_CUDA", "auto")
+    if mode not in ("auto", "0", "1"):
+        raise BookError(f"BOOK_CUDA must be 0, 1 or unset, got {mode!r}")
+    found = mode != "0" and driver_sees_gpu()
+    if mode == "1" and not found:
+        raise BookError("BOOK_CUDA=1, but the NVIDIA driver reports no GPU")
+    return found
+
+
+def driver_sees_gpu() -> bool:
+    """Ask libcuda itself: milliseconds, where importing torch would cost seconds."""
+    import ctypes
+
+    try:
+        cuda = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int()
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return False
+    return count.value > 0
+
+
+def prepare_kernels(cuda: bool) -> None:
+    """Set the environment that kernels inherit; `BOOK_WARNINGS=error` makes deprecations errors.
+
+    Raises:
+        BookError: `BOOK_WARNINGS` is something else.
+    """
+    os.environ.update(KERNEL_ENV)
+    if not cuda:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    mode = os.environ.get("BOOK_WARNINGS", "default")
+    if mode not in ("default", "error"):
+        raise BookError(f"BOOK_WARNINGS must be default, error or unset, got {mode!r}")
+    if mode == "error":
+        os.environ["PYTHONSTARTUP"] = str(Path(__file__).with_name("warnings_as_errors.py"))
+
+
+def kernels() -> bool:
+    """Prepare the environment of kernels; returns whether they see a GPU.
+
+    Raises:
+        BookError: see `use_cuda` and `prepare_kernels`.
+    """
+    cuda = use_cuda()
+    prepare_kernels(cuda)
+    return cuda
+
+
+def execute(nb: NotebookNode, folder: Path, where: str, cuda: bool) -> NotebookNode:
+    """Run a notebook in `folder` with a kernel of its own.
+
+    Raises:
+        BookError: a cell raised, ran out of time, killed its kernel, or did not raise although it
+            is tagged `raises-exception`; the message names chapter, cell and exception.
+        Interrupted: Ctrl+C while it ran.
+    """
+    from jupyter_client.kernelspec import NoSuchKernel
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    log = logging.getLogger(__name__)  # what it would say is said by the exceptions below
+    log.addHandler(logging.NullHandler())
+    log.propagate = False
+    current = {}
+    client = NotebookClient(
+        nb,
+        timeout=TIMEOUT,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+        skip_cells_with_tag="" if cuda else "gpu",
+        record_timing=False,
+        log=log,
+        on_cell_start=lambda cell, cell_index: current.update(cell=cell),
+    )
+    try:
+        # In a thread of its own, so that Ctrl+C comes here and not to nbclient's own handler.
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(client.execute, stdout=DEVNULL, stderr=DEVNULL)
+            try:
+                done.result()
+            except KeyboardInterrupt:
+                if client.km.has_kernel:
+                    os.kill(client.km.provisioner.pid, signal.SIGKILL)
+                wait([done])
+                cell = f"::{current['cell'].id}" if current else ""
+                raise Interrupted(f"{where}{cell}: interrupted") from None
+    except NoSuchKernel:
+        raise BookError("there is no Jupyter kernel: `pip install ipykernel`") from None
+    except CellExecutionError as error:
+        said = " ".join(f"{error.ename}: {error.evalue}".split())
+        raise BookError(f"{where}::{current['cell'].id}: {said}") from None
+    except CellTimeoutError:
+        raise BookError(f"{where}::{current['cell'].id}: ran longer than {TIMEOUT} s") from None
+    except DeadKernelError:
+        raise BookError(f"{where}::{current['cell'].id}: the kernel died") from None
+    except RuntimeError as error:
+        raise BookError(f"{where}: the kernel did not start: {error}") from None
+    for cell in code_cells(nb):
+        if (size := len(str(cell.outputs))) > MAX_OUTPUT:
+            raise BookError(
+                f"{where}::{cell.id}: prints {size:,} characters, at most {MAX_OUTPUT:,}"
+            )
+        raised = any(o.output_type == "error" for o in cell.outputs)
+        if "raises-exception" in tags(cell) and not raised and cell.execution_count is not None:
+            raise BookError(f"{where}::{cell.id}: tagged raises-exception, but nothing was raised")
+    return nb

@@ -1,0 +1,171 @@
+"""Proofs of messages and symptoms: code that is run, cells that print, installed packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from bookbuild.notebooks.cells import code_cells
+from bookbuild.notebooks.files import read
+from bookbuild.source.checkout import Book
+from bookbuild.source.messages import _VARIABLE, TORCH, Entry
+from helpers.explain import Messages, Wording, plain
+
+
+def constants(wording: str) -> list[str]:
+    """The constant parts of a wording without its type, in pieces short enough to be found."""
+    text = re.sub(r"^(?:\w+\.)*\w*(?:Error|Exception|Warning|Exit|Interrupt): ", "", wording)
+    pieces = []
+    for part in _VARIABLE.split(text):
+        pieces += textwrap.wrap(part.strip(" .,:;!'\"`()[]"), 32, break_long_words=False)
+    return [piece for piece in pieces if len(piece) > 5] or [max(pieces, key=len)]
+
+
+def not_in(wordings: list[str], folders: list[Path]) -> list[str]:
+    """The wordings of whose constant parts less than 60 % stand in the files of installed packages.
+
+    Libraries and Python files under `folders` are searched by `grep`. All of a wording is seldom
+    found: a compiler or an author may have broken it anywhere.
+    """
+    if not wordings:
+        return []
+    files = [
+        str(path)
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.suffix == ".py" or ".so" in path.suffixes
+    ]
+    found = _grep(sorted({piece for wording in wordings for piece in constants(wording)}), files)
+    lacking = []
+    for wording in wordings:
+        pieces = constants(wording)
+        if sum(len(p) for p in pieces if p in found) < 0.6 * sum(map(len, pieces)):
+            lacking.append(wording)
+    return lacking
+
+
+def _grep(pieces: list[str], files: list[str]) -> set[str]:
+    """The pieces that some file has."""
+    found: set[str] = set()
+    for start in range(0, len(files), 1000):
+        ran = subprocess.run(
+            ["grep", "-a", "-o", "-h", "-F", "-f", "-", *files[start : start + 1000]],
+            input="\n".join(pieces).encode(),
+            capture_output=True,
+            env={"LC_ALL": "C"},
+        )
+        found |= set(ran.stdout.decode(errors="replace").splitlines())
+    # grep prints the longest piece at a place: shorter ones within it are there, too
+    return {p for p in pieces if p in found or any(p in f for f in found)}
+
+
+_DRIVER = """
+import gc, importlib, json, os, sys, tempfile, warnings
+import numpy, torch, torchvision
+slow = {  # what takes seconds is imported once, after those that do not say the word
+    "torch.export": "torch.export",
+    "torch.compile": "torch._dynamo",
+    "matplotlib": "matplotlib.pyplot",
+    "sklearn": "sklearn.metrics",
+    "torchmetrics": "torchmetrics",
+}
+for name, code in sorted(json.load(sys.stdin), key=lambda x: [word in x[1] for word in slow]):
+    for word, module in slow.items():
+        if word in code:
+            importlib.import_module(module)
+    gc.freeze()  # or each child would copy what it only looks at
+    with tempfile.TemporaryFile() as out:
+        if (child := os.fork()) == 0:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.chdir(tempfile.mkdtemp(dir=sys.argv[1]))
+            warnings.simplefilter("always")
+            try:
+                exec(compile(code, "<message>", "exec"), {"__name__": "__main__"})
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+        out.seek(0)
+        print(json.dumps([name, out.read().decode(errors="replace")]), flush=True)
+"""
+
+
+def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
+    """All that pieces of code print, warn and raise, by name; each runs in a process of its own.
+
+    PyTorch, and what else takes long, is imported once, in a process that then forks: on Linux and
+    macOS.
+    """
+    if not codes:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        ran = subprocess.run(
+            [sys.executable, "-c", _DRIVER, folder],
+            input=json.dumps(codes),
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+    if ran.returncode:
+        raise RuntimeError(f"the proofs could not be run: {ran.stderr[-500:]}")
+    return dict(json.loads(line) for line in ran.stdout.splitlines())
+
+
+def said_by_cells(
+    entries: list[Entry], notebooks: Mapping[str, NotebookNode]
+) -> dict[str, list[tuple[str, str]]]:
+    """Of each entry, the cells whose stored output has a wording of it, as chapter and cell id."""
+    search = Messages([{"id": e.id, "says": e.says} for e in entries])
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, notebook in notebooks.items():
+        for cell in code_cells(notebook):
+            for output in cell.outputs:
+                raises = output.output_type == "error"
+                text = f"{output.ename}: {output.evalue}" if raises else output.get("text", "")
+                answers = search.whole(plain(text)).values() if text else ()
+                least = 0.45 * max((a.score for a in answers), default=0)
+                for answer in answers:
+                    places = found.setdefault(answer.entry["id"], [])
+                    if answer.score >= least and (name, cell.id) not in places:
+                        places.append((name, cell.id))
+    return found
+
+
+def unproved(book: Book, entries: list[Entry], installed: list[Path]) -> Iterator[str]:
+    """The wordings that their proof does not show, a line each: what `run` prints, what the
+    installed packages under `installed` hold, what the book's own cells print."""
+    said = printed([(e.id, e.run) for e in entries if e.run])
+    stored = {name: book.notebook("en", name) for name in book.texts}
+    notebooks = {name: read(path) for name, path in stored.items() if path.exists()}
+    cells = said_by_cells(entries, notebooks)
+    every = [
+        (e, text, proof) for e in entries for text, proof in zip(e.says, e.proofs, strict=True)
+    ]
+    strings = set(not_in([text for _, text, proof in every if proof == TORCH], installed))
+    for entry, text, proof in every:
+        ran = plain(said.get(entry.id, ""))
+        if not proof and Wording(text, 0).match(ran):
+            continue
+        if entry.run and not any(Wording(t, 0).match(ran) for t in entry.says):
+            yield f"{entry.where}: run does not say {text!r}, but {ran[-100:]!r}"
+        elif proof == TORCH:
+            if text in strings:
+                yield f"{entry.where}: the installed packages do not hold {text!r}"
+        elif proof and not proof.startswith("https://"):
+            yield f"{entry.where}: found: expected torch or an address, got {proof!r}"
+        elif not proof and (entry.run or entry.id not in cells):
+            yield f"{entry.where}: neither `run` nor a cell prints {text!r}; give it `found`"

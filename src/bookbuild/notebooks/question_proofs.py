@@ -1,0 +1,61 @@
+"""Proofs of the choices of a question: an output or an assertion of the chapter."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from nbformat import NotebookNode
+
+from bookbuild.notebooks.cells import code_cells, output
+from bookbuild.source.questions import parse
+
+
+def problems(words: str, proofs: list[str], name: str, nb: NotebookNode) -> Iterator[str]:
+    """What is not proved of a question about the cell `name` of a notebook, a line each."""
+    cells = {c.id: c for c in code_cells(nb)}
+    if name not in cells:
+        return  # the notebook is older than the text
+    for choice, proof in zip(parse(words).choices, proofs, strict=True):
+        where = f"predict: {choice.says!r}"
+        if proof.startswith("assert "):
+            if not _stands(proof, cells.values()):
+                yield f"{where}: no cell has `{proof}`"
+            continue
+        form = re.fullmatch(r"output(?: of ([\w-]+))?", proof)
+        code = re.match(r"(`+)(.+?)\1", choice.says)
+        if not form:
+            yield f"{where}: expected a proof `= output` or `= assert …`, got {proof!r}"
+        elif not code:
+            yield f"{where}: what is printed stands in backticks at the beginning of the choice"
+        elif form[1] and form[1] not in cells:
+            yield f"{where}: there is no cell {form[1]}"
+        elif form[1] and not _prints(cells[form[1]], code[2]):
+            yield f"{where}: {form[1]} does not print it"
+        elif _prints(cells[name], code[2]) != choice.right:
+            yield f"{where}: the cell's output {'has no such thing' if choice.right else 'has it'}"
+
+
+def _prints(cell: NotebookNode, code: str) -> bool:
+    """Whether a cell's output has a text as a whole word, whatever its blanks."""
+    ours, theirs = (" ".join(text.split()) for text in (code, output(cell)))
+    return re.search(rf"(?<![\w.-]){re.escape(ours)}(?![\w]|\.\d)", theirs) is not None
+
+
+def _stands(proof: str, cells: object) -> bool:
+    """Whether an executed cell has this assertion; blanks and its message do not count."""
+    wanted = _asserted(proof)
+    return bool(wanted) and any(
+        wanted & _asserted(cell.source) for cell in cells if cell.execution_count is not None
+    )
+
+
+@cache
+def _asserted(source: str) -> frozenset[str]:
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return frozenset()
+    return frozenset(ast.unparse(n.test) for n in ast.walk(tree) if isinstance(n, ast.Assert))

@@ -1,0 +1,36 @@
+"""Proofs of symptoms: `tell` is run with the bug and without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from bookbuild.notebooks.message_proofs import printed
+from bookbuild.source.symptoms import FILE, Symptoms
+
+
+def unproved(symptoms: Symptoms) -> Iterator[str]:
+    """The symptoms that `tell` does not tell from a sound program, a line each.
+
+    Each runs twice in a process of its own, after `broken` and after `sound`.
+    """
+    chosen = [one for one in symptoms.symptoms if not one.found]
+    codes = [
+        (f"{one.id} {name}", "\n".join((symptoms.stand_in, change, "print('---')", one.tell)))
+        for one in chosen
+        for name, change in (("broken", one.broken), ("sound", one.sound))
+    ]
+    said = printed(codes)
+    for one in chosen:
+        outputs = {
+            name: said.get(f"{one.id} {name}", "").partition("---\n")
+            for name in ("broken", "sound")
+        }
+        for name, (before, mark, after) in outputs.items():
+            if not mark or "Traceback" in after:
+                text = (after or before).strip()[-200:]
+                yield f"{FILE}::{one.id}: {name}: `tell` does not run: {text!r}"
+                break
+            if bool(re.search(one.bad, after.strip(), re.M)) != (name == "broken"):
+                verb = "has not" if name == "broken" else "has"
+                yield f"{FILE}::{one.id}: {name}: the output {verb} {one.bad!r}: {after.strip()!r}"

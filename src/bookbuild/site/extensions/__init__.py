@@ -1,0 +1,43 @@
+"""Sphinx extensions of the book: list `bookbuild.site.extensions` first, before the theme."""
+
+from __future__ import annotations
+
+import gc
+
+from sphinx.application import Sphinx
+
+from bookbuild.site.extensions import (
+    bundles,
+    callouts,
+    cell_markup,
+    chapter_list,
+    figure_descriptions,
+    incremental,
+    languages,
+    maths,
+    message_scripts,
+    page_markdown,
+    reference,
+    search_records,
+)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register them all."""
+    gc.disable()  # it would take a sixth of the time, and the process ends with the build
+    for extension in (
+        languages,
+        search_records,
+        maths,
+        cell_markup,
+        figure_descriptions,
+        callouts,
+        chapter_list,
+        reference,
+        message_scripts,
+        page_markdown,
+        incremental,
+        bundles,
+    ):
+        extension.setup(app)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,240 @@
+"""One book in two languages, built once per source folder: labels, anchors, switch, addresses."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
+from sphinx.util.i18n import CatalogRepository
+
+from bookbuild.site import metatags
+from bookbuild.site.extensions.search_records import kinds
+from bookbuild.site.extensions.sphinx_internals import add_link_target
+from bookbuild.source import headings, typography
+from bookbuild.source.checkout import ERRORS_OF, LANGUAGES
+
+log = logging.getLogger(__name__)
+# Pages that nobody writes, and what they are made from; None if it is more than a file.
+MADE_FROM = {
+    "then_and_now": "book/claims.yml",
+    "symptoms": "book/symptoms.yml",
+    "errors": None,
+    "pitfalls": None,
+    "by_name": None,
+    "status": None,
+}
+
+
+def here(app: Sphinx) -> str:
+    """The language of this build, `"en"` or `"zh"`: the name of its source folder."""
+    return Path(app.srcdir).name
+
+
+def other(app: Sphinx) -> str:
+    """The other language."""
+    return next(lang for lang in LANGUAGES if lang != here(app))
+
+
+def translate_parts(app: Sphinx, config: Config) -> None:
+    """Give the parts of the table of contents their names in this language."""
+    names = config.languages[here(app)].get("parts")
+    for page in config.external_site_map.values():
+        for tree in page.subtrees:
+            if names and tree.caption:
+                if tree.caption not in names:
+                    log.warning("no %s name for the part %r", here(app), tree.caption)
+                tree.caption = names.get(tree.caption, tree.caption)
+
+
+# ---------------------------------------------------------------- the same section
+
+
+def titles(path: Path) -> list[str]:
+    """The headings of a notebook or Markdown page, without markup, in order."""
+    texts = [path.read_text("utf8")]
+    if path.suffix == ".ipynb":
+        cells = json.loads(texts[0])["cells"]
+        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
+    return [heading.plain for text in texts for heading in headings.headings(text)]
+
+
+class SameAnchors(SphinxTransform):
+    """Give sections the anchors of the English headings, so that they agree in both languages."""
+
+    default_priority = 200
+
+    def apply(self) -> None:
+        """Name this page's sections; warn where the headings do not pair up."""
+        document, page = self.document, self.env.docname
+        folder = Path(self.app.srcdir).parent / "en"
+        english = next(
+            (p for s in (".ipynb", ".md") if (p := folder / f"{page}{s}").exists()), None
+        )
+        if english is None:
+            log.warning("there is no English page %s", page, location=page)
+            return
+        self.env.note_dependency(str(english))
+        sections = [
+            s
+            for s in document.findall(nodes.section)  # an exercise holds one of its own
+            if isinstance(s.parent, (nodes.document, nodes.section)) and "generated" not in s
+        ]
+        wanted = titles(english)
+        if len(sections) != len(wanted):
+            message = "%d headings here, %d in the English %s"
+            log.warning(message, len(sections), len(wanted), english.name, location=page)
+            return
+        names = headings.anchors(wanted)
+        for section, anchor in zip(sections, names, strict=True):
+            section["ids"] = [anchor, *(i for i in section["ids"] if i not in names)]
+            document.ids[anchor] = section
+            add_link_target(document, anchor, section, section[0].astext())
+        if here(self.app) == "en":
+            self.keep_messages(page, sections)
+
+    def keep_messages(self, page: str, sections: list[nodes.section]) -> None:
+        """Leave quotes straight in a heading whose Chinese has them, too: it is a message."""
+        folder = Path(self.app.srcdir).parent / "zh"
+        for path in (folder / f"{page}.ipynb", folder / f"{page}.md"):
+            if path.exists():
+                self.env.note_dependency(str(path))
+                for section, chinese in zip(sections, titles(path), strict=False):
+                    if "'" in chinese or '"' in chinese:
+                        section[0]["support_smartquotes"] = False
+
+
+KAGGLE = "https://kaggle.com/kernels/welcome?src=https://raw.githubusercontent.com/"
+HAN = re.compile(f"[{typography.HAN}]")
+WIDE = re.compile("[\u2018-\u201d\u2026\u3001-\u303f\uff00-\uffef]")  # brings its own space
+
+
+class ChineseLines(SphinxTransform):
+    """Join Chinese lines without the space that a browser makes of the end of a line."""
+
+    default_priority = 205
+
+    def apply(self) -> None:
+        """Mend the text of a Chinese page; the parser leaves each end of a line on its own."""
+        if here(self.app) != "zh":
+            return
+        for text in list(self.document.findall(nodes.Text)):
+            siblings = text.parent.children
+            place = next(i for i, node in enumerate(siblings) if node is text)
+            before = "".join(n.astext() for n in siblings[:place])[-1:]
+            after = "".join(n.astext() for n in siblings[place + 1 :])[:1]
+            if text == "\n" and joined(before, after):
+                text.parent.remove(text)
+
+
+def joined(before: str, after: str) -> bool:
+    """Whether Chinese typography puts no space between two characters."""
+    wide = WIDE.match(before) or WIDE.match(after)
+    return bool(wide or (HAN.match(before) and HAN.match(after)))
+
+
+# ---------------------------------------------------------------- the page
+
+
+def page_context(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Tell the templates this page's translation, description and addresses."""
+    me, them = here(app), other(app)
+    context["book_language"] = me
+    context["book_home_title"] = app.config.book_home_title
+    context["book_switch"] = {
+        "code": them,
+        "name": app.config.languages[them]["name"],
+        "url": f"{context['content_root']}../{them}/{page}.html",
+    }
+    if doctree is None:
+        return
+    home = page == app.config.root_doc
+    about = metatags.Page(
+        lang=me,
+        path=f"{page}.html",
+        title=app.config.book_home_title if home else app.env.titles[page].astext(),
+        description=description(app, page, doctree),
+        book=app.config.html_title,
+        author=app.config.author,
+        base=app.config.book_baseurl,
+    )
+    chapter = not home and kinds(app).get(page, ("", ""))[0] == "chapter"
+    tags = [
+        f'<meta name="description" content="{escape(about.description)}">',
+        f'<link rel="alternate" type="text/markdown" href="{page}.md">',
+        *metatags.tags(about, metatags.article(about) if chapter else None),
+    ]
+    context["metatags"] = "\n".join([context.get("metatags", ""), *tags])
+
+
+def description(app: Sphinx, page: str, doctree: nodes.document) -> str:
+    """A page's `summary`, else its first paragraph of prose, at most 160 characters."""
+    text = app.env.metadata[page].get("summary")
+    if not text:
+        outside = (nodes.document, nodes.section)
+        first = (p for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, outside))
+        text = next((p.astext() for p in first), app.env.titles[page].astext())
+    return metatags.short(text)
+
+
+def repository_links(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Let edit links open what a page is made from, and issues say which page they are about.
+
+    Kaggle, which the theme does not know, opens the notebook that Colab opens.
+    """
+    for group in context.get("header_buttons", []):
+        for button in list(group.get("buttons", [])):
+            if button.get("text") == "Colab":
+                notebook = button["url"].partition("/github/")[2].replace("/blob/", "/", 1)
+                tooltip = button["tooltip"].replace("Colab", "Kaggle")
+                group["buttons"].append(
+                    button | {"text": "Kaggle", "tooltip": tooltip, "url": f"{KAGGLE}{notebook}"}
+                )
+            repository = button.get("url", "").split("/edit/")[0].split("/issues/")[0]
+            if button.get("label") == "source-issues-button":
+                button["url"] = f"{repository}/issues/new?title={quote(f'{here(app)}/{page}: ')}"
+            elif button.get("label") == "source-edit-button":
+                if path := source(app, page):
+                    button["url"] = f"{repository}/edit/{app.config.book_branch}/{path}"
+                else:
+                    group["buttons"].remove(button)
+
+
+def source(app: Sphinx, page: str) -> str | None:
+    """The file of the repository that a page is made from, if there is one."""
+    if page in MADE_FROM:
+        return MADE_FROM[page]
+    if page.startswith(ERRORS_OF):
+        return f"book/messages/{page.removeprefix(ERRORS_OF)}.yml"
+    root = Path(app.srcdir).parents[1]
+    text = root / f"book/text/{page}.md"
+    return (text if text.exists() else Path(app.env.doc2path(page))).relative_to(root).as_posix()
+
+
+def setup(app: Sphinx) -> None:
+    """Register the transform and the events."""
+    app.add_config_value("languages", {}, "env")
+    app.add_config_value("book_baseurl", "", "html")
+    app.add_config_value("book_home_title", "", "html")
+    app.add_config_value("book_branch", "main", "html")
+    folder = Path(app.srcdir).parent / "_locale"
+    for catalog in CatalogRepository(folder, ["."], app.config.language, "utf-8").catalogs:
+        catalog.write_mo(app.config.language)
+    app.add_message_catalog("booktheme", folder)  # before the theme's own, which fills the gaps
+    app.add_transform(SameAnchors)
+    app.add_transform(ChineseLines)
+    app.connect("config-inited", translate_parts, priority=950)
+    app.connect("html-page-context", page_context, priority=100)
+    app.connect("html-page-context", repository_links, priority=600)

@@ -1,0 +1,42 @@
+"""A server of the built site on 127.0.0.1."""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from bookbuild.source.checkout import BookError
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        """Say nothing about each request."""
+
+
+def server(site: Path, port: int = 8000) -> ThreadingHTTPServer:
+    """A server of the site on 127.0.0.1, on a free port if `port` is taken."""
+    handler = partial(_Quiet, directory=str(site))
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return ThreadingHTTPServer(("127.0.0.1", 0), handler)
+
+
+def serve(site: Path, port: int = 8000) -> None:
+    """Serve the site until Ctrl+C, and print its address.
+
+    Raises:
+        BookError: `site` was not built.
+    """
+    if not (site / "index.html").is_file():
+        raise BookError(f"there is no site in {site}: run `book build` first")
+    with server(site, port) as http:
+        print(f"Reading on http://127.0.0.1:{http.server_port}/ (Ctrl+C stops)", flush=True)
+        try:
+            http.serve_forever()
+        except KeyboardInterrupt:
+            print("\nstopped", flush=True)

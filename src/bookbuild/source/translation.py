@@ -1,0 +1,129 @@
+"""Which translations are current: `book/translated.json` keeps what each was made from.
+
+English decides. A piece of Chinese whose English changed since then waits, whatever else changed,
+until somebody says that it holds: `book update --accept chapter::cell`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bookbuild.source.checkout import Book, BookError, digest, read_text, write_text
+from bookbuild.source.texts import Text, Words
+
+FILE = "book/translated.json"
+Stamps = dict[str, str]  # piece -> fingerprints of the English and of the Chinese it belongs to
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A piece of Chinese that waits for a translator."""
+
+    chapter: str
+    piece: str
+    line: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"book/text/{self.chapter}.md:{self.line}: {self.chapter}::{self.piece}: {self.why}"
+
+    @property
+    def cell(self) -> str:
+        """The id of its cell, or `summary`."""
+        return self.piece.partition("/")[0]
+
+
+def load(book: Book) -> dict[str, Stamps]:
+    """The stamps of all chapters.
+
+    Raises:
+        BookError: the file is damaged.
+    """
+    if not (book.root / FILE).exists():
+        return {}
+    try:
+        found = json.loads(read_text(book.root / FILE, FILE))
+        if not all(isinstance(s, str) for stamps in found.values() for s in stamps.values()):
+            raise ValueError("a stamp is not text")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise BookError(f"{FILE}: damaged, restore it with git: {error}") from None
+    return found
+
+
+def save(book: Book, stamps: dict[str, Stamps]) -> bool:
+    """Write the stamps, chapters in reading order; returns whether anything changed."""
+    ordered = {name: stamps[name] for name in book.texts if name in stamps}
+    return write_text(
+        book.root / FILE, json.dumps(ordered, indent=0, separators=(",", ": ")) + "\n"
+    )
+
+
+def needs_translation(text: str) -> bool:
+    """Whether a text has words at all: a cell with nothing but a formula or a rule has none."""
+    return bool(re.search(r"[A-Za-z]{4}", _without_code(text)))
+
+
+def comments_need_translation(text: str) -> bool:
+    """Whether comments are sentences: a name or a number is the same in both languages."""
+    return bool(re.search(r"[A-Za-z]{2,},? [A-Za-z]{2,}", _without_code(text)))
+
+
+def _without_code(text: str) -> str:
+    """A text without code, maths and the targets of links."""
+    return re.sub(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)\s]*\)", "", text, flags=re.S)
+
+
+def compare(
+    text: Text, stamps: Stamps, accepted: Iterable[str] = ()
+) -> tuple[Stamps, list[Waiting]]:
+    """The stamps of a chapter as they are now, and the pieces that wait.
+
+    Args:
+        text: the chapter.
+        stamps: what was stored for it.
+        accepted: cells whose Chinese holds for today's English.
+    """
+    accepted, pieces = set(accepted), dict(text.pieces())
+    made, waiting = {}, []
+    # A cell under a new id keeps the stamp of the one that is gone, so that waiting does not end.
+    gone = {s.partition(" ")[2]: s for name, s in stamps.items() if name not in pieces}
+    for name, words in pieces.items():
+        if why := _missing(text, name, words):
+            waiting.append(Waiting(text.name, name, words.zh_line or words.line, why))
+            if name in stamps:
+                made[name] = stamps[name]
+        elif words.zh is not None:
+            english, chinese = digest(words.en), digest(words.zh)
+            now = f"{english} {chinese}"
+            before = stamps.get(name) or gone.get(chinese) or now
+            translated = before.partition(" ")[0]
+            if translated == english or name.partition("/")[0] in accepted:
+                made[name] = now
+            else:
+                made[name] = f"{translated} {chinese}"
+                waiting.append(
+                    Waiting(
+                        text.name,
+                        name,
+                        words.zh_line,
+                        "the English changed since it was translated",
+                    )
+                )
+    return made, waiting
+
+
+def _missing(text: Text, name: str, words: Words) -> str | None:
+    """Why a piece has no usable Chinese, or None."""
+    if name.endswith("/comments"):
+        number = len(words.en.split("\n")) if words.en else 0
+        if words.zh is None:
+            return "comments not translated" if comments_need_translation(words.en) else None
+        if number != len(words.zh.split("\n")):
+            return f"{number} comments in the code, {len(words.zh.splitlines())} in Chinese"
+        return None
+    if not needs_translation(words.en):
+        return None
+    return "not translated" if words.zh in (None, "", words.en) else None
