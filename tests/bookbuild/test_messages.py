@@ -30,6 +30,11 @@ from bookbuild.source.checkout import Book, BookError
 from helpers import explain
 
 ROOT = Path(__file__).resolve().parents[2]
+FAMILY = {
+    "title": {"en": "Your own code", "zh": "自己的代码"},
+    "heading": {"en": "Python", "zh": "Python 代码"},
+    "description": {"en": "Errors of Python.", "zh": "Python 的报错。"},
+}
 DIVISION = {
     "id": "division-by-zero",
     "says": ["ZeroDivisionError: division by zero"],
@@ -60,6 +65,8 @@ OTHER = {
 @pytest.fixture
 def book(template, tmp_path):
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    toc = tmp_path / "_toc.yml"
+    toc.write_text(f"{toc.read_text()}        sections:\n          - file: errors_python\n")
     write(tmp_path, [DIVISION, OTHER])
     pages.generate(Book(tmp_path))
     return Book(tmp_path)
@@ -68,7 +75,8 @@ def book(template, tmp_path):
 def write(root, rows):
     path = root / "book/messages/python.yml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump(rows, allow_unicode=True), "utf8")
+    data = {"family": FAMILY, "messages": rows}
+    path.write_text(yaml.safe_dump(data, allow_unicode=True, sort_keys=False), "utf8")
 
 
 # ---------------------------------------------------------------- their form
@@ -89,17 +97,25 @@ def test_a_message_has_wordings_cause_cure_section_and_cases(book):
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ("a: 1", "expected a list of messages, got dict"),
-        ("- [", "messages/python.yml: "),
-        ([{"says": ["x"]}], "expected a message with an id"),
+        ("- a", "expected `family` and `messages`, got ['a']"),
+        ("family: [", "messages/python.yml:2: did not find expected node content"),
+        (
+            "family: 1\nmessages: 1",
+            "python.yml:1: family: expected keys and values, got 1",
+        ),
+        ([], "messages: expected a list of messages, got []"),
+        ([{"says": ["x"]}], "messages: lacks id, cause"),
         ([DIVISION | {"id": "Not Good"}], "expected an id of small letters"),
-        ([DIVISION | {"cause": {"en": "x"}}], "expected a cause with en and zh"),
-        ([DIVISION | {"says": []}], "expected `says`, a list of wordings"),
-        ([DIVISION | {"says": "one"}], "expected `says`, a list of wordings"),
-        ([DIVISION | {"says": [3]}], "expected a wording, got '3'"),
+        ([DIVISION | {"cause": {"en": "x"}}], "division-by-zero: cause: lacks zh"),
+        ([DIVISION | {"says": []}], "says: expected a list of wordings, got []"),
+        ([DIVISION | {"says": "one"}], "says: expected a list of wordings, got 'one'"),
+        (
+            [DIVISION | {"says": [3]}],
+            "expected a wording: a text, or",
+        ),
         ([DIVISION | {"says": ["{all} {open}"]}], "a wording without a constant part"),
         ([DIVISION | {"cure": 3}], "cure: expected a text, got 3"),
-        ([DIVISION | {"colour": 3}], "unknown: colour"),
+        ([DIVISION | {"x": 3}], "unknown key 'x': expected id, cause"),
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {}}]}], "a case needs a condition"),
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {"n": "1"}}]}], "no wording has {n}"),
         ([OTHER | {"cases": [OTHER["cases"][1] | {"near": "("}]}], "is no regular expression"),
@@ -120,8 +136,16 @@ def test_another_form_is_one_line_that_names_the_message(book, rows, told):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"id": "unexpected-end"}, "2 messages have the id unexpected-end"),
-        ({"says": OTHER["says"]}, "2 messages have the wording"),
+        (
+            {"id": "unexpected-end"},
+            "yml:12: unexpected-end: the id 'unexpected-end' is also that of "
+            "book/messages/python.yml:30: unexpected-end",
+        ),
+        (
+            {"says": OTHER["says"]},
+            f"yml:12: division-by-zero: the wording {OTHER['says'][0].lower()!r} is also that of "
+            "book/messages/python.yml:20: unexpected-keyword",
+        ),
         ({"section": "nowhere"}, "no chapter 'nowhere'"),
         ({"section": "failing#nowhere"}, "failing has no cell 'nowhere'"),
         ({"cause": {"en": "x", "zh": "中文,中文"}}, "half-width"),
@@ -130,6 +154,30 @@ def test_another_form_is_one_line_that_names_the_message(book, rows, told):
 def test_what_does_not_fit_together_is_a_problem(book, change, told):
     write(book.root, [DIVISION | change, OTHER])
     assert any(told in line for line in check(book))
+
+
+def test_a_key_that_is_given_twice_is_refused_with_both_lines(book):
+    path = book.root / "book/messages/python.yml"
+    text = path.read_text("utf8")
+    path.write_text(
+        text.replace("  section: failing", "  section: gone\n  section: failing"), "utf8"
+    )
+    with pytest.raises(BookError, match="python.yml:20: the key 'section' is given twice.*line 19"):
+        messages.load(book)
+
+
+def test_a_misspelt_field_of_a_wording_is_named(book):
+    wording = {"text": OTHER["says"][0], "foudn": "torch"}
+    write(book.root, [DIVISION, OTHER | {"says": [wording]}])
+    with pytest.raises(BookError, match="unknown key 'foudn': did you mean found"):
+        messages.load(book)
+
+
+def test_a_family_without_a_page_is_a_problem(book):
+    toc = book.root / "_toc.yml"
+    toc.write_text(toc.read_text().replace("errors_python", "errors_of_python"))
+    told = "book/messages/python.yml: _toc.yml does not list errors_python"
+    assert told in check(Book(book.root))
 
 
 def test_the_section_of_any_cell_is_that_of_the_heading_before_it(book):
@@ -200,9 +248,7 @@ def test_every_family_has_its_page_whose_edit_link_opens_its_messages():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))
     (entry,) = (c for p in toc["parts"] for c in p["chapters"] if c["file"] == "errors")
     listed = [section["file"] for section in entry["sections"]]
-    assert listed == [f"errors_{name}" for name in error_list.FAMILIES]
-    families = {Path(e.file).stem for e in messages.load(Book(ROOT))}
-    assert families == set(error_list.FAMILIES)
+    assert listed == [family.page for family in messages.families(Book(ROOT))]
     assert all((ROOT / (source(None, page) or "nowhere")).is_file() for page in listed)
 
 
@@ -224,7 +270,8 @@ def test_a_wording_without_a_proof_is_told(book, monkeypatch):
     rows = [
         DIVISION,  # a cell raises it
         OTHER,
-        OTHER | {"id": "other-type", "says": ["TypeError: no such words"], "cases": []},
+        {k: v for k, v in OTHER.items() if k != "cases"}
+        | {"id": "other-type", "says": ["TypeError: no such words"]},
         {**DIVISION, "id": "by-nobody", "says": ["ValueError: never said here"]},
         {**DIVISION, "id": "by-word", "says": ["ValueError: and so on"], "found": "I know it"},
         {**DIVISION, "id": "in-torch", "says": ["OSError: constant of it {x}"], "found": "torch"},
@@ -235,7 +282,7 @@ def test_a_wording_without_a_proof_is_told(book, monkeypatch):
     (book.root / "torch").mkdir()
     (book.root / "torch/lib.so.1").write_bytes(b"\0\1constant of it \0")
     found = [*message_proofs.unproved(book, messages.load(book), [book.root / "torch"])]
-    assert [line.partition("::")[2].partition(":")[0] for line in found] == [
+    assert [line.split(": ")[1] for line in found] == [
         "other-type",
         "by-nobody",
         "by-word",

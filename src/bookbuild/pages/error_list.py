@@ -10,30 +10,13 @@ import json
 import re
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import page
 from bookbuild.source import outline
-from bookbuild.source.checkout import ERRORS_OF, Book
-from bookbuild.source.messages import Entry
+from bookbuild.source.checkout import Book
+from bookbuild.source.messages import Entry, Family, families
 from bookbuild.source.words import words
-
-FAMILIES = (
-    "tensors",
-    "autograd",
-    "modules",
-    "losses",
-    "training",
-    "data",
-    "files",
-    "devices",
-    "distributed",
-    "compile",
-    "warnings",
-    "installation",
-    "python",
-)
 
 
 @dataclass
@@ -47,13 +30,11 @@ class Error:
 def errors(
     chapters: list[Chapter], entries: list[Entry], said: dict[str, list[tuple[str, str]]]
 ) -> list[Error]:
-    """The messages by family, each with what the chapters' stored outputs show of it.
+    """The messages, each with what the chapters' stored outputs show of it.
 
     `said` are the cells that say a message, as `messages.said_by_cells` finds them.
     """
-    order = {name: n for n, name in enumerate(FAMILIES)}
-    by_family = sorted(entries, key=lambda e: order.get(Path(e.file).stem, len(order)))
-    found = {e.id: Error(e) for e in by_family}
+    found = {e.id: Error(e) for e in entries}
     cells = {(c.name, cell.id): (c, cell) for c in chapters for cell in c.cells}
     for name, where in said.items():
         for key in where:
@@ -82,25 +63,25 @@ def render(
         BookError: a message has a section that does not exist.
     """
     w = words(lang)
-    groups: dict[str, list[Error]] = {}
-    for error in errors(chapters, entries, said):
-        groups.setdefault(Path(error.entry.file).stem, []).append(error)
-    families = {
-        ERRORS_OF + name: _family(book, lang, name, group, w) for name, group in groups.items()
-    }
-    return {"errors": _all(groups, w)} | families
+    listed = errors(chapters, entries, said)
+    groups = [
+        (family, [error for error in listed if error.entry.family == family.name])
+        for family in families(book)
+    ]
+    pages = {family.page: _family(book, lang, family, group, w) for family, group in groups}
+    return {"errors": _all(groups, lang, w)} | pages
 
 
-def _all(groups: dict[str, list[Error]], w: dict) -> str:
+def _all(groups: list[tuple[Family, list[Error]]], lang: str, w: dict) -> str:
     """The page with the field and a line for each message."""
     parts = [
-        f'## [{w["errors_of"][name]}]({ERRORS_OF}{name}.md)\n\n<ul class="error-lines">\n'
-        + "\n".join(_line(f"{ERRORS_OF}{name}.html", error.entry) for error in group)
+        f'## [{family.title[lang]}]({family.page}.md)\n\n<ul class="error-lines">\n'
+        + "\n".join(_line(f"{family.page}.html", error.entry) for error in group)
         + "\n</ul>"
-        for name, group in groups.items()
+        for family, group in groups
     ]
     listed = "\n\n".join(parts)
-    count = sum(map(len, groups.values()))
+    count = sum(len(group) for _, group in groups)
     body = f"""\
 # {w["errors"]}
 
@@ -147,12 +128,11 @@ def _json(value: object) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#x27;")
 
 
-def _family(book: Book, lang: str, name: str, group: list[Error], w: dict) -> str:
+def _family(book: Book, lang: str, family: Family, group: list[Error], w: dict) -> str:
     """The page of a family, with the whole text of each message."""
-    title, about = w["errors_titles"][name]
     listed = "\n".join(_item(book, lang, error, w) for error in group)
     body = f"""\
-# {w["errors"]}{w["colon"]}{title}
+# {w["errors"]}{w["colon"]}{family.heading[lang]}
 
 {w["errors_family"].format(n=len(group))}
 
@@ -160,7 +140,7 @@ def _family(book: Book, lang: str, name: str, group: list[Error], w: dict) -> st
 {listed}
 </ul>
 """
-    return page("book/messages and the chapters' outputs", about, body)
+    return page("book/messages and the chapters' outputs", family.description[lang], body)
 
 
 def _item(book: Book, lang: str, error: Error, w: dict) -> str:

@@ -95,7 +95,7 @@ def entries(book: Book, lang: str) -> Iterator[Entry]:
             metatags.short(re.sub(r"\{\w+\}", "…", said), 110),
             one.cause[lang],
             body,
-            f"{ERRORS_OF}{Path(one.file).stem}.html#{one.id}",
+            f"{ERRORS_OF}{one.family}.html#{one.id}",
             "\n".join(x for x in error_list.advice(book, lang, one) if "→" not in x),
         )
     for one in pitfalls.load(book) if "pitfalls" in pages else ():

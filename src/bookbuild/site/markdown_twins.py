@@ -19,8 +19,8 @@ from bookbuild.notebooks import setup_cell
 from bookbuild.notebooks.cells import alt, output, tags
 from bookbuild.notebooks.files import read
 from bookbuild.pages.pitfall_list import place
-from bookbuild.source import pitfalls, versions
-from bookbuild.source.checkout import ERRORS_OF, LANGUAGES, Book, read_text
+from bookbuild.source import messages, pitfalls, versions
+from bookbuild.source.checkout import LANGUAGES, Book, read_text
 from bookbuild.source.headings import headings
 
 VALIDATED = "validated.json"
@@ -244,7 +244,7 @@ def _llms(book: Book, site: Path, names: dict[str, tuple[str, str]], base: str) 
         "For an error message, look for its wording on the page of its family.",
     ]
     titles = {"en": "{}", "zh": "中文：{}"}
-    families = {"errors": [path.stem for path in sorted((site / "en").glob(f"{ERRORS_OF}*.md"))]}
+    families = {"errors": [family.page for family in messages.families(book)]}
     for lang in LANGUAGES:
         labels = book.config["sphinx"]["config"]["languages"][lang].get("parts", {})
         for part, pages in book.parts:

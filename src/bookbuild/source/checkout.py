@@ -70,6 +70,17 @@ class Book:
             ) from None
 
     @cached_property
+    def pages(self) -> list[str]:
+        """Names of all pages of `_toc.yml` in reading order, those below another page included."""
+        nested = [page for part in self._yaml("_toc.yml")["parts"] for page in part["chapters"]]
+        names = []
+        while nested:
+            page = nested.pop(0)
+            names.append(str(page["file"]))
+            nested[:0] = page.get("sections") or ()
+        return names
+
+    @cached_property
     def chapters(self) -> list[str]:
         """Names of the chapters in reading order; reference pages are not chapters."""
         return [name for part, names in self.parts if part != REFERENCE for name in names]

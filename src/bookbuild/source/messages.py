@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-import yaml
-
-from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text
+from bookbuild.source.checkout import ERRORS_OF, Book, BookError
+from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
 from bookbuild.source.outline import section
 from bookbuild.source.typography import lint
 
@@ -20,8 +19,50 @@ FOLDER = "messages"
 PRODUCT = "src/helpers/messages.json"
 TORCH = "torch"  # `found: torch`: the wording's constant parts lie in the installed packages
 _VARIABLE = re.compile(r"\{\w+\}")
-_FIELDS = {"id", "says", "run", "found", "cause", "cure", "cure_zh", "section", "wraps", "cases"}
-_OF_CASE = {"id", "when", "near", "cause", "cure", "cure_zh", "section"}
+_ADVICE = {"cure": TEXT, "cure_zh": TEXT, "section": TEXT}
+_WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
+    "type": ["string", "object"],
+    "description": "a wording: a text, or `text` with `found` or `until`",
+}
+_CASE = mapping(
+    {"id": ID, "cause": BOTH},
+    _ADVICE | {"when": {"type": "object"}, "near": TEXT},
+)
+_ENTRY = mapping(
+    {"id": ID, "cause": BOTH, "says": many(_WORDING, "a list of wordings")},
+    _ADVICE
+    | {"run": TEXT, "found": TEXT, "wraps": {"type": "boolean"}}
+    | {"cases": many(_CASE, "a list of special cases")},
+    "a message: keys and values",
+)
+FORM = Form(
+    mapping(
+        {
+            "family": mapping({"title": BOTH, "heading": BOTH, "description": BOTH}),
+            "messages": many(_ENTRY, "a list of messages"),
+        },
+        description="`family` and `messages`",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of messages: a file of `book/messages` and the page made from it.
+
+    `title` stands in lists, `heading` and `description` on the page of the family; each has a text
+    for `en` and `zh`.
+    """
+
+    name: str
+    title: dict[str, str]
+    heading: dict[str, str]
+    description: dict[str, str]
+
+    @property
+    def page(self) -> str:
+        """The name of its page, without a suffix."""
+        return ERRORS_OF + self.name
 
 
 @dataclass
@@ -34,6 +75,7 @@ class Entry:
 
     id: str
     file: str
+    line: int
     cause: dict[str, str]
     cure: str = ""
     cure_zh: str = ""
@@ -49,90 +91,91 @@ class Entry:
 
     @property
     def where(self) -> str:
-        """How a problem names it."""
-        return f"{self.file}::{self.id}"
+        """How a problem names it: file, line and id."""
+        return f"{self.file}:{self.line}: {self.id}"
+
+    @property
+    def family(self) -> str:
+        """The name of its family."""
+        return Path(self.file).stem
+
+
+def families(book: Book) -> list[Family]:
+    """Return the families of messages in the order of their pages in `_toc.yml`.
+
+    Raises:
+        BookError: a file has another form.
+    """
+    order = {page: number for number, page in enumerate(book.pages)}
+    listed = []
+    for path in _files(book):
+        head = FORM.read(path, book.relative(path))["family"]
+        listed.append(Family(path.stem, **{key: one_line(both) for key, both in head.items()}))
+    return sorted(listed, key=lambda family: order.get(family.page, len(order)))
 
 
 def load(book: Book) -> list[Entry]:
-    """All messages, in the order of the files' names.
+    """Return all messages, in the order of the files' names.
 
     Raises:
-        BookError: a file has another form; the message names the entry and what was expected.
+        BookError: a file has another form; the message names line, entry and what was expected.
     """
-    folder = book.root / "book" / FOLDER
     return [
-        entry
-        for path in sorted(folder.glob("*.yml"))
-        for entry in _parse(read_text(path, book.relative(path)), f"{FOLDER}/{path.name}")
+        _entry(row, book.relative(path))
+        for path in _files(book)
+        for row in FORM.read(path, book.relative(path))["messages"]
     ]
 
 
-@lru_cache(maxsize=32)
-def _parse(text: str, file: str) -> tuple[Entry, ...]:
-    try:
-        rows = yaml.load(text, yaml.CSafeLoader) or []
-    except yaml.YAMLError as error:
-        raise BookError(f"{file}: {' '.join(str(error).split())}") from None
-    if not isinstance(rows, list):
-        raise BookError(f"{file}: expected a list of messages, got {type(rows).__name__}")
-    return tuple(_entry(row, file) for row in rows)
+def _files(book: Book) -> list[Path]:
+    return sorted((book.root / "book" / FOLDER).glob("*.yml"))
 
 
-def _entry(row: Any, file: str, case: bool = False) -> Entry:
-    if not isinstance(row, dict) or not isinstance(row.get("id"), str):
-        raise BookError(f"{file}: expected a message with an id, got {str(row)[:60]!r}")
-    where = f"{file}::{row['id']}"
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", row["id"]):
-        raise BookError(f"{where}: expected an id of small letters, digits and hyphens")
-    if unknown := row.keys() - (_OF_CASE if case else _FIELDS):
-        raise BookError(f"{where}: unknown: {', '.join(sorted(map(str, unknown)))}")
-    cause = row.get("cause")
-    if not isinstance(cause, dict) or not all(isinstance(cause.get(x), str) for x in LANGUAGES):
-        raise BookError(f"{where}: expected a cause with en and zh")
-    for name in ("run", "found", "cure", "cure_zh", "section", "near"):
-        if not isinstance(row.get(name, ""), str):
-            raise BookError(f"{where}: {name}: expected a text, got {row[name]!r}")
-    entry = Entry(
-        row["id"],
-        file,
-        {lang: " ".join(cause[lang].split()) for lang in LANGUAGES},
-        **{name: row.get(name, "").strip() for name in ("cure", "cure_zh", "section", "near")},
-    )
-    if case:
-        when = row.get("when", {})
-        if not isinstance(when, dict) or not (when or entry.near):
-            raise BookError(f"{where}: a case needs a condition: when or near")
-        entry.when = {str(k): str(v) for k, v in when.items()}
-        for pattern in (entry.near, *entry.when.values()):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise BookError(f"{where}: {pattern!r} is no regular expression: {error}") from None
-            if re.search(r"\(\?[^:=!]", pattern):
-                raise BookError(
-                    f"{where}: {pattern!r}: expected what Python and JavaScript share, without "
-                    "flags, names or a look behind; case is ignored anyway"
-                )
-        return entry
-    says = row.get("says")
-    if not isinstance(says, list) or not says:
-        raise BookError(f"{where}: expected `says`, a list of wordings")
-    entry.run, entry.wraps = row.get("run", "").strip(), bool(row.get("wraps"))
-    for wording in says:
+def _entry(row: Row, file: str) -> Entry:
+    entry = _advice(row, file)
+    entry.run, entry.wraps = row.get("run", "").strip(), row.get("wraps", False)
+    for wording in row["says"]:
         own = {"text": wording} if isinstance(wording, str) else wording
-        if not isinstance(own, dict) or not isinstance(own.get("text"), str):
-            raise BookError(f"{where}: expected a wording, got {str(wording)[:60]!r}")
         if not _VARIABLE.sub("", own["text"]).strip(" :"):
-            raise BookError(f"{where}: a wording without a constant part: {own['text']!r}")
+            raise BookError(f"{entry.where}: a wording without a constant part: {own['text']!r}")
         entry.says.append(" ".join(own["text"].split()))
-        entry.proofs.append(str(own.get("found") or row.get("found", "")))
+        entry.proofs.append(own.get("found") or row.get("found", ""))
         entry.until.append(str(own.get("until", "")))
-    entry.cases = [_entry(row, file, case=True) for row in row.get("cases") or ()]
-    for case_ in entry.cases:
-        names = set(_VARIABLE.findall(" ".join(entry.says)))
-        if unknown := {f"{{{name}}}" for name in case_.when} - names:
-            raise BookError(f"{case_.where}: no wording has {', '.join(sorted(unknown))}")
+    variables = set(_VARIABLE.findall(" ".join(entry.says)))
+    entry.cases = [_case(case, file, variables) for case in row.get("cases", ())]
     return entry
+
+
+def _case(row: Row, file: str, variables: set[str]) -> Entry:
+    case = _advice(row, file)
+    case.near = row.get("near", "").strip()
+    case.when = {str(name): str(pattern) for name, pattern in row.get("when", {}).items()}
+    if not (case.when or case.near):
+        raise BookError(f"{case.where}: a case needs a condition: when or near")
+    for pattern in (case.near, *case.when.values()):
+        _check_pattern(pattern, case.where)
+    if unknown := {f"{{{name}}}" for name in case.when} - variables:
+        raise BookError(f"{case.where}: no wording has {', '.join(sorted(unknown))}")
+    return case
+
+
+def _advice(row: Row, file: str) -> Entry:
+    """Return what messages and special cases share."""
+    texts = {name: row.get(name, "").strip() for name in _ADVICE}
+    return Entry(row["id"], file, row.line, one_line(row["cause"]), **texts)
+
+
+def _check_pattern(pattern: str, where: str) -> None:
+    """Raise if a pattern is not a regular expression of both Python and JavaScript."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise BookError(f"{where}: {pattern!r} is no regular expression: {error}") from None
+    if re.search(r"\(\?[^:=!]", pattern):
+        raise BookError(
+            f"{where}: {pattern!r}: expected what Python and JavaScript share, without "
+            "flags, names or a look behind; case is ignored anyway"
+        )
 
 
 # ---------------------------------------------------------------- what is made of them
@@ -168,14 +211,15 @@ def product(book: Book, entries: list[Entry]) -> str:
 
 
 def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
-    """What is wrong with the messages as a whole, a line each."""
+    """Yield what is wrong with the messages as a whole, a line each."""
+    pages = book.pages
+    for family in families(book) if "errors" in pages else ():
+        if family.page not in pages:
+            yield f"book/{FOLDER}/{family.name}.yml: _toc.yml does not list {family.page}"
     everything = [one for entry in entries for one in (entry, *entry.cases)]
-    for name, count in Counter(one.id for one in everything).items():
-        if count > 1:
-            yield f"{FOLDER}: {count} messages have the id {name}"
-    for text, count in Counter(t.lower() for e in entries for t in e.says).items():
-        if count > 1:
-            yield f"{FOLDER}: {count} messages have the wording {text!r}"
+    yield from _repeated("id", [(one.id, one) for one in everything])
+    wordings = [(text.lower(), entry) for entry in entries for text in entry.says]
+    yield from _repeated("wording", wordings)
     for one in everything:
         for problem in lint(_VARIABLE.sub("x", one.cause["zh"])):
             yield f"{one.where}: {problem}"
@@ -186,4 +230,11 @@ def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
                 yield str(error)
 
 
-# ---------------------------------------------------------------- proofs
+def _repeated(kind: str, pairs: list[tuple[str, Entry]]) -> Iterator[str]:
+    """Yield each value that two messages share, with all of them."""
+    places = defaultdict(list)
+    for value, entry in pairs:
+        places[value].append(entry.where)
+    for value, where in places.items():
+        if len(where) > 1:
+            yield f"{where[0]}: the {kind} {value!r} is also that of {', '.join(where[1:])}"

@@ -1,0 +1,224 @@
+"""Reader of the files of facts (YAML and JSON): form, keys given twice, file and line of errors."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Hashable
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import fastjsonschema
+import yaml
+
+from bookbuild.source.checkout import LANGUAGES, BookError, read_text
+
+_KINDS = {
+    "object": "keys and values",
+    "array": "a list",
+    "string": "a text",
+    "boolean": "true or false",
+    "number": "a number",
+}
+
+
+class Row(dict):
+    """A mapping with the line on which it begins, and the line of each of its keys."""
+
+    line = 0
+
+    def __init__(self) -> None:
+        self.lines: dict[Hashable, int] = {}
+
+
+class Form:
+    """The form that a file of facts must have, as a JSON schema.
+
+    A `description` in the schema completes "expected …" in the error for a value that has another
+    form; without one the error names the type.
+    """
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
+
+    @cached_property
+    def _validate(self):
+        return fastjsonschema.compile(self.schema)
+
+    def parse(self, text: str, where: str) -> Any:
+        """Return the contents of a file; `where` is its name, which ends in `.yml` or `.json`.
+
+        Raises:
+            BookError: the text is no YAML or JSON, gives a key twice, or has another form; the
+                message names the file, and in YAML the line.
+        """
+        data = _json(text, where) if where.endswith(".json") else _yaml(text, where)
+        try:
+            self._validate(data)
+        except fastjsonschema.JsonSchemaValueException as error:
+            raise BookError(_message(error, data, where)) from None
+        return data
+
+    def read(self, path: Path, where: str) -> Any:
+        """Return the contents of a file, which callers share and leave as they are.
+
+        Raises:
+            BookError: the file is missing, damaged or has another form.
+        """
+        return _parsed(self, read_text(path, where), where)
+
+
+@lru_cache(maxsize=64)
+def _parsed(form: Form, text: str, where: str) -> Any:
+    return form.parse(text, where)
+
+
+# ---------------------------------------------------------------- forms
+
+
+TEXT = {"type": "string"}
+BOTH = {
+    "type": "object",
+    "properties": dict.fromkeys(LANGUAGES, TEXT),
+    "required": [*LANGUAGES],
+    "additionalProperties": False,
+    "description": "a text for en and one for zh",
+}
+ID = {
+    "type": "string",
+    "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$",
+    "description": "an id of small letters, digits and hyphens",
+}
+
+
+def mapping(
+    required: dict[str, dict], optional: dict[str, dict] | None = None, description: str = ""
+) -> dict[str, Any]:
+    """Return the schema of a mapping with these keys and no others."""
+    schema = {
+        "type": "object",
+        "properties": required | (optional or {}),
+        "required": [*required],
+        "additionalProperties": False,
+    }
+    return schema | ({"description": description} if description else {})
+
+
+def many(items: dict[str, Any], description: str) -> dict[str, Any]:
+    """Return the schema of a list that is not empty."""
+    return {"type": "array", "items": items, "minItems": 1, "description": description}
+
+
+def one_line(both: dict[str, str]) -> dict[str, str]:
+    """Return the text of each language without line ends and repeated blanks."""
+    return {lang: " ".join(both[lang].split()) for lang in LANGUAGES}
+
+
+# ---------------------------------------------------------------- files
+
+
+class _Loader(yaml.CSafeLoader):
+    """Loads mappings as `Row`s; a key that is given twice is an error."""
+
+
+def _row(loader: _Loader, node: yaml.MappingNode):
+    row = Row()
+    row.line = node.start_mark.line + 1
+    yield row
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.MarkedYAMLError(problem="a key is no text", problem_mark=key_node.start_mark)
+        if key in row:
+            first = row.lines[key]
+            problem = f"the key {key!r} is given twice, first in line {first}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
+        row.lines[key] = key_node.start_mark.line + 1
+        row[key] = loader.construct_object(value_node, deep=True)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _row)
+
+
+def _yaml(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = " ".join(filter(None, (error.problem, error.context)))
+        raise BookError(f"{where}:{mark.line + 1 if mark else 1}: {problem}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise BookError(f"{where}: damaged: {' '.join(str(error).split())}") from None
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        problem = f"{where}:{error.lineno}: damaged, restore it with git: {error.msg}"
+        raise BookError(problem) from None
+    except (ValueError, RecursionError) as error:
+        raise BookError(f"{where}: damaged, restore it with git: {error}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {repeated!r} is given twice")
+    return row
+
+
+# ---------------------------------------------------------------- messages
+
+
+def _message(error: fastjsonschema.JsonSchemaValueException, data: Any, where: str) -> str:
+    """Return file, line, id, field and what was expected, in one line."""
+    line, names = 0, []
+    for step in error.path[1:]:
+        if isinstance(data, list) and step.isdigit() and int(step) < len(data):
+            data = data[int(step)]
+        elif isinstance(data, dict) and (key := _key(data, step)) is not None:
+            line = data.lines[key] if isinstance(data, Row) else line
+            names, data = [*names, str(key)], data[key]
+        if isinstance(data, Row):
+            line = data.line
+            if isinstance(data.get("id"), str):
+                names = [data["id"]]
+    if error.rule == "additionalProperties" and isinstance(error.value, dict):
+        unknown, problem = _unknown(error)
+        line = error.value.lines.get(unknown, line) if isinstance(error.value, Row) else line
+    else:
+        problem = _problem(error)
+    return ": ".join([f"{where}:{line}" if line else where, *names, problem])
+
+
+def _key(row: dict, step: str) -> Hashable | None:
+    return next((key for key in row if str(key) == step), None)
+
+
+def _problem(error: fastjsonschema.JsonSchemaValueException) -> str:
+    schema, value = error.definition, error.value
+    if error.rule == "required":
+        lacking = [key for key in schema["required"] if key not in value]
+        return f"lacks {', '.join(lacking)}"
+    if error.rule == "enum":
+        return f"{value!r} is none of {', '.join(schema['enum'])}"
+    kind = schema.get("type")
+    expected = schema.get("description") or _KINDS.get(kind if isinstance(kind, str) else "")
+    return f"expected {expected or error.message}, got {_short(value)}"
+
+
+def _unknown(error: fastjsonschema.JsonSchemaValueException) -> tuple[Hashable, str]:
+    known = [*error.definition.get("properties", ())]
+    unknown = next(key for key in error.value if key not in known)
+    near = difflib.get_close_matches(str(unknown), known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
+    return unknown, f"unknown key {unknown!r}: {hint}"
+
+
+def _short(value: Any) -> str:
+    text = repr(dict(value) if isinstance(value, Row) else value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
