@@ -1,13 +1,13 @@
-"""What the chapters of Executable PyTorch Notes import, to be taken into other projects.
+"""Modules that the chapters of Executable PyTorch Notes import; copy them into other projects.
 
-A module for each chapter, under its name, holds what a reader would copy. Rooms beside them:
+Each chapter has a module of its name with the functions that a reader may reuse. Subpackages:
 
 - `exercises`: the checkers of each chapter;
 - `demos`: figures and demonstrations, each for a cell of the book;
 - `explorers`: interactive figures, numbers and element;
-- `measure`: what only a GPU can tell, and `recorded`: what one told.
+- `measure`: measurements that require a GPU, and `recorded`: their results.
 
-Shared: `autograd` (a look into the graph), `allocator` (a model of the CUDA allocator), `figures`
-(one style), `timing`, `child` (one way to start a process). Heavy libraries are imported inside the
-functions that need them.
+Shared modules: `autograd` (inspect a graph), `forward` (run a model for inspection), `allocator`
+(a model of the CUDA allocator), `figures` (one style), `timing`, `child` (start a process). Heavy
+libraries are imported inside the functions that use them.
 """

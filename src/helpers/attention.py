@@ -1,4 +1,4 @@
-"""Helpers of the chapter on attention.
+"""Helpers of the chapter on attention: weights, reachable positions, RoPE, kernels.
 
 Source: `F.scaled_dot_product_attention`,
 https://pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
@@ -16,9 +16,9 @@ from torch import Tensor
 
 
 def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
-    """The weights that `F.scaled_dot_product_attention` uses and does not return.
+    """Return the attention weights, which `F.scaled_dot_product_attention` does not return.
 
-    The values are the identity matrix, so the output is the weights themselves.
+    The values are set to the identity matrix, so the output equals the weights.
 
     Args:
         query: floating point, shape (..., Lq, E).
@@ -26,7 +26,7 @@ def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
         options: `attn_mask`, `is_causal`, `dropout_p`, `scale`.
 
     Returns:
-        Shape (..., Lq, Lk). Each row adds up to 1; a row that sees no key is 0.
+        Shape (..., Lq, Lk). Each row sums to 1; a row whose keys are all masked is 0.
     """
     length = key.shape[-2]
     values = torch.eye(length, dtype=key.dtype, device=key.device)
@@ -36,12 +36,13 @@ def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
 
 
 def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Which positions of the input reach which positions of the output.
+    """Return which input positions (columns) influence which output positions (rows), by gradients.
 
-    A position reaches another if its gradient there is not 0; nan counts as reaching. Call it in
-    eval mode, so that dropout hides nothing, and on a short sequence, whose weights do not
-    underflow to 0. It runs with gradients, also under `torch.no_grad()`, so an encoder does not
-    take its fast path.
+    A position counts if its gradient is not 0; nan counts, too. Call it in eval mode, because
+    dropout sets gradients to 0, and on a short sequence, whose weights do not underflow to 0.
+    Gradients are recorded also under `torch.no_grad()`, so an encoder does not use its fast path. A
+    dependence without a gradient, such as a top-k choice over tokens or an argmax, is not detected:
+    there, change a later token and compare the outputs.
 
     Args:
         function: maps (N, L, E) to (N, L', E'): a model, or attention with its masks.
@@ -51,9 +52,12 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         bool, shape (L', L), on the CPU. For a causal model it is lower triangular.
 
     Raises:
-        TypeError: the output is no tensor, such as the pair of `nn.MultiheadAttention`.
+        TypeError: `x` is not floating point, or the output is not a tensor (`nn.MultiheadAttention`
+            returns a pair).
         ValueError: `x` or the output does not have three dimensions.
     """
+    if not x.is_floating_point():
+        raise TypeError(f"expected a floating-point input, got {x.dtype}: pass token embeddings")
     if x.dim() != 3:
         raise ValueError(f"expected an input (N, L, E), got shape {tuple(x.shape)}")
     with torch.inference_mode(False), torch.enable_grad():
@@ -63,7 +67,7 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
             raise TypeError(f"expected a tensor as output, got {type(out).__name__}")
         if out.dim() != 3:
             raise ValueError(f"expected an output (N, L, E), got shape {tuple(out.shape)}")
-        # a plain sum would vanish behind a LayerNorm
+        # random weights: the gradient of a plain sum through LayerNorm is 0
         generator = torch.Generator().manual_seed(0)
         sizes = out.shape[0], out.shape[2]
         probe = torch.randn(sizes, generator=generator, device="cpu").to(out)
@@ -78,11 +82,10 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
-    """Rotate queries or keys by their positions (RoPE), in the layout of two halves.
+    """Rotate queries or keys by their positions (RoPE); features `i` and `i + E/2` form a pair.
 
-    Feature `i` and feature `i + E/2` form a pair, as in GPT-NeoX and in the models of Hugging
-    Face; Meta's own Llama pairs neighbours, so its weights have to be reordered first. Angles are
-    computed in float32 at least.
+    This is the layout of GPT-NeoX and of Hugging Face models. Meta's Llama pairs neighbouring
+    features, so its weights have to be reordered first. Angles are computed in float32 or wider.
 
     Args:
         x: floating point, shape (..., L, E), E even.
@@ -90,10 +93,10 @@ def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
         base: the longest wavelength is close to 2π times this.
 
     Returns:
-        The shape and dtype of `x`.
+        The rotated tensor, with the shape and dtype of `x`.
 
     Raises:
-        ValueError: E is odd, or there are more positions than `x` has places for.
+        ValueError: E is odd, or `positions` does not broadcast with (..., L).
 
     Source: RoFormer, https://arxiv.org/abs/2104.09864
     """
@@ -114,7 +117,7 @@ def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
 
 
 def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
-    """The table of positions of "Attention Is All You Need": sines and cosines side by side.
+    """Return the position encodings of "Attention Is All You Need": interleaved sines and cosines.
 
     Returns:
         float32, shape (length, width); `width` may be odd. Column 2i is the sine and column
@@ -133,19 +136,19 @@ def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
 
 
 def backends(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> dict[str, str]:
-    """Which kernels of `F.scaled_dot_product_attention` take these inputs, and if not, why.
+    """Return for each kernel of `F.scaled_dot_product_attention` whether it runs on these inputs.
 
-    Each is tried alone, on the device where the inputs are; the state of the random numbers stays
-    as it was.
+    Each kernel is enabled alone, on the device of the inputs. The state of the random number
+    generators is restored.
 
     Args:
         query: shape (..., Lq, E).
         key: shape (..., Lk, E).
         value: shape (..., Lk, Ev).
-        options: what else the call has, such as `attn_mask` or `is_causal`.
+        options: further arguments of the call, such as `attn_mask` or `is_causal`.
 
     Returns:
-        For flash, efficient, cudnn and math `"runs"`, or PyTorch's own reason.
+        For flash, efficient, cudnn and math: `"runs"`, or PyTorch's reason for not running it.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -155,31 +158,32 @@ def backends(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> dict[
         "cudnn": SDPBackend.CUDNN_ATTENTION,
         "math": SDPBackend.MATH,
     }
-    found = {}
+    results = {}
     devices = [query.device] if query.is_cuda else []
     for name, kind in kinds.items():
         with (
-            warnings.catch_warnings(record=True) as told,
+            warnings.catch_warnings(record=True) as caught,
             torch.random.fork_rng(devices),
             sdpa_kernel(kind),
         ):
             warnings.simplefilter("always")
             try:
                 F.scaled_dot_product_attention(query, key, value, **options)
-                found[name] = "runs"
+                results[name] = "runs"
             except RuntimeError as error:
-                found[name] = _reason([str(w.message) for w in told], name) or _first(str(error))
-    return found
+                messages = [str(warning.message) for warning in caught]
+                results[name] = _reason(messages, name) or _first(str(error))
+    return results
 
 
-def _reason(told: list[str], name: str) -> str:
-    """The warning about kernel `name`; the others are told about, too, but were switched off."""
-    own, reasons = False, []
-    for text in told:
-        if "kernel not used because" in text:
-            own = text.lower().startswith({"efficient": "mem"}.get(name, name))
-        elif own:
-            reasons.append(_first(text))
+def _reason(messages: list[str], name: str) -> str:
+    """Return the warning for kernel `name`; PyTorch also warns about the disabled kernels."""
+    matches, reasons = False, []
+    for message in messages:
+        if "kernel not used because" in message:
+            matches = message.lower().startswith({"efficient": "mem"}.get(name, name))
+        elif matches:
+            reasons.append(_first(message))
     return "; ".join(reasons)
 
 

@@ -1,4 +1,4 @@
-"""Look into an autograd graph: count what it saved, list its nodes, draw it.
+"""Inspect an autograd graph: count the tensors that it saved, list its nodes, draw it.
 
 Source: "Autograd mechanics", https://pytorch.org/docs/stable/notes/autograd.html
 """
@@ -17,16 +17,16 @@ from helpers.figures import COLORS, Figure, figure, title
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """A number that tells the storages of living tensors apart, also on the meta device.
+    """Return a number that identifies the storage of a living tensor, on any device.
 
-    There every `data_ptr` is 0. PyTorch's own name for it, `UntypedStorage._cdata`, is private:
-    the address of the storage's C++ object.
+    `data_ptr` cannot do this: it is 0 for every tensor on the meta device. The number is
+    `UntypedStorage._cdata`, PyTorch's private address of the storage's C++ object.
     """
     return tensor.untyped_storage()._cdata
 
 
 def saved_tensors(function: Callable[[], Any]) -> list[torch.Size]:
-    """The shapes of the tensors that autograd saves for the backward pass while `function` runs.
+    """Run `function` and return the shape of each tensor that autograd saves for the backward pass.
 
     A tensor that two operations save is listed twice.
     """
@@ -42,14 +42,14 @@ def saved_tensors(function: Callable[[], Any]) -> list[torch.Size]:
 
 
 class _Saved:
-    """The object that a graph holds in place of a saved tensor; it dies with the graph's hold."""
+    """Stand-in for a saved tensor in the graph, freed when the graph releases the tensor."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor.detach()
 
 
 class Alive:
-    """Counts the tensors that graphs still hold for a backward pass; `watch_saved` makes it."""
+    """Counter of the tensors that graphs save for a backward pass; created by `watch_saved`."""
 
     def __init__(self) -> None:
         self._refs: list[weakref.ref[_Saved]] = []
@@ -63,14 +63,14 @@ class Alive:
         return [saved.tensor for ref in self._refs if (saved := ref()) is not None]
 
     def count(self) -> int:
-        """How many saved tensors are alive now; one that two operations saved counts twice."""
+        """Return how many saved tensors are alive; one that two operations saved counts twice."""
         return len(self._tensors())
 
     def bytes(self, but: torch.nn.Module | None = None) -> int:
-        """The bytes of the storages behind them, each counted once, without those of `but`.
+        """Return the bytes of the saved storages, each counted once, without those of `but`.
 
-        A graph saves weights and buffers too, which costs nothing, because the model owns them
-        anyway: pass the model as `but` to leave them out.
+        A graph also saves weights and buffers. They take no extra memory, because the model stores
+        them in any case: pass the model as `but` to leave them out.
         """
         owned = {storage_id(t) for t in (*but.parameters(), *but.buffers())} if but else set()
         sizes = {storage_id(t): t.untyped_storage().nbytes() for t in self._tensors()}
@@ -79,9 +79,9 @@ class Alive:
 
 @contextmanager
 def watch_saved() -> Iterator[Alive]:
-    """Follow the tensors that autograd saves inside the `with` block, until they are freed.
+    """Count the tensors that autograd saves inside the `with` block, until they are freed.
 
-    The counter may be asked inside the block and after it.
+    The returned counter can be read inside the block and after it.
     """
     alive = Alive()
     with torch.autograd.graph.saved_tensors_hooks(alive._pack, lambda saved: saved.tensor):
@@ -89,10 +89,10 @@ def watch_saved() -> Iterator[Alive]:
 
 
 def graph(output: torch.Tensor) -> dict[Any, list[Any]]:
-    """The graph behind `output`: each node (a `grad_fn`) with the nodes it sends gradients to.
+    """Return the graph of `output`: each node (a `grad_fn`) with the nodes it sends gradients to.
 
-    Empty if `output` has no graph. Leaves appear as `AccumulateGrad` nodes, whose `.variable` is
-    the leaf tensor.
+    The result is empty if `output` has no graph. Leaves appear as `AccumulateGrad` nodes, whose
+    `.variable` is the leaf tensor.
     """
     nodes: dict[Any, list[Any]] = {}
     todo = [output.grad_fn] if output.grad_fn is not None else []
@@ -105,16 +105,16 @@ def graph(output: torch.Tensor) -> dict[Any, list[Any]]:
 
 
 def leaves(output: torch.Tensor) -> list[torch.Tensor]:
-    """The leaf tensors that a backward pass from `output` would give a gradient."""
+    """Return the leaf tensors that receive a gradient in a backward pass from `output`."""
     return [node.variable for node in graph(output) if hasattr(node, "variable")]
 
 
 def draw_graphs(outputs: Mapping[str, torch.Tensor], names: Mapping[str, torch.Tensor]) -> Figure:
-    """Draw the graph behind each of `outputs`, titled by its key.
+    """Draw the graph of each of `outputs`, with its key as the title.
 
-    The output stands above, operations follow in the order in which a backward pass reaches them,
-    leaves have the name that `names` gives them. A name that no gradient reaches is drawn as an
-    empty dashed box.
+    The output is at the top, and operations follow in the order in which a backward pass reaches
+    them. Leaves are labelled with their key in `names`. A tensor of `names` that no gradient
+    reaches is drawn as an empty dashed box.
 
     Raises:
         ValueError: `outputs` is empty.
@@ -132,7 +132,7 @@ def draw_graphs(outputs: Mapping[str, torch.Tensor], names: Mapping[str, torch.T
 
 
 def _shorten(nodes: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
-    """Leave out the transposes that `nn.Linear` puts before its weights."""
+    """Return the graph without the transposes that `nn.Linear` applies to its weights."""
 
     def skip(node: Any) -> Any:
         while node.name() == "TBackward0":
@@ -147,9 +147,9 @@ def _shorten(nodes: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
 
 
 def _levels(nodes: dict[Any, list[Any]]) -> dict[Any, int]:
-    """How far each node is from the output, by the longest way there; depth-first order."""
-    waiting = Counter(after for afters in nodes.values() for after in afters)
-    roots = [node for node in nodes if not waiting[node]]
+    """Return the length of the longest path from the output to each node, in depth-first order."""
+    incoming = Counter(after for afters in nodes.values() for after in afters)
+    roots = [node for node in nodes if not incoming[node]]
     order: dict[Any, int] = {}
     todo = roots[::-1]
     while todo:
@@ -161,8 +161,8 @@ def _levels(nodes: dict[Any, list[Any]]) -> dict[Any, int]:
         node = ready.pop()
         for after in nodes[node]:
             order[after] = max(order[after], order[node] + 1)
-            waiting[after] -= 1
-            if not waiting[after]:
+            incoming[after] -= 1
+            if not incoming[after]:
                 ready.append(after)
     return order
 
@@ -171,25 +171,25 @@ def _draw(
     axis: Any, nodes: dict[Any, list[Any]], names: Mapping[str, torch.Tensor], rows: int
 ) -> None:
     depth = _levels(nodes)
-    lines: dict[int, list[Any]] = {}
+    levels: dict[int, list[Any]] = {}
     for node, level in depth.items():
-        lines.setdefault(level, []).append(node)
+        levels.setdefault(level, []).append(node)
     label = {id(tensor): name for name, tensor in names.items()}
     reached = {id(getattr(node, "variable", None)) for node in nodes}
     cut = [name for name, tensor in names.items() if id(tensor) not in reached]
-    widest = max(3, len(cut), *map(len, lines.values()))
-    place = {
+    widest = max(3, len(cut), *map(len, levels.values()))
+    positions = {
         node: (column + (widest - len(line)) / 2, -level)
-        for level, line in lines.items()
+        for level, line in levels.items()
         for column, node in enumerate(line)
     }
-    for node, start in place.items():
+    for node, start in positions.items():
         leaf = getattr(node, "variable", None)
         text = node.name().removesuffix("0").removesuffix("Backward")
         _box(axis, *start, text if leaf is None else label.get(id(leaf), "?"), leaf is not None)
         for after in nodes[node]:
             arrow = {"arrowstyle": "->", "color": COLORS["grey"], "shrinkA": 10, "shrinkB": 10}
-            axis.annotate("", xy=place[after], xytext=start, arrowprops=arrow)
+            axis.annotate("", xy=positions[after], xytext=start, arrowprops=arrow)
     for column, name in enumerate(cut):
         _box(axis, column + (widest - len(cut)) / 2, 1 - rows, name, True, cut=True)
     axis.set(xlim=(-0.5, widest - 0.5), ylim=(0.5 - rows, 0.5))

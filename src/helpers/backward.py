@@ -1,4 +1,4 @@
-"""Helpers of the chapter on backward: find the line or the module that broke a gradient.
+"""Helpers of the chapter on backward: find the line or the module that produced a wrong gradient.
 
 Source: "Autograd mechanics", https://pytorch.org/docs/stable/notes/autograd.html
 """
@@ -15,53 +15,56 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from helpers.forward import copied_buffers, uncompiled
+
 
 def blame(function: Callable[[], Any]) -> dict[str, str] | None:
-    """Run `function` in anomaly mode and name the line whose backward failed.
+    """Run `function` in anomaly mode and return the forward line whose backward pass failed.
 
-    `function` must do the forward and the backward pass: anomaly mode remembers only what was
-    recorded while it was on. It is slow; use it to find a bug and then take it away. It looks at
-    the results of backward passes alone, so check first that the loss is finite: where the
-    forward pass makes a nan, the last operation gets the blame. `first_nan` finds that one.
+    `function` must run both the forward and the backward pass: anomaly mode records only the
+    operations that run while it is on. It slows every operation down, so use it for debugging only.
+    Anomaly mode checks the results of the backward pass alone. If the forward pass produced the
+    nan, it reports the last operation, so check first that the loss is finite, and use `first_nan`
+    if it is not.
 
     Returns:
-        None if nothing failed, else `error` (the first sentence), `operation` (the node that
-        failed) and `line`: the line of code that made this node in the forward pass, outside of
-        torch itself. For an in-place error that is the victim: the line that overwrote its saved
-        tensor comes after it.
+        None if the backward pass succeeded, else `error` (the first sentence of the message),
+        `operation` (the graph node that failed) and `line` (the code that recorded this node in the
+        forward pass, outside of torch). For an in-place error this is the line whose saved tensor
+        was overwritten; the line that overwrote it ran later.
 
     Raises:
-        Exception: `function` failed in another way than in a backward pass.
+        Exception: the exception of `function`, if it did not come from a backward pass.
 
     Source: https://pytorch.org/docs/stable/autograd.html#anomaly-detection
     """
-    told: list[str] = []
+    reports: list[str] = []
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def listen(message: Warning | str, *where: Any, **more: Any) -> None:
+        def collect(message: Warning | str, *where: Any, **more: Any) -> None:
             if str(message).startswith("Error detected in"):
-                told.append(str(message))
+                reports.append(str(message))
             else:
                 show(message, *where, **more)
 
-        warnings.showwarning = listen
+        warnings.showwarning = collect
         warnings.filterwarnings("always", "Error detected in")
         warnings.filterwarnings("ignore", "Anomaly Detection has been enabled")
         with torch.autograd.detect_anomaly():
             try:
                 function()
             except RuntimeError as error:
-                for text in told:
-                    if found := _forward_line(text):
+                for report in reports:
+                    if location := _forward_line(report):
                         sentence = re.split(r"[.:] |\.$", str(error).strip())[0]
-                        return {"error": sentence, **found}
+                        return {"error": sentence, **location}
                 raise
     return None
 
 
 def _forward_line(text: str) -> dict[str, str] | None:
-    """The node and the last line outside of torch in anomaly mode's warning."""
+    """Return the node and the innermost line outside of torch from the warning of anomaly mode."""
     node = re.match(r"Error detected in (\w+)\. Traceback of forward call", text)
     if node is None:
         return None
@@ -72,54 +75,62 @@ def _forward_line(text: str) -> dict[str, str] | None:
 
 
 def first_nan(model: nn.Module, *inputs: Any, **named: Any) -> dict[str, Any] | None:
-    """Run `model(*inputs, **named)` and name the module where the first nan appears.
+    """Run `model(*inputs, **named)` and return the module in which the first nan appears.
 
-    What goes into each module and comes out of it is looked at while the model runs. Tensors of
-    every dtype are found in tuples, lists, dictionaries and dataclasses, however deeply nested.
-    Buffers such as BatchNorm's running statistics are left as they were; the mode, the device
-    and the gradient mode are the caller's. A function between two modules belongs to the module
-    whose `forward` calls it.
+    Forward hooks check the inputs and the output of each module, in nested tuples, lists, mappings
+    and dataclasses, for tensors of every dtype and layout. A compiled model runs eagerly, because
+    compiled code skips the hooks. Buffers such as BatchNorm's running statistics are restored; the
+    training mode, the device and the gradient mode are not changed. A function that is called
+    between two modules belongs to the module whose `forward` calls it.
 
     Returns:
-        None if no nan was seen, else `module` (its name, "" for the model itself), `type` (its
-        class), `at` and `nan_weights` (the names of its parameters and buffers that hold one).
-        `at` is "output" if the module received none and returned one. It is "input" if the
-        module received one that no module before it had returned: then it was made between the
-        modules or, where `module` is "", came with the data.
+        None if there was no nan, else `module` (its name, "" for the model itself), `type` (its
+        class), `at` and `nan_weights` (the names of its parameters and buffers that contain a nan).
+        `at` is "output" if the module's inputs had no nan and its output has one. It is "input" if
+        its input has a nan that no earlier module returned: either the code between the modules
+        produced it or, if `module` is "", it was in the data.
 
     Raises:
-        Exception: the model itself failed before a nan appeared.
+        TypeError: `model` contains a scripted module, which does not support hooks.
+        Exception: the exception of the model, if it failed before a nan appeared.
     """
-    found: dict[str, Any] = {}
+    if scripted := [n for n, m in model.named_modules() if isinstance(m, torch.jit.ScriptModule)]:
+        raise TypeError(
+            f"expected modules that accept hooks, got a scripted one at {scripted[0]!r}: "
+            "pass the model as it was before torch.jit.script"
+        )
+    first: dict[str, Any] = {}
 
-    def look(name: str, module: nn.Module, at: str, value: Any) -> None:
-        if not found and _has_nan(value):
+    def check(name: str, module: nn.Module, at: str, value: Any) -> None:
+        if not first and _has_nan(value):
             own = [*module.named_parameters(), *module.named_buffers()]
-            spoilt = [weight for weight, tensor in own if _has_nan(tensor)]
-            found.update(module=name, type=type(module).__name__, at=at, nan_weights=spoilt)
+            weights = [weight for weight, tensor in own if _has_nan(tensor)]
+            first.update(module=name, type=type(module).__name__, at=at, nan_weights=weights)
 
     def watch(name: str, module: nn.Module) -> Iterator[Any]:
         yield module.register_forward_pre_hook(
-            lambda m, args, kwargs: look(name, m, "input", (args, kwargs)), with_kwargs=True
+            lambda m, args, kwargs: check(name, m, "input", (args, kwargs)), with_kwargs=True
         )
-        yield module.register_forward_hook(lambda m, args, out: look(name, m, "output", out))
+        yield module.register_forward_hook(lambda m, args, out: check(name, m, "output", out))
 
     handles = [h for name, module in model.named_modules() for h in watch(name, module)]
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
-        torch.func.functional_call(model, buffers, inputs, named)
+        with copied_buffers(model), uncompiled():
+            model(*inputs, **named)
     except Exception:
-        if not found:
+        if not first:
             raise
     finally:
         for handle in handles:
             handle.remove()
-    return found or None
+    return first or None
 
 
 def _has_nan(value: Any) -> bool:
-    """Whether a nan is in the tensors of nested tuples, lists, mappings and dataclasses."""
+    """Return True if a tensor in nested tuples, lists, mappings and dataclasses contains a nan."""
     if isinstance(value, Tensor):
+        if nn.parameter.is_lazy(value):  # no values yet
+            return False
         if value.layout is not torch.strided:  # sparse or jagged
             value = (value.coalesce() if value.is_sparse else value).values()
         return bool((value != value).any())

@@ -1,4 +1,4 @@
-"""Helpers of the chapter on saving checkpoints and resuming from them.
+"""Helpers of the chapter on checkpoints: save them atomically, load them with clear errors, resume.
 
 Source: "Serialization semantics", https://pytorch.org/docs/stable/notes/serialization.html
 """
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -22,27 +23,29 @@ PREFIXES = ("module.", "_orig_mod.")
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be written, read or loaded; the message says why."""
+    """Raised if a checkpoint cannot be written, read or loaded; the message gives the reason."""
 
 
 # ---------------------------------------------------------------- writing and reading
 
 
 def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write `state` to `path` atomically: the file is the old checkpoint or the new one, in full.
+    """Write `state` to `path` atomically: the file is the old checkpoint or the complete new one.
 
-    The new file is written beside the old one as `<path>.tmp`, forced to the disk, and renamed
-    over it. If that fails, the temporary file is removed; after a kill it stays until the next save
-    overwrites it. Only one process at a time may write to a path. A missing folder is created.
+    The new file is written beside the old one as `<path>.tmp`, flushed to the disk with `fsync`,
+    and renamed over it. If this fails, the temporary file is removed; after a kill it stays until
+    the next save overwrites it. Only one process at a time may write to a path. A missing folder is
+    created.
 
     Raises:
-        CheckpointError: `load_checkpoint` would refuse to read `state` back, because something in
-            it is neither a tensor nor plain Python.
-        OSError: it could not be written, for example because the disk is full.
+        CheckpointError: `state` contains an object that `load_checkpoint` would not load, because
+            it
+            is neither a tensor nor a plain Python value. Nothing is written.
+        OSError: the file could not be written, for example because the disk is full.
 
     Source: `man 2 rename`, `man 2 fsync`.
     """
-    path = Path(os.path.realpath(path))  # a link stays a link
+    path = Path(os.path.realpath(path))  # the rename must replace the target, not the symlink
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
     try:
@@ -72,18 +75,19 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
 def load_checkpoint(
     path: str | os.PathLike[str], map_location: Any = "cpu", verify: bool = True
 ) -> Any:
-    """Read a checkpoint, tensors and plain Python values only, and say clearly what is wrong.
+    """Load a checkpoint of tensors and plain Python values, with an error that states the problem.
 
     Args:
         path: the file.
-        map_location: where its tensors go, as in `torch.load`.
-        verify: compare the file with the checksums in it, which `torch.load` does not. Switch it
-            off for files written after `torch.serialization.set_crc32_options(False)`.
+        map_location: the device for its tensors, as in `torch.load`.
+        verify: compare the file with the checksums stored in it, which `torch.load` does not do.
+            Pass
+            False for files written after `torch.serialization.set_crc32_options(False)`.
 
     Raises:
-        FileNotFoundError: there is no such file; the message names the files that are there.
-        CheckpointError: the file is empty, cut off, damaged, or no checkpoint, or it holds objects
-            that only executing code could restore.
+        FileNotFoundError: the file does not exist; the message lists the files of its folder.
+        CheckpointError: the file is empty, truncated, damaged or not a checkpoint, it was written
+            with another pickle protocol, or it contains objects that only running code can restore.
     """
     path = Path(path)
     if not path.is_file():
@@ -93,27 +97,40 @@ def load_checkpoint(
         try:
             return torch.load(path, map_location=map_location, weights_only=True)
         except Exception as error:
-            if "Attempting to deserialize" in str(error):  # whole, but the device is not here
+            if "Attempting to deserialize" in str(error):  # the file is intact, its device missing
                 raise
             raise CheckpointError(f"{path.name} {_wrong_old(error, size)}") from error
     if what := _wrong(path, verify):
         raise CheckpointError(f"{path.name} {what}")
     try:
         return torch.load(path, map_location=map_location, weights_only=True)
-    except pickle.UnpicklingError as error:
-        names = ", ".join(_foreign(path)) or "what its pickle names"
-        raise CheckpointError(
-            f"{path.name} wants to import {names}; only executing code could restore that"
-        ) from error
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        if "Attempting to deserialize" in str(error):  # the file is intact, its device is missing
+            raise
+        raise CheckpointError(f"{path.name} {_not_plain(path, error)}") from error
+
+
+def _not_plain(path: Path, error: Exception) -> str:
+    """Return why `weights_only=True` does not load an intact zip archive."""
+    if "TorchScript" in str(error):
+        return "is a TorchScript archive: load it with torch.jit.load"
+    try:
+        names = ", ".join(_foreign(path))
+    except pickle.UnpicklingError:
+        return (
+            "has a pickle that weights_only=True cannot read, as with pickle_protocol=4; "
+            "torch.load without weights_only would run code from the file"
+        )
+    return f"imports {names or 'names that are not allowed'}; only running code can restore them"
 
 
 def _foreign(path: Path) -> list[str]:
-    """What the file wants to import beyond what `weights_only=True` allows."""
+    """Return the imports of the file that `weights_only=True` does not allow."""
     return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
 
 
 def _os_error(error: BaseException) -> OSError | None:
-    """The operating system's error behind PyTorch's own, if there is one."""
+    """Return the operating system's error in the chain of causes of `error`, if there is one."""
     before: BaseException | None = error
     while before is not None and not isinstance(before, OSError):
         before = before.__cause__ or before.__context__
@@ -130,7 +147,7 @@ def _neighbours(path: Path) -> str:
 
 
 def _wrong(path: Path, verify: bool) -> str | None:
-    """What is wrong with a zip archive as a checkpoint, if anything."""
+    """Return what is wrong with a zip archive as a checkpoint, or None."""
     try:
         with zipfile.ZipFile(path) as archive:
             if not any(name.endswith("/data.pkl") for name in archive.namelist()):
@@ -142,24 +159,25 @@ def _wrong(path: Path, verify: bool) -> str | None:
 
 
 def _wrong_old(error: Exception, size: int) -> str:
-    """What is wrong with a file that is no zip archive, by the error of `torch.load`."""
-    if found := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
-        return f"wants to import {found[1]}; only executing code could restore that"
+    """Return what is wrong with a file that is no zip archive, from the error of `torch.load`."""
+    if match := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
+        return f"imports {match[1]}; only running code can restore it"
     if "legacy .tar" in str(error):
         return "has the tar format of PyTorch 0.1, which needs weights_only=False"
     return f"is cut off or no checkpoint ({size} bytes)" if size else "is empty"
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
-    """`model.load_state_dict(weights)` that checks first, and loads everything or nothing.
+    """Call `model.load_state_dict(weights)` if names and shapes match; load everything or nothing.
 
-    A lazy parameter takes whatever shape it is given. The names must fit as they are: the renamings
-    that some modules make while they load old files are not foreseen here.
+    A lazy parameter accepts any shape. Names must match as they are: modules that rename the keys
+    of old files while loading are not supported.
 
     Raises:
-        TypeError: `weights` is not a mapping from names to tensors, but a path, for example.
-        CheckpointError: names or shapes do not fit. The message lists each of them and what would
-            help; the model is as it was. PyTorch's own error comes after it has copied what fits.
+        TypeError: `weights` is not a mapping from names to tensors, but for example a path.
+        CheckpointError: names or shapes do not match. The message lists all of them with advice,
+            and
+            the model is unchanged. (PyTorch raises its own error after it has copied what matches.)
     """
     if not isinstance(weights, Mapping):
         raise TypeError(
@@ -177,8 +195,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
     if not missing and not unexpected and not shapes:
         model.load_state_dict(weights)
         return
-    found = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
-    lines = [f"{what}: {', '.join(names)}" for what, names in found if names]
+    problems = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
+    lines = [f"{kind}: {', '.join(names)}" for kind, names in problems if names]
     raise CheckpointError("; ".join(["nothing was loaded", *lines, *_advice(own, weights)]))
 
 
@@ -191,7 +209,7 @@ def _fits(value: Any, own: Any, name: str) -> bool:
 
 
 def _shape(value: Any) -> Any:
-    """A tensor's shape as a tuple, or the name of another thing's type."""
+    """Return a tensor's shape as a tuple, or the name of another value's type."""
     if is_lazy(value):
         return "uninitialized"
     return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -209,12 +227,11 @@ def _advice(own: Mapping[str, Any], weights: Mapping[str, Any]) -> list[str]:
 
 
 def rng_state() -> dict[str, Any]:
-    """The states of all global random generators, of types that `weights_only=True` loads.
+    """Return the states of all global random generators, in types that `weights_only=True` loads.
 
-    Python's, NumPy's, PyTorch's, and one of each GPU. Generators of your own are not in it.
+    They are Python's, NumPy's, PyTorch's, and one for each GPU. Generator objects of your own are
+    not included.
     """
-    import numpy as np
-
     name, keys, *rest = np.random.get_state()
     state = {
         "python": random.getstate(),
@@ -227,15 +244,13 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    """Put back what `rng_state` returned; call it last, so that nothing draws after it.
+    """Restore the states that `rng_state` returned; call it last, so that nothing draws after it.
 
-    GPU states are put back as far as there are GPUs.
+    GPU states are restored for as many GPUs as there are.
 
     Raises:
         TypeError: a state is not on the CPU, as after `torch.load(map_location="cuda")`.
     """
-    import numpy as np
-
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype("uint32"), *rest))
@@ -245,9 +260,10 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 
 
 def differences(a: Any, b: Any) -> list[str]:
-    """The keys under which two checkpoints differ, compared bit for bit at any depth.
+    """Return the keys under which two checkpoints differ, compared bit for bit at any depth.
 
-    A key that only one of them has is among them.
+    Tensors must agree in dtype, layout, shape and bits; NumPy arrays in dtype, shape and bytes. A
+    key that only one of the checkpoints has is listed, too.
     """
     return [key for key in {**a, **b} if key not in a or key not in b or not _same(a[key], b[key])]
 
@@ -256,7 +272,13 @@ def _same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(_bits(a), _bits(b))
+        if (a.dtype, a.shape, a.layout) != (b.dtype, b.shape, b.layout):
+            return False
+        return all(
+            torch.equal(_bits(x), _bits(y)) for x, y in zip(_parts(a), _parts(b), strict=True)
+        )
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, Mapping):
         return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)):
@@ -264,5 +286,18 @@ def _same(a: Any, b: Any) -> bool:
     return a == b or (a != a and b != b)
 
 
+def _parts(x: Tensor) -> list[Tensor]:
+    """Return the dense tensors that contain the data of `x`: itself, or those of a sparse one."""
+    x = x.detach()
+    if x.layout == torch.sparse_coo:
+        return [x._indices(), x._values()]
+    if x.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [x.crow_indices(), x.col_indices(), x.values()]
+    if x.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [x.ccol_indices(), x.row_indices(), x.values()]
+    return [x]
+
+
 def _bits(x: Tensor) -> Tensor:
-    return x.detach().cpu().contiguous().flatten().view(torch.uint8)
+    x = x.detach().cpu().resolve_conj().resolve_neg()
+    return x.contiguous().flatten().view(torch.uint8)

@@ -1,4 +1,4 @@
-"""Helpers of the chapter on convolution: sizes, paddings and receptive fields.
+"""Helpers of the chapter on convolution: output sizes, paddings and receptive fields.
 
 All sizes, kernels, strides and paddings are those of one axis, in cells; apply the functions axis
 by axis. Sources: the shape formulas of `torch.nn.Conv2d`, `ConvTranspose2d` and `MaxPool2d`,
@@ -27,7 +27,7 @@ _POSITIVE = {"size": 1, "kernel_size": 1, "stride": 1, "dilation": 1}
 def conv_output_size(
     size: int, kernel_size: int, stride: int = 1, padding: int | str = 0, dilation: int = 1
 ) -> int:
-    """The output size of a convolution along one axis, as `nn.Conv1d` computes it.
+    """Return the output size of a convolution along one axis, as `nn.Conv1d` computes it.
 
     Args:
         size: cells of the input.
@@ -37,7 +37,7 @@ def conv_output_size(
         dilation: cells from one tap to the next.
 
     Raises:
-        ValueError: torch refuses these settings: the kernel spans more than the padded input,
+        ValueError: torch raises for these settings: the kernel spans more than the padded input,
             "same" comes with a stride, or a number is too small.
         TypeError: a setting is not an int.
     """
@@ -71,7 +71,7 @@ def conv_transpose_output_size(
     output_padding: int = 0,
     dilation: int = 1,
 ) -> int:
-    """The output size of a transposed convolution along one axis, as `nn.ConvTranspose1d` has it.
+    """Return the output size of a transposed convolution along one axis, as in `ConvTranspose1d`.
 
     Args:
         size: cells of the input.
@@ -82,7 +82,7 @@ def conv_transpose_output_size(
         dilation: cells from one tap to the next.
 
     Raises:
-        ValueError: torch refuses these settings: `output_padding` is not smaller than stride or
+        ValueError: torch raises for these settings: `output_padding` is not smaller than stride or
             dilation, nothing is left after cropping (some backends then give an empty tensor
             instead), or a number is too small.
         TypeError: a setting is not an int.
@@ -101,10 +101,10 @@ def conv_transpose_output_size(
             f"output_padding must be smaller than stride or dilation, got {output_padding} "
             f"with stride {stride} and dilation {dilation}"
         )
-    found = (size - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1
-    if found < 1:
-        raise ValueError(f"cropping {padding} cells on each side leaves a size of {found}")
-    return found
+    result = (size - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1
+    if result < 1:
+        raise ValueError(f"cropping {padding} cells on each side leaves a size of {result}")
+    return result
 
 
 def pool_output_size(
@@ -115,7 +115,7 @@ def pool_output_size(
     dilation: int = 1,
     ceil_mode: bool = False,
 ) -> int:
-    """The output size of max or average pooling along one axis (average pooling: dilation 1).
+    """Return the output size of max or average pooling along one axis; average pooling: dilation 1.
 
     Args:
         size: cells of the input.
@@ -123,11 +123,12 @@ def pool_output_size(
         stride: cells between two windows; None means `kernel_size`.
         padding: cells added on each side, at most half of `kernel_size`.
         dilation: cells from one cell of the window to the next.
-        ceil_mode: whether a window may hang over the end; it must start inside the input or the
+        ceil_mode: whether a window may extend past the end; it must start inside the input or the
             padding on the left.
 
     Raises:
-        ValueError: torch refuses these settings: too much padding, no window fits, or a number is
+        ValueError: torch raises for these settings: too much padding, no window fits, or a number
+            is
             too small.
         TypeError: a setting is not an int.
     """
@@ -143,16 +144,16 @@ def pool_output_size(
     if 2 * padding > kernel_size:
         raise ValueError(f"padding {padding} is more than half of kernel_size {kernel_size}")
     span, padded = dilation * (kernel_size - 1) + 1, size + 2 * padding
-    found = (padded - span + (stride - 1 if ceil_mode else 0)) // stride + 1
-    if ceil_mode and (found - 1) * stride >= size + padding:
-        found -= 1  # the last window would start beyond the input
-    if found < 1:
+    result = (padded - span + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (result - 1) * stride >= size + padding:
+        result -= 1  # the last window would start beyond the input
+    if result < 1:
         raise ValueError(f"no window fits: it spans {span} cells, the padded input has {padded}")
-    return found
+    return result
 
 
 def adaptive_windows(size: int, output_size: int) -> list[tuple[int, int]]:
-    """The windows of adaptive pooling: cell i reads the input from start up to, not with, end.
+    """Return for each output cell of adaptive pooling its input window (start, end), end exclusive.
 
     Start is floor(i · size / output_size) and end is ceil((i + 1) · size / output_size).
 
@@ -169,17 +170,18 @@ def adaptive_windows(size: int, output_size: int) -> list[tuple[int, int]]:
 def same_padding(
     size: int, kernel_size: int, stride: int = 1, dilation: int = 1
 ) -> tuple[int, int]:
-    """The cells to add left and right so that the output has ceil(size / stride) cells.
+    """Return the padding (left, right) for which the output has ceil(size / stride) cells.
 
-    With stride 1 this is what `padding="same"` does. With a larger stride, which PyTorch refuses,
-    it is what TensorFlow calls SAME: the padding depends on the size. An odd cell goes right.
+    With stride 1 this equals `padding="same"`. With a larger stride, which PyTorch does not
+    support, it equals TensorFlow's SAME: the padding depends on the size. An odd cell is added on
+    the right.
 
     Raises:
         ValueError: a number is too small.
         TypeError: a setting is not an int.
     """
     _integers(_POSITIVE, size=size, kernel_size=kernel_size, stride=stride, dilation=dilation)
-    last = (-(-size // stride) - 1) * stride  # where the last window starts
+    last = (-(-size // stride) - 1) * stride  # start of the last window
     total = max(last + dilation * (kernel_size - 1) + 1 - size, 0)
     return total // 2, total - total // 2
 
@@ -197,11 +199,11 @@ _CELLWISE = (
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """What one cell of an output can see of the input, along one axis.
+    """The part of the input that one output cell reads, along one axis.
 
     Attributes:
-        size: cells from the first to the last that it reads.
-        jump: how far the field moves from one output cell to the next.
+        size: number of cells from the first to the last that it reads.
+        jump: distance in input cells between the fields of neighbouring output cells.
         start: the first input cell that output cell 0 reads; negative inside the padding.
     """
 
@@ -210,21 +212,21 @@ class ReceptiveField:
     start: int
 
     def cells(self, i: int) -> range:
-        """The input cells from the first to the last that output cell `i` can see."""
+        """Return the input cells from the first to the last that output cell `i` reads."""
         first = self.start + i * self.jump
         return range(first, first + self.size)
 
 
 def receptive_field(*layers: nn.Module) -> ReceptiveField:
-    """The receptive field of `layers` in this order, computed layer by layer.
+    """Return the receptive field of `layers`, applied in this order.
 
     Args:
         layers: convolutions, max and average poolings with the same settings along each axis;
-            `nn.Sequential` of them; layers that work cell by cell, which change nothing.
+            `nn.Sequential` of them; layers that work cell by cell and do not change the field.
 
     Raises:
-        TypeError: a layer of another kind.
-        ValueError: a layer's settings differ between axes.
+        TypeError: a layer is of another kind.
+        ValueError: a layer's settings differ between the axes.
 
     Source: Araujo, Norris and Sim 2019, "Computing Receptive Fields of Convolutional Neural
     Networks", https://distill.pub/2019/computing-receptive-fields

@@ -1,4 +1,4 @@
-"""Helpers of the chapter on detach.
+"""Helper of the chapter on detach: list the parameters that have a gradient.
 
 Source: `torch.Tensor.detach`, https://pytorch.org/docs/stable/generated/torch.Tensor.detach.html
 """
@@ -9,5 +9,5 @@ from torch import nn
 
 
 def gradients(module: nn.Module) -> dict[str, bool]:
-    """Which parameters of `module` hold a gradient."""
+    """Return for each parameter of `module`, by name, whether its `.grad` is set (not None)."""
     return {name: p.grad is not None for name, p in module.named_parameters()}

@@ -121,6 +121,11 @@ def test_reach_does_not_ask_for_the_default_device():
         assert attention.reach(lambda t: layer(t, t, t)[0], x).all()
 
 
+def test_reach_requires_floating_point():
+    with pytest.raises(TypeError, match="floating-point input, got torch.int64: pass token emb"):
+        attention.reach(lambda x: x, torch.ones(1, 2, 3, dtype=torch.long))
+
+
 def test_reach_wants_a_tensor():
     layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
     with pytest.raises(TypeError, match="expected a tensor as output, got tuple"):

@@ -307,6 +307,37 @@ def test_first_nan_and_a_model_that_fails():
         assert backward.first_nan(nn.Linear(2, 2).eval(), torch.ones(2)) is None
 
 
+def test_first_nan_in_models_that_are_parallel_compiled_lazy_or_frozen():
+    inner = nn.Sequential(nn.BatchNorm1d(2, affine=False), Log())
+    x = torch.tensor([[1.0, 2.0], [3.0, 1.0]])
+    compiled = torch.compile(inner, backend="eager")
+    compiled(x)  # compiled code skips hooks that come later
+    frozen = nn.Sequential(inner, nn.Linear(2, 1)).requires_grad_(False)
+    cases = {
+        nn.DataParallel(inner): "module.1",
+        compiled: "_orig_mod.1",
+        nn.Sequential(nn.LazyBatchNorm1d(affine=False), Log()): "1",
+        frozen: "0.1",
+    }
+    before = [b.clone() for b in inner.buffers()]
+    for model, name in cases.items():
+        assert backward.first_nan(model, x)["module"] == name
+    assert all(map(torch.equal, before, inner.buffers()))
+    spoilt = torch.full((2, 2), torch.nan)
+    assert backward.first_nan(nn.Sequential(nn.LazyLinear(1)), spoilt)["at"] == "input"
+    with pytest.raises(TypeError, match="accept hooks, got a scripted one at '0'"):
+        backward.first_nan(nn.Sequential(torch.jit.script(nn.ReLU())), x)
+
+
+def test_first_nan_leaves_a_graph_that_saved_buffers_intact():
+    model = nn.Sequential(nn.BatchNorm1d(2, affine=False))
+    x = torch.randn(4, 2, requires_grad=True)
+    loss = model.eval()(x).square().sum()
+    assert backward.first_nan(model.train(), x.detach()) is None
+    loss.backward()
+    assert torch.allclose(x.grad, 2 * x / (1 + model[0].eps))
+
+
 def test_an_inf_is_no_nan():
     assert backward.first_nan(Log(), torch.zeros(2)) is None
 

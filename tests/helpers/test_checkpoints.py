@@ -316,7 +316,7 @@ def old_format(value, path):
 
 def test_a_file_of_before_1_6_is_not_called_cut_off(path):
     old_format({"args": argparse.Namespace(a=1)}, path)
-    with pytest.raises(CheckpointError, match=r"wants to import argparse\.Namespace; only"):
+    with pytest.raises(CheckpointError, match=r"imports argparse\.Namespace; only"):
         load_checkpoint(path)
     old_format(OLD, path)
     path.write_bytes(path.read_bytes()[:-10])
@@ -350,11 +350,26 @@ def test_a_payload_does_not_run(tmp_path):
             return open, (str(tmp_path / "ran"), "w")
 
     torch.save({"weight": Payload()}, tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match="wants to import .*open"):
+    with pytest.raises(CheckpointError, match="imports .*open"):
         load_checkpoint(tmp_path / "x.pt")
     assert not (tmp_path / "ran").exists()
     torch.load(tmp_path / "x.pt", weights_only=False)["weight"].close()
     assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_a_pickle_that_weights_only_cannot_read_is_named(tmp_path, protocol):
+    torch.save({"w": torch.ones(2)}, tmp_path / "x.pt", pickle_protocol=protocol)
+    with pytest.raises(CheckpointError, match="pickle that weights_only=True cannot read"):
+        load_checkpoint(tmp_path / "x.pt")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_torchscript_archive_is_named(tmp_path):
+    torch.jit.script(nn.Linear(2, 1)).save(tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match="is a TorchScript archive"):
+        load_checkpoint(tmp_path / "x.pt")
 
 
 def test_from_a_gpu(tmp_path):
@@ -823,3 +838,29 @@ def test_a_tuple_is_searched_to_any_depth():
 
     found = exercises.check_plain(flat_tuples)
     assert not found.passed and "'runs'" in found.message
+
+
+COMPLEX = torch.tensor([1 + 2j, 3 - 1j])
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (COMPLEX.conj(), COMPLEX),
+        (COMPLEX.imag.neg(), COMPLEX.imag),
+        (torch.eye(2).to_sparse(), torch.ones(2, 2).to_sparse()),
+        (torch.eye(2).to_sparse_csr(), torch.eye(2).flip(0).to_sparse_csr()),
+        (torch.eye(2).to_sparse_csc(), torch.eye(2).flip(0).to_sparse_csc()),
+        (torch.eye(2).to_sparse(), torch.eye(2)),
+        (np.ones(3), np.zeros(3)),
+        (np.ones(3), np.ones(3, np.float32)),
+        (np.ones((1, 3)), np.ones(3)),
+        (torch.ones(()), torch.ones(1)),
+        (torch.empty(0, 2), torch.empty(0, 3)),
+    ],
+)
+def test_differences_of_every_kind_of_array(a, b):
+    assert checkpoints.differences({"x": a}, {"x": b}) == ["x"]
+    for value in (a, b):
+        assert checkpoints.differences({"x": value}, {"x": value + 0}) == []
+    assert checkpoints.differences({"x": COMPLEX.conj()}, {"x": COMPLEX.conj().clone()}) == []
