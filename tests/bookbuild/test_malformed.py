@@ -24,8 +24,6 @@ FILES = [
     "book/text/adding.md",
     "book/en/adding.ipynb",
     "book/zh/adding.ipynb",
-    "book/en/errors.md",
-    "book/zh/errors.md",
     "src/helpers/adding.py",
     "tests/helpers/test_adding.py",
 ]

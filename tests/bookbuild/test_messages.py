@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from bookbuild import pages
 from bookbuild.cli import main
 from bookbuild.commands.check import check
+from bookbuild.commands.update import update
 from bookbuild.notebooks import message_proofs
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.files import read
@@ -68,7 +69,8 @@ def book(template, tmp_path):
     toc = tmp_path / "_toc.yml"
     toc.write_text(f"{toc.read_text()}        sections:\n          - file: errors_python\n")
     write(tmp_path, [DIVISION, OTHER])
-    pages.generate(Book(tmp_path))
+    pages.write_messages(Book(tmp_path))
+    pages.write(Book(tmp_path))
     return Book(tmp_path)
 
 
@@ -211,7 +213,7 @@ def test_a_familys_page_shows_message_cause_cure_section_and_the_cells_that_rais
 def test_the_line_of_a_message_leads_to_it_and_holds_what_matching_needs_once(book, lang):
     older = "TypeError: '<{name}>' & \"no\" keyword"
     write(book.root, [DIVISION, OTHER | {"says": [*OTHER["says"], older], "wraps": True}])
-    pages.generate(book)
+    pages.write(book)
     text = (book.root / f"book/{lang}/errors.md").read_text("utf8")
     lines = Lines()
     lines.feed(text[text.index('<ul class="error-lines"') :])
@@ -252,14 +254,15 @@ def test_every_family_has_its_page_whose_edit_link_opens_its_messages():
     assert all((ROOT / (source(None, page) or "nowhere")).is_file() for page in listed)
 
 
-def test_a_changed_message_makes_page_and_helpers_stale(book):
+def test_a_changed_message_makes_the_product_of_the_helpers_stale(book, quick):
     write(book.root, [DIVISION | {"cure": "x = 1"}, OTHER])
-    assert [line.partition(":")[0] for line in pages.stale(book)] == [
-        "helpers/messages.json",
-        "en/errors_python.md",
-        "zh/errors_python.md",
-    ]
-    pages.generate(book)
+    path = book.root / messages.PRODUCT
+    assert list(pages.problems(book)) == [f"{messages.PRODUCT}: stale; run `book update`"]
+    assert update(book, echo=lambda line: None) == []
+    assert list(pages.problems(book)) == []
+    path.unlink()
+    assert len(list(pages.problems(book))) == 1
+    pages.write_messages(book)
     assert json.loads((book.root / messages.PRODUCT).read_text("utf8"))[0]["cure"] == "x = 1"
 
 

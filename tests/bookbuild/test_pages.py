@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ from bookbuild.source.typography import lint
 from helpers import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["errors.md", "then_and_now.md"]
+PAGES = ["errors.md", "then_and_now.md", "status.md"]
 
 ODD_HEADINGS = {
     "Writing through `.data` is not caught": "通过 `.data` 写入不会被发现",
@@ -126,7 +127,7 @@ def larger(template, in_process, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         in_process(patch)
         assert update(Book(root), echo=lambda line: None) == []
-    pages.write_status(Book(root))
+    pages.write(Book(root))
     return root
 
 
@@ -230,82 +231,65 @@ def test_sections_are_those_of_the_english_headings(book):
     assert [c.title for c in chapters(book)["zh"]] == ["两数相加", "除以零"]
 
 
-# ---------------------------------------------------------------- stale or not
+# ---------------------------------------------------------------- written by a build, not stored
 
 
-def test_fresh_pages_are_not_stale_and_generating_twice_changes_nothing(book):
-    assert pages.stale(book) == []
+def test_writing_twice_changes_nothing_and_a_check_writes_nothing(book):
+    assert pages.write(book) == []
+    for name in PAGES:
+        (book.root / "book/en" / name).unlink()
     assert check(book) == []
-    assert pages.generate(book) == []
+    assert not (book.root / "book/en" / PAGES[0]).exists()
+    assert [path.name for path in pages.write(book)] == PAGES
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_edited_by_hand_or_missing_is_stale(book, lang, name):
-    path = book.root / "book" / lang / name
-    line = f"{lang}/{name}: stale; run `book update`"
-    text = path.read_text("utf8")
-    path.write_text(text + "By hand.", "utf8")
-    assert pages.stale(book) == [line]
-    path.unlink()
-    assert check(book) == [line]
-    assert pages.generate(book) == [path]
-    assert path.read_text("utf8") == text
-
-
-def test_a_changed_chapter_makes_its_pages_stale(book, edit):
-    def rename(nb):
-        cell = next(c for c in nb.cells if c.id == "adding-pi-what")
-        cell.source = cell.source.replace("Use", "Know").replace("使用", "认识")
-
-    edit("en", "adding", rename)
-    assert [line.partition(":")[0] for line in pages.stale(book)] == [
-        "en/then_and_now.md",
-        "zh/then_and_now.md",
-    ]
-
-
-def test_changed_claims_make_then_and_now_stale(book):
+def test_an_update_writes_no_page(book, quick):
+    before = text_of(book, "en", "then_and_now.md")
     path = book.root / "book/claims.yml"
     path.write_text(path.read_text("utf8").replace("verdict: holds", "verdict: wrong"), "utf8")
-    assert [line.partition(":")[0] for line in pages.stale(book)] == [
-        "en/then_and_now.md",
-        "zh/then_and_now.md",
-    ]
+    assert update(book, echo=lambda line: None) == []
+    assert text_of(book, "en", "then_and_now.md") == before
+    pages.write(book)
+    assert text_of(book, "en", "then_and_now.md") != before
+
+
+def test_git_ignores_every_page_that_a_build_writes():
+    names = [path.name for path, _ in pages._pages(Book(ROOT), chapters(Book(ROOT), ["detach"]))]
+    command = ["git", "check-ignore", "--no-index", *(f"book/en/{name}" for name in names)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split() == command[3:] and len(names) > 20
 
 
 def test_a_chapter_that_cannot_be_read_is_named(book):
     book.notebook("zh", "adding").write_text("{}")
-    assert pages.stale(book) == [
-        "generated pages not compared: zh/adding.ipynb: not a notebook: no cells in format 4"
-    ]
+    assert list(pages.problems(book)) == ["zh/adding.ipynb: not a notebook: no cells in format 4"]
     with pytest.raises(BookError, match="zh/adding"):
-        pages.generate(book)
+        pages.write(book)
 
 
-def test_a_chapter_half_edited_is_stale_and_no_crash(book, edit):
+def test_a_check_names_what_no_page_can_be_made_from_and_once(book):
+    path = book.root / "book/claims.yml"
+    path.write_text("adding: [3]", "utf8")
+    (line,) = [line for line in check(book) if "claims.yml" in line]
+    assert list(pages.problems(book)) == [line]
+
+
+def test_a_chapter_half_edited_is_no_crash(book, edit):
     def rename(nb):
         for cell in nb.cells[3:]:
             cell.id += "-new"
 
     for lang in ("en", "zh"):
         edit(lang, "adding", rename)
-        assert all("stale" in line for line in pages.stale(book))
+        assert list(pages.problems(book)) == []
 
 
 def test_every_page_says_how_it_is_made(book):
     for lang in ("en", "zh"):
-        for name in ("errors.md", "then_and_now.md", "status.md"):
+        for name in PAGES:
             lines = text_of(book, lang, name).splitlines()
-            assert lines[:1] == ["---"] and lines[1].startswith("# Generated by `book update`")
+            assert lines[:1] == ["---"] and lines[1].startswith("# Generated by `book build`")
             assert yaml.safe_load(text_of(book, lang, name).split("---")[1])["summary"]
-
-
-def test_the_command_writes_what_is_missing(book, quick, monkeypatch):
-    monkeypatch.chdir(book.root)
-    (book.root / "book/en/errors.md").unlink()
-    done = CliRunner().invoke(main, ["update"])
-    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "book/en/errors.md: written")
 
 
 # ---------------------------------------------------------------- then and now
@@ -336,7 +320,7 @@ def test_then_and_now_gives_versions_reasons_and_links_between_claims(book):
     rows["gone"] = [row | {"id": "G-1"}]
     path = book.root / "book/claims.yml"
     path.write_text(yaml.safe_dump(rows, allow_unicode=True), "utf8")
-    pages.generate(book)
+    pages.write(book)
     for lang, parts in {
         "en": ["since PyTorch 1.10", "No cell: A slip of the text.", "not A-9."],
         "zh": ["自 PyTorch 1.10 起", "没有单元格：文字笔误。"],
@@ -362,17 +346,11 @@ def versions(book, differs=("adding-error",)):
     (book.root / "book/versions.json").write_text(json.dumps(runs))
 
 
-def test_status_is_written_but_never_stale(book):
-    path = book.root / "book/en/status.md"
-    assert path.exists()
-    path.unlink()
-    assert pages.stale(book) == []
-    assert pages.write_status(book) == [path]
+def test_status_tells_what_the_last_run_proved(book):
     run = {"cpu": {"date": "2026-01-02", "torch": "2.14.1", "seconds": 7}}
     validated = book.root / "book/validated.json"
     validated.write_text(json.dumps({"zh/adding": run, "en/failing": {}}))
-    assert pages.stale(book) == []
-    pages.write_status(book)
+    pages.write(book)
     for lang, told in (("en", "not yet"), ("zh", "尚未")):
         lines = [line for line in text_of(book, lang, "status.md").splitlines() if "| [" in line]
         assert ["2.14.1" in line for line in lines] == [False, True, False, False]
@@ -380,7 +358,7 @@ def test_status_is_written_but_never_stale(book):
     assert "PyTorch 2.14.1, CPU, 2026-01-02, 7 s" in pages.status_table(book)
     validated.write_text("{")
     with pytest.raises(BookError, match="validated.json"):
-        pages.write_status(book)
+        pages.write(book)
 
 
 def test_status_shows_what_differs_under_other_versions(book):

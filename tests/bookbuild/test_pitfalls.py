@@ -139,7 +139,7 @@ def test_the_book_has_one_for_each_wrong_cell():
 
 def test_the_page_of_pitfalls(put, quick):
     book = put(pitfall("y + [x]") + RIGHT)
-    pages.generate(book)
+    pages.write(book)
     english, chinese = (
         (book.root / "book" / lang / "pitfalls.md").read_text("utf8") for lang in LANGUAGES
     )
@@ -234,7 +234,7 @@ def test_the_heading_tells_more_than_code_and_what_all_use_is_no_subject(put):
 
 def test_the_index_is_alphabetical_and_linked_in_both_languages(put, quick):
     book = put(pitfall("y + [x]") + section_of(1, "A", "torch.abs(x)"))
-    pages.generate(book)
+    pages.write(book)
     for lang in LANGUAGES:
         page = (book.root / "book" / lang / "by_name.md").read_text("utf8")
         assert re.findall(r'<li id="([^"]+)">', page) == ["torch.abs", "torch.Tensor.detach"]

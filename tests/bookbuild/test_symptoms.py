@@ -139,7 +139,7 @@ def test_the_check_names_what_is_wrong(put, rows, says):
 
 def test_the_page_has_all_of_a_symptom_in_its_language(put):
     book = put(GOOD)
-    assert {path.name for path in pages.generate(book)} >= {"symptoms.md"}
+    assert {path.name for path in pages.write(book)} >= {"symptoms.md"}
     assert not [p for p in check(book) if "symptoms" in p]
     english, chinese = (
         (book.root / "book" / lang / "symptoms.md").read_text("utf8") for lang in LANGUAGES
@@ -159,7 +159,7 @@ def test_the_page_has_all_of_a_symptom_in_its_language(put):
 
 
 def test_a_book_without_symptoms_has_no_page(book):
-    pages.generate(book)
+    pages.write(book)
     assert not (book.root / "book/en/symptoms.md").exists()
 
 

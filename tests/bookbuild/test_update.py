@@ -459,15 +459,6 @@ def test_a_notebook_that_is_none_is_named_with_the_way_out(book, call, no_run, t
     assert call("update").exit_code == 0 and files(book) == before
 
 
-def test_pages_and_stamps_are_made_again(book, call, no_run):
-    before = files(book)
-    (book.root / "book/en/errors.md").write_text("By hand.")
-    (book.root / "book/zh/errors.md").unlink()
-    done = call("update")
-    assert done.exit_code == 0 and "book/en/errors.md: written" in done.output
-    assert files(book) == before
-
-
 def test_stamps_of_other_chapters_stay(book, no_run):
     path = book.root / "book/translated.json"
     before = json.loads(path.read_text())

@@ -12,8 +12,10 @@ import pytest
 from book_pages import LANGUAGES, NAMES, ROOT
 from playwright.sync_api import Browser
 
+from bookbuild.pages import write as write_pages
 from bookbuild.site.server import server
 from bookbuild.site.sphinx_build import build
+from bookbuild.source.checkout import Book
 
 FONTS = Path(__file__).with_name("fonts")
 
@@ -54,6 +56,7 @@ def site() -> Path:
     """The book itself, built from clean."""
     if built := os.environ.get("BOOK_SITE"):
         return Path(built).resolve()
+    write_pages(Book(ROOT))
     return build(ROOT, quiet=True)
 
 

@@ -13,12 +13,12 @@ from bookbuild.source.checkout import Book, BookError
 
 
 def build(book: Book, kinds: Iterable[str] = ()) -> list[Path]:
-    """Build the status pages, the site of both languages and the editions of `kinds`.
+    """Write the generated pages, build the site of both languages and the editions of `kinds`.
 
     Raises:
         BookError: a page could not be made, or the site could not be built.
     """
-    pages.write_status(book)
+    pages.write(book)
     sphinx_build.build(book.root)
     chosen = list(kinds)
     return offer(book, chosen) if chosen else []

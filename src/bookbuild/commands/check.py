@@ -89,7 +89,7 @@ def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[
     if not names:
         from bookbuild import pages
 
-        problems += pages.stale(book, notebooks)
+        problems += pages.problems(book, notebooks)
         try:
             problems += messages.problems(book, messages.load(book))
             wanted = {page for _, pages_ in book.parts for page in pages_}
@@ -99,7 +99,7 @@ def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[
                 problems += pitfalls.problems(book)
         except BookError as error:
             problems.append(str(error))
-    return problems
+    return list(dict.fromkeys(problems))
 
 
 def waiting(book: Book, names: Iterable[str] = ()) -> list[Waiting]:

@@ -82,7 +82,7 @@ def update(
     if not failed:
         from bookbuild import pages
 
-        for path in pages.generate(book):
+        for path in pages.write_messages(book):
             echo(f"{book.relative(path)}: written")
         if not done:
             echo(f"{len(chosen)} chapter{'s' * (len(chosen) != 1)}: nothing to do")

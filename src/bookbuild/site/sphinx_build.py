@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from bookbuild.notebooks import setup_cell
+from bookbuild.pages import write as write_pages
 from bookbuild.site import entry_pages, markdown_twins, redirects, root_files
 from bookbuild.site.configuration import VARIABLES, setting, write_conf
 from bookbuild.source.checkout import LANGUAGES, Book, BookError, fingerprint, program, write_text
@@ -234,6 +235,7 @@ def _readable(log: str, root: Path) -> str:
 
 if __name__ == "__main__":  # another interpreter's Sphinx: python -m bookbuild.site PYTHON OUT
     try:
+        write_pages(Book(Path.cwd()))
         build(Path.cwd(), Path(sys.argv[2]), python=sys.argv[1])
     except BookError as error:
         sys.exit(str(error))
