@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+
+
+@pytest.fixture
+def cover():
+    """Return all settings of an explorer in English, and in Chinese those that cover its labels.
+
+    The numbers come from the same code in both languages. In Chinese each pair of values of two
+    controls is shown at least once; each value, if there are two controls or fewer.
+    """
+
+    def settings(grid, lang):
+        if lang == "en":
+            return list(grid)
+        chosen, shown = [], set()
+        for setting in grid:
+            values = list(enumerate(setting))
+            new = set(itertools.combinations(values, 2 if len(values) > 2 else 1)) - shown
+            if new:
+                chosen.append(setting)
+                shown |= new
+        return chosen
+
+    return settings
 
 
 @pytest.fixture

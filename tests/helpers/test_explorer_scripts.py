@@ -43,12 +43,6 @@ def test_a_badly_written_script_is_noticed(tmp_path, line):
     assert biome(tmp_path).returncode == 1
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_no_line_is_longer_than_100_columns(path):
-    lines = enumerate(path.read_text("utf8").splitlines(), 1)
-    assert [number for number, line in lines if len(line) > 100] == []
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_is_small_and_fetches_nothing(name):
     script = Explorer(name, [], "").script

@@ -78,13 +78,14 @@ def text(number) -> str:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_line_of_each_setting(show, lang):
+def test_each_line_of_each_setting(show, cover, lang):
     page = show(freeze.freeze_explorer(lang), width=375)
     element = page.locator("freeze-explorer")
     boxes, lines = element.get_by_role("checkbox").all(), element.locator(".drawing button")
     task, done = element.locator(".task"), False
     assert [box.is_checked() for box in boxes] == [True, False, True, True, True]
-    for switches, row in zip(GRID, DATA["rows"], strict=True):
+    for switches in cover(GRID, lang):
+        row = DATA["rows"][GRID.index(switches)]
         for box, on in zip(boxes, switches, strict=True):
             box.set_checked(on)
         now = settings(switches)
@@ -102,7 +103,7 @@ def test_each_line_of_each_setting(show, lang):
         done |= now["given"] and set(rule(**now)) == set(HEAD)
         assert task.inner_text().startswith(("✓ Done", "✓ 完成")) or not done
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
-    assert done
+    assert done or lang == "zh"  # the test by keyboard does the task in Chinese
 
 
 WHY = [

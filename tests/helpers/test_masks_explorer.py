@@ -98,30 +98,31 @@ def shown(value) -> str:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_weight_of_each_choice(show, lang):
+def test_each_weight_of_each_choice(show, cover, lang):
     page = show(masks.masks_explorer(lang), width=375)
     element = page.locator("masks-explorer")
     pattern, *apis = element.locator("select").all()
-    for p, row in enumerate(DATA["rows"]):
+    grid = itertools.product(range(len(DATA["rows"])), range(4), NEED)
+    for p, n, need in cover(grid, lang):
+        row = DATA["rows"][p]
         pattern.select_option(str(p))
-        for n, need in itertools.product(range(4), NEED):
-            for select in apis:
-                select.select_option(str(n))
-            element.get_by_role("checkbox").set_checked(need)
-            tables = (row["sdpa"][n], row["mha"][n][need])
-            want = [shown(w) for table in tables for line in table for w in line]
-            assert element.locator(".weights button").all_inner_texts() == want
-            bad = element.locator(".weights button").evaluate_all(
-                "all => all.map(b => b.classList.contains('bad'))"
-            )
-            flat = [
-                (w == "nan" or (w > 0) != bool(on))
-                for table in tables
-                for line, keep in zip(table, row["keep"], strict=True)
-                for w, on in zip(line, keep, strict=True)
-            ]
-            assert bad == flat
-            assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        for select in apis:
+            select.select_option(str(n))
+        element.get_by_role("checkbox").set_checked(need)
+        tables = (row["sdpa"][n], row["mha"][n][need])
+        want = [shown(w) for table in tables for line in table for w in line]
+        assert element.locator(".weights button").all_inner_texts() == want
+        bad = element.locator(".weights button").evaluate_all(
+            "all => all.map(b => b.classList.contains('bad'))"
+        )
+        flat = [
+            (w == "nan" or (w > 0) != bool(on))
+            for table in tables
+            for line, keep in zip(table, row["keep"], strict=True)
+            for w, on in zip(line, keep, strict=True)
+        ]
+        assert bad == flat
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
 def test_it_opens_at_the_opposite_meaning_and_each_cell_says_why(show):

@@ -98,13 +98,13 @@ SHOWN = """element => {
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_choice_shows_what_was_read(show, lang):
+def test_each_choice_shows_what_was_read(show, cover, lang):
     page = show(reads.reads_explorer(lang), width=375)
     element = page.locator("reads-explorer")
     own_steps = [own(n) for n in range(3)]
-    for (i, choice), w in itertools.product(enumerate(CHOICES), range(len(DATA["ways"]))):
-        both, packed = choice
-        table, full = DATA["read"][i][w], 1 + both
+    grid = itertools.product((False, True), (False, True), range(len(DATA["ways"])))
+    for both, packed, w in cover(grid, lang):
+        table, full = DATA["read"][CHOICES.index((both, packed))][w], 1 + both
         for n in range(3):
             state = {"both": both, "packed": packed, "way": w, "row": n}
             element.evaluate("(element, state) => element.set(state)", state)

@@ -381,12 +381,12 @@ def sorts_in_place(x):
         (lambda x: None, "raised TypeError"),
     ],
 )
-@pytest.mark.parametrize("seed", range(20))
-def test_sum(answer, says, seed):
-    torch.manual_seed(seed)
-    verdict = exercises.check_sum(answer)
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
+def test_sum(answer, says):
+    for seed in range(20):
+        torch.manual_seed(seed)
+        verdict = exercises.check_sum(answer)
+        assert verdict.passed == (says is None), (seed, verdict)
+        assert says is None or says in verdict.message
 
 
 def stop(process):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -65,30 +66,28 @@ STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_temperature_and_some_cuts(show, lang):
+def test_each_temperature_and_some_cuts(show, cover, lang):
     page = show(sampling.sampling_explorer(), lang=lang, width=375)
     element = page.locator("sampling-explorer")
     sliders = element.get_by_role("slider").all()
-    for t, temperature in enumerate(DATA["temperatures"]):
+    cuts = ((ALL, 9), (5, 9), (ALL, 3), (6, 6), (1, 0))
+    for t, (k, p) in cover(itertools.product(range(len(DATA["temperatures"])), cuts), lang):
+        temperature = DATA["temperatures"][t]
         plain = (LOGITS / temperature).softmax(-1).tolist()
-        for k, p in ((ALL, 9), (5, 9), (ALL, 3), (6, 6), (1, 0)):
-            for slider, value in zip(sliders, (t, k, p), strict=True):
-                slider.fill(str(value))
-            now = element.evaluate(STATE)
-            want = by_hand(temperature, k, DATA["p"][p] if p < 9 else 2.0)
-            assert now["kept"] == pytest.approx([100 * c for c in want], abs=0.02)
-            assert now["cut"] == pytest.approx([100 * c for c in plain[len(want) :]], abs=0.02)
-            one = [100 * c for c in LOGITS.softmax(-1).tolist()]
-            assert now["one"] == pytest.approx(one, abs=0.02)
-            numbers = [float(text[:-2]) for text in now["shown"][: len(want)]]
-            assert numbers == pytest.approx([100 * c for c in want], abs=0.06)
-            assert len(set(now["shown"][len(want) :])) <= 1
-            assert (
-                f" {len(want)} " in now["said"]
-                if lang == "zh"
-                else f"{len(want)} of 8 " in now["said"]
-            )
-            assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        for slider, value in zip(sliders, (t, k, p), strict=True):
+            slider.fill(str(value))
+        now = element.evaluate(STATE)
+        want = by_hand(temperature, k, DATA["p"][p] if p < 9 else 2.0)
+        assert now["kept"] == pytest.approx([100 * c for c in want], abs=0.02)
+        assert now["cut"] == pytest.approx([100 * c for c in plain[len(want) :]], abs=0.02)
+        one = [100 * c for c in LOGITS.softmax(-1).tolist()]
+        assert now["one"] == pytest.approx(one, abs=0.02)
+        numbers = [float(text[:-2]) for text in now["shown"][: len(want)]]
+        assert numbers == pytest.approx([100 * c for c in want], abs=0.06)
+        assert len(set(now["shown"][len(want) :])) <= 1
+        counted = f" {len(want)} " if lang == "zh" else f"{len(want)} of 8 "
+        assert counted in now["said"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
 def test_it_opens_hot_and_says_why_a_word_is_cut(show):

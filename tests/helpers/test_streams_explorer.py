@@ -119,11 +119,11 @@ STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_setting_shows_what_changes(show, lang):
+def test_each_setting_shows_what_changes(show, cover, lang):
     page = show(streams_explorer(), lang=lang, width=375)
     element = page.locator("streams-explorer")
     selects, boxes = element.get_by_role("combobox").all(), element.get_by_role("checkbox").all()
-    for line, place, own, fork in GRID:
+    for line, place, own, fork in cover(GRID, lang):
         element.get_by_role("button", name="Reset" if lang == "en" else "重置").click()
         for control, value in zip(selects, (line, place), strict=True):
             control.select_option(str(value))

@@ -95,10 +95,10 @@ def numbers(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_element_of_each_operation_by_keyboard(show, lang):
+def test_each_element_of_each_operation_by_keyboard(show, cover, lang):
     page = show(stride_explorer(), lang=lang, width=375)
     element = page.locator("stride-explorer")
-    for first, then in PAIRS:
+    for first, then in cover(PAIRS, lang):
         code, row = DATA["firsts"][first] + DATA["thens"][then], DATA["walks"][first][then]
         element.locator("select").select_option(str(first))
         element.get_by_role("radio").nth(then).check()
