@@ -301,7 +301,7 @@ def test_long_lines_and_large_files(faults, mend, forge, cell):
 def test_a_claim_that_no_cell_names(book, mend, quick):
     mend("adding", " claims=A-1", "")
     assert update(book, echo=lambda line: None) == []
-    only(check(book), "claims.yml::A-1: no cell of adding proves it")
+    only(check(book), "book/claims.yml:2: A-1: no cell of adding proves it")
     path = book.root / "book/claims.yml"
     path.write_text(path.read_text("utf8") + "    proof: {en: A slip., zh: 笔误。}\n", "utf8")
     assert check(book, ["adding"]) == []
@@ -326,7 +326,7 @@ def test_a_claim_on_a_cell_that_proves_nothing(book, mend, quick, code, tag, pro
     mend("adding", " claims=A-1", tag + " claims=A-1")
     assert update(book, echo=lambda line: None) == []
     found = check(book)
-    assert found == ([] if proves else ["claims.yml::A-1: no cell of adding proves it"])
+    assert found == ([] if proves else ["book/claims.yml:2: A-1: no cell of adding proves it"])
 
 
 def test_a_claim_that_nobody_made(book, mend, quick):
@@ -341,14 +341,14 @@ def test_a_claim_twice_and_a_claim_of_no_chapter(faults, book):
     twin = rows.partition("\n")[2]
     path.write_text(rows + twin + rows.replace("adding:", "gone:").replace("A-1", "A-2"), "utf8")
     found = faults()
-    assert "claims.yml::A-1: 2 rows have this id" in found
-    assert "claims.yml::A-2: no chapter gone" in found
+    assert "book/claims.yml:2: A-1: 2 claims have this id" in found
+    assert "book/claims.yml:13: A-2: no chapter gone" in found
 
 
 def test_the_chinese_of_a_claim_is_linted(faults, book):
     path = book.root / "book/claims.yml"
     path.write_text(path.read_text("utf8").replace("一加一等于二。", "您的1加1"), "utf8")
-    assert "claims.yml::A-1: write 你, not 您" in faults()
+    assert "book/claims.yml:2: A-1: write 你, not 您" in faults()
 
 
 # ---------------------------------------------------------------- files

@@ -373,7 +373,7 @@ def test_status_shows_what_differs_under_other_versions(book):
     assert "| [Divide by zero](failing.ipynb) | not run | not run | not run |" in text
     assert "不同之处：[使用 `math.pi`]" in status.render(book, "zh", found)
     (book.root / "book/versions.json").write_text("{")
-    with pytest.raises(BookError, match=r"versions\.json: damaged"):
+    with pytest.raises(BookError, match=r"versions\.json:1: damaged"):
         status.render(book, "en", found)
 
 

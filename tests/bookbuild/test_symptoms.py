@@ -38,7 +38,7 @@ def put(book):
     """Write symptoms and put their page into the table of contents."""
     toc = book.root / "_toc.yml"
     toc.write_text(toc.read_text() + "      - file: symptoms\n")
-    path = book.root / "book" / symptoms.FILE
+    path = book.root / symptoms.FILE
 
     def write(*rows, stand_in="", family="training"):
         data = {"stand_in": stand_in, family: list(rows)}
@@ -57,7 +57,7 @@ def test_each_symptom_is_told_from_a_sound_program():
     assert list(symptom_proofs.unproved(REAL)) == []
 
 
-def test_what_does_not_tell_is_found():
+def test_what_does_not_tell_is_found(put):
     rows = [
         GOOD,
         GOOD | {"id": "same", "broken": "a = 2"},
@@ -65,11 +65,8 @@ def test_what_does_not_tell_is_found():
         GOOD | {"id": "raises", "tell": "print(missing)"},
         GOOD | {"id": "no-stand-in", "broken": "a = missing"},
     ]
-    text = yaml.safe_dump({"training": rows}, allow_unicode=True)
-    found = list(symptom_proofs.unproved(symptoms._parse(text)))
-    assert [line.split(": ")[0] for line in found] == [
-        f"{symptoms.FILE}::{name}" for name in ("same", "both", "raises", "no-stand-in")
-    ]
+    found = list(symptom_proofs.unproved(symptoms.load(put(*rows))))
+    assert [line.split(": ")[1] for line in found] == ["same", "both", "raises", "no-stand-in"]
     assert "has not" in found[0] and "sound" in found[1] and "does not run" in found[2]
 
 
@@ -77,21 +74,21 @@ def test_what_does_not_tell_is_found():
     ("change", "says"),
     [
         ({"id": "A b"}, "small letters"),
-        ({"id": 3}, "a symptom with an id"),
-        ({"tells": "x"}, "unknown: tells"),
-        ({"tell": ""}, "expected `tell`"),
-        ({"tell": 3}, "expected a text, got 3"),
+        ({"id": 3}, "id: expected an id of small letters, digits and hyphens, got 3"),
+        ({"tells": "x"}, "unknown key 'tells': did you mean tell?"),
+        ({"tell": ""}, "expected the code that tells"),
+        ({"tell": 3}, "expected the code that tells, got 3"),
         ({"bad": ""}, "either `broken` and `bad`, or `found`"),
         ({"found": "https://pytorch.org"}, "either `broken` and `bad`, or `found`"),
         ({"broken": "", "found": "somewhere"}, "expected an address"),
         ({"bad": "("}, "no regular expression"),
-        ({"says": "The sum"}, "expected en and zh"),
-        ({"sign": {"en": "x"}}, "expected en and zh"),
+        ({"says": "The sum"}, "expected a text for en and one for zh"),
+        ({"sign": {"en": "x"}}, "sum-is-wrong: sign: lacks zh"),
         ({"also": {"en": ["x"], "zh": []}}, "other wordings"),
-        ({"also": {"en": ["x"], "zh": [3]}}, "other wordings"),
-        ({"causes": []}, "expected `causes`"),
-        ({"causes": [{"en": "x"}]}, "expected en and zh"),
-        ({"causes": [{"en": "x", "zh": "x", "where": "y"}]}, "unknown: where"),
+        ({"also": {"en": ["x"], "zh": [3]}}, "also: zh: expected a text, got 3"),
+        ({"causes": []}, "causes: expected a list, got []"),
+        ({"causes": [{"en": "x"}]}, "causes: lacks zh"),
+        ({"causes": [{"en": "x", "zh": "x", "where": "y"}]}, "unknown key 'where'"),
         ({"causes": [{"en": "x", "zh": "x", "section": 3}]}, "expected a text, got 3"),
     ],
 )
@@ -109,20 +106,21 @@ def test_another_form_is_refused(put, change, says):
         ("", "expected families"),
         ("training: 3", "expected a list"),
         ("training: []", "expected a list"),
-        ("training: [3]", "a symptom with an id"),
+        ("training: [3]", "a symptom: keys and values, got 3"),
         ("stand_in: [1]", "expected code"),
-        ("a: [", "while parsing"),
+        ("a: [", "symptoms.yml:2: did not find"),
     ],
 )
-def test_another_file_is_refused(text, says):
+def test_another_file_is_refused(book, text, says):
+    (book.root / symptoms.FILE).write_text(text)
     with pytest.raises(BookError, match=says):
-        symptoms._parse(text)
+        symptoms.load(book)
 
 
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ([GOOD, GOOD], "2 symptoms have the id sum-is-wrong"),
+        ([GOOD, GOOD], "sum-is-wrong: the id is also that of book/symptoms.yml:"),
         ([GOOD | {"says": {"en": "x", "zh": "损失,不对"}}], "half-width"),
         ([GOOD | {"also": {"en": ["x"], "zh": ["损失是nan"]}}], "no space"),
         ([GOOD | {"causes": [{"en": "x", "zh": "损失是nan"}]}], "no space"),

@@ -299,21 +299,20 @@ def _claims(book: Book, proved: dict[str, set[str]]) -> Iterator[str]:
         yield str(error)
         return
     known = Counter(c.id for c in rows)
-    for claim_id, count in known.items():
-        if count > 1:
-            yield f"claims.yml::{claim_id}: {count} rows have this id"
     for claim in rows:
+        if known[claim.id] > 1:
+            yield f"{claim.where}: {known[claim.id]} claims have this id"
         if claim.chapter not in book.chapters:
-            yield f"claims.yml::{claim.id}: no chapter {claim.chapter}"
+            yield f"{claim.where}: no chapter {claim.chapter}"
         elif (
             claim.chapter in proved
             and not claim.proof
             and not any(claim.id in proved.get(name, ()) for name in (claim.chapter, OLD_NOTES))
         ):
-            yield f"claims.yml::{claim.id}: no cell of {claim.chapter} proves it"
+            yield f"{claim.where}: no cell of {claim.chapter} proves it"
         for text in (claim.says["zh"], claim.today["zh"]):
             for problem in lint(text):
-                yield f"claims.yml::{claim.id}: {problem}"
+                yield f"{claim.where}: {problem}"
     for name, ids in proved.items():
         for claim_id in sorted(ids - set(known)):
             yield f"en/{name}: proves {claim_id}, which claims.yml does not have"

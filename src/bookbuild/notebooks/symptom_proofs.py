@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from bookbuild.notebooks.message_proofs import printed
-from bookbuild.source.symptoms import FILE, Symptoms
+from bookbuild.source.symptoms import Symptoms
 
 
 def unproved(symptoms: Symptoms) -> Iterator[str]:
@@ -29,8 +29,8 @@ def unproved(symptoms: Symptoms) -> Iterator[str]:
         for name, (before, mark, after) in outputs.items():
             if not mark or "Traceback" in after:
                 text = (after or before).strip()[-200:]
-                yield f"{FILE}::{one.id}: {name}: `tell` does not run: {text!r}"
+                yield f"{one.where}: {name}: `tell` does not run: {text!r}"
                 break
             if bool(re.search(one.bad, after.strip(), re.M)) != (name == "broken"):
                 verb = "has not" if name == "broken" else "has"
-                yield f"{FILE}::{one.id}: {name}: the output {verb} {one.bad!r}: {after.strip()!r}"
+                yield f"{one.where}: {name}: the output {verb} {one.bad!r}: {after.strip()!r}"

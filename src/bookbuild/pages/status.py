@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from bookbuild.pages.markdown import code, page
 from bookbuild.source import claims as claims_file
 from bookbuild.source import pitfalls, symptoms, translation, versions
 from bookbuild.source import texts as texts
-from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text
+from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.words import words
 from helpers.recorded import RECORDINGS
 
@@ -37,7 +36,7 @@ def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
     Raises:
         BookError: `validated.json` or `claims.yml` is damaged.
     """
-    runs = _validated(book)
+    runs = versions.validated(book)
     rows = claims_file.load(book)
     stamps = translation.load(book)
     found = []
@@ -204,18 +203,3 @@ def _translation(book: Book, name: str, stamps: dict[str, dict]) -> Counter:
     made, waiting = translation.compare(texts.load(book, name), stamps.get(name, {}))
     late = {w.piece for w in waiting}
     return Counter(waiting=len(late), current=len(set(made) - late))
-
-
-def _validated(book: Book) -> dict:
-    """What the last test run proved: notebook -> device -> date, torch, seconds."""
-    path = book.root / "book" / "validated.json"
-    if not path.exists():
-        return {}
-    try:
-        found = json.loads(read_text(path, path.name))
-        for runs in found.values():
-            for device, run in runs.items():
-                "{device}{date}{torch}{seconds}".format(device=device, **run)
-        return found
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BookError(f"{path.name}: damaged, restore it with git: {error}") from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from html import unescape
 from pathlib import Path
 
@@ -20,10 +19,9 @@ from bookbuild.notebooks.cells import alt, output, tags
 from bookbuild.notebooks.files import read
 from bookbuild.pages.pitfall_list import place
 from bookbuild.source import messages, pitfalls, versions
-from bookbuild.source.checkout import LANGUAGES, Book, read_text
+from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.headings import headings
 
-VALIDATED = "validated.json"
 _LEFT_OUT = re.compile(
     r'<a class="headerlink".*?</a>|<div class="filter".*?</div>|<form.*?</form>|<svg.*?</svg>'
     r'|<div class="error-search".*?</div>|<fieldset.*?</fieldset>|<script.*?</script>',
@@ -126,16 +124,8 @@ def under(book: Book, lang: str, name: str) -> str:
 
 
 def runs(book: Book, lang: str, name: str) -> dict[str, dict]:
-    """By device, when a chapter was last proved and under which PyTorch."""
-    path = book.root / "book" / VALIDATED
-    return _validated(path, path.stat().st_mtime_ns if path.is_file() else 0).get(
-        f"{lang}/{name}", {}
-    )
-
-
-@lru_cache(maxsize=4)
-def _validated(path: Path, changed: int) -> dict:
-    return json.loads(read_text(path, VALIDATED)) if changed else {}
+    """Return by device when a chapter was last proved and under which PyTorch."""
+    return versions.validated(book).get(f"{lang}/{name}", {})
 
 
 def _cell(lang: str, cell: NotebookNode) -> Iterator[str]:

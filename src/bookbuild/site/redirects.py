@@ -6,12 +6,11 @@ import json
 import re
 from pathlib import Path
 
-import yaml
-
 from bookbuild.site import metatags
-from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text
+from bookbuild.source.checkout import LANGUAGES, Book, BookError
+from bookbuild.source.moved import FILE as MOVED
+from bookbuild.source.moved import moved
 
-MOVED = "moved.yml"  # of `book/`: old addresses and new ones
 _REFRESH = 'http-equiv="refresh"'
 _GONE = """\
 <!doctype html>
@@ -26,22 +25,6 @@ _GONE = """\
 <body><p><a href="{new}">{title}</a></p></body>
 </html>
 """
-
-
-def moved(book: Book) -> dict[str, str]:
-    """Old addresses and new ones, below the folder of a language and without `.html`.
-
-    Raises:
-        BookError: the file has another form.
-    """
-    path = book.root / "book" / MOVED
-    found = yaml.safe_load(read_text(path, MOVED)) or {} if path.is_file() else {}
-    form = re.compile(r"[\w/-]+(#[\w.-]+)?")
-    if not isinstance(found, dict) or not all(
-        isinstance(x, str) and form.fullmatch(x) for pair in found.items() for x in pair
-    ):
-        raise BookError(f"{MOVED}: expected lines such as `old_page#section: new_page#section`")
-    return found
 
 
 def keep_moved(book: Book, site: Path) -> None:

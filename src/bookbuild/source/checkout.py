@@ -3,26 +3,58 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
-import os
 import sys
 import sysconfig
-import tempfile
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import yaml
+from bookbuild.source.basics import (
+    LANGUAGES,
+    BookError,
+    digest,
+    fingerprint,
+    read_text,
+    write_text,
+)
+from bookbuild.source.facts import TEXT, Form, many
 
-LANGUAGES = ("en", "zh")
+__all__ = [
+    "ERRORS_OF",
+    "LANGUAGES",
+    "OLD_NOTES",
+    "REFERENCE",
+    "Book",
+    "BookError",
+    "digest",
+    "fingerprint",
+    "program",
+    "read_text",
+    "write_text",
+]
 REFERENCE = "Reference"  # the part of _toc.yml whose pages are no chapters
 ERRORS_OF = "errors_"  # with the name of a family of messages: its page
 OLD_NOTES = "old_notes"  # runs what the old notes got wrong, out of the chapters' way
 
 
-class BookError(Exception):
-    """Something the reader of the message can mend; shown without a traceback."""
+_PAGE = {"type": "object", "properties": {"file": TEXT}, "required": ["file"]}
+_BELOW = {"sections": many(_PAGE, "a list of pages")}  # such as the families of messages
+_CHAPTER = _PAGE | {"properties": {"file": TEXT} | _BELOW}
+_PART = {
+    "type": "object",
+    "properties": {"caption": TEXT, "chapters": many(_CHAPTER, "a list of pages")},
+    "required": ["caption", "chapters"],
+}
+_TOC = Form(
+    {
+        "type": "object",
+        "properties": {"parts": many(_PART, "a list of parts with caption and chapters")},
+        "required": ["parts"],
+        "description": "parts with caption and chapters",
+    }
+)
+_CONFIG = Form({"type": "object"})
 
 
 @dataclass(frozen=True)
@@ -50,35 +82,34 @@ class Book:
     @cached_property
     def config(self) -> dict:
         """`_config.yml`."""
-        return self._yaml("_config.yml")
+        return _CONFIG.read(self.root / "_config.yml", "_config.yml")
+
+    @cached_property
+    def _parts(self) -> list[dict]:
+        return _TOC.read(self.root / "_toc.yml", "_toc.yml")["parts"]
 
     @cached_property
     def parts(self) -> list[tuple[str, list[str]]]:
         """The parts of `_toc.yml` with the names of their pages, in reading order.
 
         Raises:
-            BookError: the file has another form.
+            BookError: the file has another form, or lists a page twice.
         """
-        try:
-            return [
-                (str(part["caption"]), [str(c["file"]) for c in part["chapters"]])
-                for part in self._yaml("_toc.yml")["parts"]
-            ]
-        except (KeyError, TypeError) as error:
-            raise BookError(
-                f"_toc.yml: expected parts with caption and chapters: {error}"
-            ) from None
+        parts = [(p["caption"], [page["file"] for page in p["chapters"]]) for p in self._parts]
+        for name, count in Counter(name for _, names in parts for name in names).items():
+            if count > 1:
+                raise BookError(f"_toc.yml: {name} is listed {count} times, expected once")
+        return parts
 
     @cached_property
     def pages(self) -> list[str]:
         """Names of all pages of `_toc.yml` in reading order, those below another page included."""
-        nested = [page for part in self._yaml("_toc.yml")["parts"] for page in part["chapters"]]
-        names = []
-        while nested:
-            page = nested.pop(0)
-            names.append(str(page["file"]))
-            nested[:0] = page.get("sections") or ()
-        return names
+        return [
+            name
+            for part in self._parts
+            for page in part["chapters"]
+            for name in (page["file"], *(below["file"] for below in page.get("sections", ())))
+        ]
 
     @cached_property
     def chapters(self) -> list[str]:
@@ -90,15 +121,6 @@ class Book:
         """Names of all that has a text: the chapters, and the reference pages that run."""
         reference = (name for part, names in self.parts if part == REFERENCE for name in names)
         return [*self.chapters, *(name for name in reference if self.text(name).exists())]
-
-    def _yaml(self, name: str) -> dict:
-        try:
-            loaded = yaml.load(read_text(self.root / name, name), yaml.CSafeLoader) or {}
-        except yaml.YAMLError as error:
-            raise BookError(f"{name}: {' '.join(str(error).split())}") from None
-        if not isinstance(loaded, dict):
-            raise BookError(f"{name}: expected keys and values, got {type(loaded).__name__}")
-        return loaded
 
     def text(self, chapter: str) -> Path:
         """The source of a chapter, in both languages."""
@@ -126,70 +148,8 @@ class Book:
         return [c for c in self.texts if not names or c in names]
 
 
-def read_text(path: Path, where: str) -> str:
-    """The text of a file, whose name in messages is `where`.
-
-    Raises:
-        BookError: there is no such file, it cannot be read, or it is not UTF-8.
-    """
-    try:
-        return path.read_text("utf8")
-    except FileNotFoundError:
-        raise BookError(f"{where}: there is no such file") from None
-    except OSError as error:
-        raise BookError(f"{where}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise BookError(f"{where}: not UTF-8 at byte {error.start}") from None
-
-
-def fingerprint(files: Iterable[Path]) -> str:
-    """Fingerprint of the names and the contents of files; folders and compiled files are passed."""
-    total = hashlib.sha256()
-    for path in sorted(files):
-        if path.is_file() and path.suffix not in (".pyc", ".mo"):
-            total.update(f"{path}\0{path.stat().st_size}\0".encode() + path.read_bytes())
-    return total.hexdigest()
-
-
 def program() -> list[str]:
     """What works on a book: this package by its content, Python, the installed packages."""
     packages = Path(sysconfig.get_path("purelib")).glob("*.dist-info")
     own = fingerprint(Path(__file__).parents[1].rglob("*"))
     return [own, sys.version, *sorted(path.name for path in packages)]
-
-
-def write_text(path: Path, text: str) -> bool:
-    """Write a file whole or not at all; returns whether anything changed.
-
-    The text goes to a temporary file beside `path`, which then takes its place: a full disk or a
-    killed process leaves the old file as it was.
-
-    Raises:
-        BookError: something that is not a file is in the way.
-    """
-    if path.is_file():
-        try:
-            if path.read_text("utf8") == text:
-                return False
-        except (OSError, UnicodeDecodeError):
-            pass  # it is replaced
-    elif path.exists():
-        raise BookError(f"{path}: expected a file, found a folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return True
-
-
-def digest(text: str) -> str:
-    """A short fingerprint of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
-import yaml
+from bookbuild.source.checkout import Book
+from bookbuild.source.facts import BOTH, TEXT, Form, Row, mapping
 
-from bookbuild.source.checkout import Book, BookError, read_text
-
+FILE = "book/claims.yml"
 VERDICTS = ("holds", "partial", "outdated", "wrong", "broken-code", "unsafe")
+_CLAIM = mapping(
+    {"id": TEXT, "note": {}, "verdict": {"enum": VERDICTS}, "says": BOTH, "today": BOTH},
+    {"since": {}, "proof": BOTH},
+    "a claim: keys and values",
+)
+FORM = Form(
+    {
+        "type": ["object", "null"],
+        "additionalProperties": {
+            "type": ["array", "null"],
+            "items": _CLAIM,
+            "description": "a list of claims",
+        },
+        "description": "chapters with their claims",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +36,7 @@ class Claim:
     """
 
     id: str
+    line: int
     chapter: str
     note: str
     verdict: str
@@ -29,59 +45,32 @@ class Claim:
     today: dict[str, str]
     proof: dict[str, str]
 
+    @property
+    def where(self) -> str:
+        """How a problem names it: file, line and id."""
+        return f"{FILE}:{self.line}: {self.id}"
+
 
 def load(book: Book) -> list[Claim]:
-    """All claims of `book/claims.yml`, in the file's order; the file is chapters with their rows.
+    """Return all claims of `book/claims.yml`, in the file's order.
 
     Raises:
-        BookError: the file is missing, a row lacks a field, or a verdict is unknown.
+        BookError: the file has another form.
     """
-    path = book.root / "book" / "claims.yml"
-    if not path.exists():
-        return []
-    return list(_parse(read_text(path, "claims.yml")))
+    path = book.root / FILE
+    chapters = FORM.read(path, FILE) if path.exists() else None
+    return [_claim(row, name) for name, rows in (chapters or {}).items() for row in rows or ()]
 
 
-@lru_cache(maxsize=2)
-def _parse(text: str) -> tuple[Claim, ...]:
-    try:
-        chapters = yaml.load(text, yaml.CSafeLoader) or {}
-    except yaml.YAMLError as error:
-        raise BookError(f"claims.yml: {' '.join(str(error).split())}") from None
-    if not isinstance(chapters, dict):
-        raise BookError("claims.yml: expected chapters with their rows")
-    claims = []
-    for chapter, rows in chapters.items():
-        if not isinstance(rows or [], list):
-            raise BookError(f"claims.yml::{chapter}: expected rows of keys and values")
-        for row in rows or ():
-            if not isinstance(row, dict):
-                raise BookError(f"claims.yml::{chapter}: expected rows of keys and values")
-            try:
-                claim = Claim(
-                    chapter=str(chapter),
-                    id=str(row["id"]),
-                    note=str(row["note"]),
-                    verdict=row["verdict"],
-                    since=str(row.get("since", "")),
-                    says=_both(row["says"]),
-                    today=_both(row["today"]),
-                    proof=_both(row["proof"]) if row.get("proof") else {},
-                )
-            except KeyError as error:
-                raise BookError(f"claims.yml::{row.get('id', chapter)}: lacks {error}") from None
-            except (TypeError, ValueError) as error:
-                raise BookError(f"claims.yml::{row.get('id', chapter)}: {error}") from None
-            if claim.verdict not in VERDICTS:
-                raise BookError(
-                    f"claims.yml::{claim.id}: verdict {claim.verdict!r} is none of "
-                    f"{', '.join(VERDICTS)}"
-                )
-            claims.append(claim)
-    return tuple(claims)
-
-
-def _both(texts: object) -> dict[str, str]:
-    if not isinstance(texts, dict) or not all(isinstance(texts[x], str) for x in ("en", "zh")):
-        raise ValueError("expected a text for en and one for zh")
-    return {"en": texts["en"], "zh": texts["zh"]}
+def _claim(row: Row, chapter: object) -> Claim:
+    return Claim(
+        id=row["id"],
+        line=row.line,
+        chapter=str(chapter),
+        note=str(row["note"]),
+        verdict=row["verdict"],
+        since=str(row.get("since", "")),
+        says=row["says"],
+        today=row["today"],
+        proof=row.get("proof", {}),
+    )

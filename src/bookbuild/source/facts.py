@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Hashable
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import fastjsonschema
 import yaml
 
-from bookbuild.source.checkout import LANGUAGES, BookError, read_text
+from bookbuild.source.basics import LANGUAGES, BookError, read_text
 
 _KINDS = {
     "object": "keys and values",
@@ -192,6 +193,9 @@ def _message(error: fastjsonschema.JsonSchemaValueException, data: Any, where: s
         line = error.value.lines.get(unknown, line) if isinstance(error.value, Row) else line
     else:
         problem = _problem(error)
+    if where.endswith(".json"):  # no person writes these
+        problem = f"damaged, restore it with git: {': '.join([*names, problem])}"
+        return f"{where}: {problem}"
     return ": ".join([f"{where}:{line}" if line else where, *names, problem])
 
 
@@ -213,9 +217,15 @@ def _problem(error: fastjsonschema.JsonSchemaValueException) -> str:
 
 def _unknown(error: fastjsonschema.JsonSchemaValueException) -> tuple[Hashable, str]:
     known = [*error.definition.get("properties", ())]
-    unknown = next(key for key in error.value if key not in known)
+    patterns = error.definition.get("patternProperties", ())
+    unknown = next(
+        key
+        for key in error.value
+        if key not in known and not any(re.search(p, str(key)) for p in patterns)
+    )
     near = difflib.get_close_matches(str(unknown), known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(known)}"
+    expected = ", ".join(known) or error.definition.get("description")
+    hint = f"did you mean {near[0]}?" if near else f"expected {expected}"
     return unknown, f"unknown key {unknown!r}: {hint}"
 
 

@@ -6,18 +6,39 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
-import yaml
-
-from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text
+from bookbuild.source.checkout import LANGUAGES, Book, BookError
+from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
 from bookbuild.source.outline import section
 from bookbuild.source.typography import lint
 
-FILE = "symptoms.yml"
-_FIELDS = {"id", "says", "also", "tell", "sign", "broken", "sound", "bad", "found", "causes"}
-_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+FILE = "book/symptoms.yml"
+_WORDINGS = many(TEXT, "a list of other wordings")
+_SYMPTOM = mapping(
+    {
+        "id": ID,
+        "says": BOTH,
+        "also": mapping(dict.fromkeys(LANGUAGES, _WORDINGS)),
+        "tell": TEXT | {"minLength": 1, "description": "the code that tells"},
+        "sign": BOTH,
+        "causes": many(mapping(dict.fromkeys(LANGUAGES, TEXT), {"section": TEXT}), "a list"),
+    },
+    {
+        "broken": TEXT,
+        "sound": TEXT,
+        "bad": TEXT,
+        "found": TEXT | {"pattern": "^https://", "description": "an address"},
+    },
+    "a symptom: keys and values",
+)
+FORM = Form(
+    {
+        "type": "object",
+        "properties": {"stand_in": TEXT | {"description": "code"}},
+        "additionalProperties": many(_SYMPTOM, "a list of symptoms"),
+        "description": "families of symptoms",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +62,7 @@ class Symptom:
     """
 
     id: str
+    where: str  # how a problem names it: file, line and id
     family: str
     says: dict[str, str]
     also: dict[str, list[str]]
@@ -62,111 +84,57 @@ class Symptoms:
 
 
 def load(book: Book) -> Symptoms:
-    """The symptoms of the book.
+    """Return the symptoms of the book.
 
     Raises:
-        BookError: the file has another form; the message names the symptom and what was expected.
+        BookError: the file has another form; the message names line, symptom and what was expected.
     """
-    path = book.root / "book" / FILE
-    return _parse(read_text(path, book.relative(path)))
+    families = FORM.read(book.root / FILE, FILE)
+    rows = [(name, row) for name in families if name != "stand_in" for row in families[name]]
+    symptoms = tuple(_symptom(row, str(family)) for family, row in rows)
+    return Symptoms(families.get("stand_in", ""), symptoms)
 
 
-@lru_cache(maxsize=8)
-def _parse(text: str) -> Symptoms:
-    try:
-        families = yaml.load(text, yaml.CSafeLoader)
-    except yaml.YAMLError as error:
-        raise BookError(f"{FILE}: {' '.join(str(error).split())}") from None
-    if not isinstance(families, dict):
-        raise BookError(f"{FILE}: expected families of symptoms, got {type(families).__name__}")
-    families = dict(families)
-    stand_in = families.pop("stand_in", "")
-    if not isinstance(stand_in, str):
-        raise BookError(f"{FILE}: stand_in: expected code, got {stand_in!r}")
-    found = []
-    for family, rows in families.items():
-        if not isinstance(rows, list) or not rows:
-            raise BookError(f"{FILE}: {family}: expected a list of symptoms")
-        found += [_symptom(row, str(family)) for row in rows]
-    return Symptoms(stand_in, tuple(found))
-
-
-def _symptom(row: Any, family: str) -> Symptom:
-    if not isinstance(row, dict) or not isinstance(row.get("id"), str):
-        raise BookError(f"{FILE}: {family}: expected a symptom with an id, got {str(row)[:60]!r}")
-    where = f"{FILE}::{row['id']}"
-    if not _ID.fullmatch(row["id"]):
-        raise BookError(f"{where}: expected an id of small letters, digits and hyphens")
-    if unknown := row.keys() - _FIELDS:
-        raise BookError(f"{where}: unknown: {', '.join(sorted(map(str, unknown)))}")
-    for name in ("tell", "broken", "sound", "bad", "found"):
-        if not isinstance(row.get(name, ""), str):
-            raise BookError(f"{where}: {name}: expected a text, got {row[name]!r}")
-    if not row.get("tell"):
-        raise BookError(f"{where}: expected `tell`, the code that tells")
-    proved = bool(row.get("broken") and row.get("bad"))
-    if proved == bool(row.get("found")):
+def _symptom(row: Row, family: str) -> Symptom:
+    where = f"{FILE}:{row.line}: {row['id']}"
+    if bool(row.get("broken") and row.get("bad")) == bool(row.get("found")):
         raise BookError(f"{where}: expected either `broken` and `bad`, or `found`")
-    if row.get("found", "https://")[:8] != "https://":
-        raise BookError(f"{where}: found: expected an address, got {row['found']!r}")
     try:
         re.compile(row.get("bad", ""))
     except re.error as error:
         raise BookError(f"{where}: bad: no regular expression: {error}") from None
-    also = row.get("also")
-    if not isinstance(also, dict) or not all(
-        isinstance(also.get(x), list) and also[x] and all(isinstance(s, str) for s in also[x])
-        for x in LANGUAGES
-    ):
-        raise BookError(f"{where}: expected `also` with a list of other wordings in en and zh")
-    causes = row.get("causes")
-    if not isinstance(causes, list) or not causes:
-        raise BookError(f"{where}: expected `causes`, a list")
     return Symptom(
         row["id"],
+        where,
         family,
-        _both(row.get("says"), f"{where}: says"),
-        {lang: also[lang] for lang in LANGUAGES},
+        one_line(row["says"]),
+        row["also"],
         row["tell"].strip(),
-        _both(row.get("sign"), f"{where}: sign"),
-        tuple(_cause(cause, where) for cause in causes),
+        one_line(row["sign"]),
+        tuple(Cause(one_line(c), c.get("section", ""), where) for c in row["causes"]),
         *(row.get(name, "") for name in ("broken", "sound", "bad", "found")),
     )
 
 
-def _cause(row: Any, where: str) -> Cause:
-    says = _both(row, f"{where}: cause")
-    if unknown := row.keys() - {*LANGUAGES, "section"}:
-        raise BookError(f"{where}: cause: unknown: {', '.join(sorted(map(str, unknown)))}")
-    if not isinstance(row.get("section", ""), str):
-        raise BookError(f"{where}: section: expected a text, got {row['section']!r}")
-    return Cause(says, row.get("section", ""), where)
-
-
-def _both(value: Any, where: str) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(value.get(x), str) for x in LANGUAGES):
-        raise BookError(f"{where}: expected en and zh, got {str(value)[:60]!r}")
-    return {lang: " ".join(value[lang].split()) for lang in LANGUAGES}
-
-
 def problems(book: Book, symptoms: Symptoms) -> Iterator[str]:
-    """What is wrong with the symptoms as a whole, a line each."""
-    found = symptoms.symptoms
-    for name, count in Counter(one.id for one in found).items():
+    """Yield what is wrong with the symptoms as a whole, a line each."""
+    rows = symptoms.symptoms
+    for name, count in Counter(one.id for one in rows).items():
         if count > 1:
-            yield f"{FILE}: {count} symptoms have the id {name}"
-    for one in found:
+            where = [one.where for one in rows if one.id == name]
+            yield f"{where[0]}: the id is also that of {', '.join(where[1:])}"
+    for one in rows:
         chinese = [one.says["zh"], one.sign["zh"], *one.also["zh"]]
         for text in [*chinese, *(cause.says["zh"] for cause in one.causes)]:
             for problem in lint(text):
-                yield f"{FILE}::{one.id}: {problem}"
+                yield f"{one.where}: {problem}"
         for cause in one.causes:
             if cause.section:
                 try:
                     section(book, cause)
                 except BookError as error:
                     yield str(error)
-    without = [c for one in found for c in one.causes if not c.section]
-    total = sum(len(one.causes) for one in found)
+    without = [c for one in rows for c in one.causes if not c.section]
+    total = sum(len(one.causes) for one in rows)
     if 3 * len(without) > total:
         yield f"{FILE}: {len(without)} of {total} causes have no section, at most a third may"

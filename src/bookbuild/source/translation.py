@@ -11,10 +11,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bookbuild.source.checkout import Book, BookError, digest, read_text, write_text
+from bookbuild.source.checkout import Book, digest, write_text
+from bookbuild.source.facts import TEXT, Form
 from bookbuild.source.texts import Text, Words
 
 FILE = "book/translated.json"
+_STAMPS = {"type": "object", "additionalProperties": TEXT}
+_FORM = Form({"type": "object", "additionalProperties": _STAMPS})
 Stamps = dict[str, str]  # piece -> fingerprints of the English and of the Chinese it belongs to
 
 
@@ -37,20 +40,13 @@ class Waiting:
 
 
 def load(book: Book) -> dict[str, Stamps]:
-    """The stamps of all chapters.
+    """Return the stamps of all chapters.
 
     Raises:
         BookError: the file is damaged.
     """
-    if not (book.root / FILE).exists():
-        return {}
-    try:
-        found = json.loads(read_text(book.root / FILE, FILE))
-        if not all(isinstance(s, str) for stamps in found.values() for s in stamps.values()):
-            raise ValueError("a stamp is not text")
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise BookError(f"{FILE}: damaged, restore it with git: {error}") from None
-    return found
+    path = book.root / FILE
+    return _FORM.read(path, FILE) if path.exists() else {}
 
 
 def save(book: Book, stamps: dict[str, Stamps]) -> bool:

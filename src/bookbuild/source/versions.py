@@ -1,48 +1,67 @@
-"""The versions of PyTorch that the chapters ran under: `book/versions.json`, by `make versions`."""
+"""Records of runs: the versions of PyTorch that chapters ran under, and when each last passed."""
 
 from __future__ import annotations
 
-import json
 import re
 
-from bookbuild.source.checkout import Book, BookError, read_text
+from bookbuild.source.checkout import Book, read_text
+from bookbuild.source.facts import TEXT, Form, mapping
 
-FILE = "versions.json"
+VERSIONS = "book/versions.json"  # `make versions` writes it
+VALIDATED = "book/validated.json"  # `make validated` writes it
+
+
+def _rows(values: dict, keys: str = "", description: str = "") -> dict:
+    """Return the schema of a mapping with any keys, or with those that match a pattern."""
+    schema = {"type": "object", "additionalProperties": values}
+    if keys:
+        schema |= {"additionalProperties": False, "patternProperties": {keys: values}}
+    return schema | ({"description": description} if description else {})
+
+
+_TESTED = Form(
+    _rows(
+        mapping({"chapters": _rows(TEXT), "differs": _rows(_rows(TEXT))}),
+        r"^\d+(\.\d+)*(\+.*)?$",
+        "a version of PyTorch with `chapters` and `differs`",
+    )
+)
+_RUN = mapping({"date": TEXT, "torch": TEXT, "seconds": {"type": "number"}})
+_VALIDATED = Form(_rows(_rows(_RUN)))
 
 
 def tested(book: Book) -> dict[str, dict]:
-    """Other versions of PyTorch, oldest first: `chapters`, each with the date when it ran, and the
-    cells that `differs`, each with what it raises instead.
+    """Return the other versions of PyTorch, oldest first.
+
+    Each has `chapters` with the date of their run, and the cells that `differs`, with what each
+    raises instead.
 
     Raises:
         BookError: the file is damaged.
     """
-    path = book.root / "book" / FILE
-    if not path.exists():
-        return {}
-    try:
-        found = json.loads(read_text(path, FILE))
-        for run in found.values():
-            if not all(isinstance(date, str) for date in run["chapters"].values()):
-                raise ValueError("a chapter without the date when it ran")
-            if not all(
-                isinstance(text, str)
-                for cells in run["differs"].values()
-                for text in cells.values()
-            ):
-                raise ValueError("a cell that differs without its words")
-        return {key: found[key] for key in sorted(found, key=_number)}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BookError(f"{FILE}: damaged, restore it with git: {error}") from None
+    path = book.root / VERSIONS
+    runs = _TESTED.read(path, VERSIONS) if path.exists() else {}
+    return {version: runs[version] for version in sorted(runs, key=_number)}
+
+
+def validated(book: Book) -> dict[str, dict[str, dict]]:
+    """Return what the last test run proved: notebook -> device -> date, torch, seconds.
+
+    Raises:
+        BookError: the file is damaged.
+    """
+    path = book.root / VALIDATED
+    return _VALIDATED.read(path, VALIDATED) if path.exists() else {}
 
 
 def oldest(book: Book, chapter: str) -> str:
-    """The oldest version that a chapter ran under, such as `2.11`; else the pinned one."""
-    ran = [name for name, run in tested(book).items() if chapter in run["chapters"]]
-    if not ran and (requirements := book.root / "requirements.txt").exists():
-        ran = re.findall(r"^torch==(\S+)", read_text(requirements, requirements.name), re.M)
-    return ".".join(ran[0].split(".")[:2]) if ran else ""
+    """Return the oldest version that a chapter ran under, such as `2.11`; else the pinned one."""
+    versions = [version for version, run in tested(book).items() if chapter in run["chapters"]]
+    if not versions and (requirements := book.root / "requirements.txt").exists():
+        pinned = read_text(requirements, requirements.name)
+        versions = re.findall(r"^torch==(\S+)", pinned, re.M)
+    return ".".join(versions[0].split(".")[:2]) if versions else ""
 
 
-def _number(name: str) -> list[int]:
-    return [int(part) for part in name.partition("+")[0].split(".")]
+def _number(version: str) -> list[int]:
+    return [int(part) for part in version.partition("+")[0].split(".")]
