@@ -11,7 +11,9 @@ from sphinx.transforms import SphinxTransform
 
 KINDS = {
     "You will learn": "learn",
+    "You will learn to": "learn",
     "你将学到": "learn",
+    "你将学会": "learn",
     "You need": "need",
     "你需要": "need",
     "Then and now": "then-and-now",
