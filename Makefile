@@ -6,7 +6,7 @@
 # make notebooks-zh  the Chinese notebooks, whose code and outputs are those of the English ones
 # make validated  all notebooks, and note in book/validated.json what was proved where
 # make warnings  the notebooks with deprecations as errors
-# make gpu     beside the PyTorch of a machine with a GPU: the notebooks there, and the recordings
+# make gpu     beside the PyTorch of a machine with a GPU: the notebooks and tests/gpu there
 # JOBS=2 runs two tests at a time; four suit two cores, because many wait for a process or a clock.
 # Needs Python 3.11 or newer; everything else goes into .venv, exact versions from requirements.txt,
 # or for `make book`, `make check` and `make release` only what requirements-book.txt has of them.
@@ -51,7 +51,7 @@ chinese-font:
 # One run for all of `tests`, the longest first, so that no core waits for the last file of a part.
 test: lint check notebooks
 	$(BIN)/book build
-	$(PROVE) tests/site tests/colab tests/bookbuild tests/helpers
+	$(PROVE) tests/site tests/colab tests/bookbuild tests/helpers tests/gpu
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -64,7 +64,7 @@ release: $(VENV)/book
 	$(BIN)/book check --release
 
 unit: $(VENV)/ready
-	$(PROVE) tests/bookbuild tests/helpers
+	$(PROVE) tests/bookbuild tests/helpers tests/gpu
 
 # The Chinese notebooks hold the same code and outputs, or `make check` fails: a run of them proves
 # only that comments change nothing.
@@ -151,7 +151,7 @@ else
 	$(CONSTRAINED) $(BIN)/pip wheel -q --no-deps -w wheels -r wheels/requirements.txt $(BUILD_BACKEND)
 endif
 
-# One job at a time, because the notebooks share the GPU; the recordings are made in any case.
+# One job at a time, because the notebooks share the GPU; tests/gpu runs in any case.
 gpu: OTHER = $(VENV)-gpu
 gpu: OFFLINE = $(if $(WHEELS),--no-index --find-links $(WHEELS))
 gpu:
@@ -161,7 +161,7 @@ gpu:
 	$(CONSTRAINED) $(OTHER)/bin/pip install -q --no-deps $(OFFLINE) -r $(OTHER)/requirements.txt
 	$(OTHER)/bin/pip install -q --no-deps $(OFFLINE) -e .
 	BOOK_CUDA=1 $(OTHER)/bin/pytest -q -n 1 book --record-validated --record-versions; \
-	  differs=$$?; $(OTHER)/bin/book record && exit $$differs
+	  differs=$$?; BOOK_CUDA=1 $(OTHER)/bin/pytest -q -rs tests/gpu && exit $$differs
 
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/import_time.py

@@ -1,4 +1,4 @@
-"""How nbval runs the book: the `gpu` tag, one environment for all kernels, what a run proved.
+"""How nbval runs the book: one environment for all kernels, and what a run proved.
 
 Under another PyTorch than the pinned one, `--record-versions` keeps the cells that differ in
 `versions.json`; those that it names already, with the same words, are expected to; any other fails.
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild.notebooks.cells import code_cells, tags
-from bookbuild.notebooks.execution import prepare_kernels, use_cuda
+from bookbuild.notebooks.cells import code_cells
+from bookbuild.notebooks.execution import prepare_kernels
 from bookbuild.source.checkout import BookError, write_text
 
 FOLDER = Path(__file__).parent
@@ -38,8 +38,7 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     try:
-        config.stash[CUDA] = use_cuda()
-        prepare_kernels(config.stash[CUDA])
+        config.stash[CUDA] = prepare_kernels()
     except BookError as error:
         raise pytest.UsageError(str(error)) from None
     config.option.nbval_sanitize_with = FOLDER / "nbval.cfg"
@@ -61,15 +60,9 @@ def is_cell(item) -> bool:
     return type(item).__name__ == "IPyNbCell"
 
 
-def pytest_itemcollected(item):
-    if is_cell(item) and "gpu" in tags(item.cell) and not item.config.stash[CUDA]:
-        item.add_marker(pytest.mark.skip(reason="needs a GPU; its stored output is kept"))
-
-
 def pytest_runtest_setup(item):
     # nbval compares nothing for a cell without an execution count: it would pass, whatever it says
-    never_run = is_cell(item) and item.cell.execution_count is None and item.cell.source.strip()
-    if never_run and not item.get_closest_marker("skip"):
+    if is_cell(item) and item.cell.execution_count is None and item.cell.source.strip():
         pytest.fail(f"cell {item.cell.id} was never run: run `book update`", pytrace=False)
 
 
@@ -92,6 +85,12 @@ def pytest_runtest_makereport(item, call):
 def here(config):
     """The version of PyTorch that the notebooks run under, such as `2.11.0` or `2.11.0+gpu`."""
     return version("torch").partition("+")[0] + ("+gpu" if config.stash[CUDA] else "")
+
+
+def card_name():
+    import torch
+
+    return torch.cuda.get_device_name()
 
 
 def read_json(name):
@@ -166,9 +165,9 @@ class Notebooks:
         write_json("versions.json", known)
 
     def record_validated(self):
-        """Keep date, version and seconds of each notebook of which every cell passed."""
+        """Keep date, version, card and seconds of each notebook of which every cell passed."""
         known = read_json("validated.json")
-        device = "gpu" if self.config.stash[CUDA] else "cpu"
+        device, card = ("gpu", {"card": card_name()}) if self.config.stash[CUDA] else ("cpu", {})
         for name in self.seconds:
             entry = known.setdefault(name, {})
             entry.pop(device, None)
@@ -177,5 +176,6 @@ class Notebooks:
                     "date": datetime.date.today().isoformat(),
                     "torch": version("torch").partition("+")[0],
                     "seconds": round(self.seconds[name]),
+                    **card,
                 }
         write_json("validated.json", known)

@@ -158,15 +158,6 @@ def serve(port: int) -> None:
 
 
 @main.command()
-@NAMES
-def record(names: tuple[str, ...]) -> None:
-    """Measure on this machine's GPU what the chapters ask for, into src/helpers/recorded."""
-    from bookbuild.commands.record import record
-
-    record(Book.find(), names, echo=click.echo)
-
-
-@main.command()
 def status() -> None:
     """Show when each chapter was last proved, on what, and how its translation stands."""
     from bookbuild import pages

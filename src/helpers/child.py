@@ -59,23 +59,6 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def on_gpu(function: Callable[..., Any], *, env: Mapping[str, str] | None = None) -> Any:
-    """`call(function, "cuda")`, for functions that measure on a device.
-
-    Args:
-        function: takes the device as its only required argument.
-        env: environment variables to add, or to replace.
-
-    Raises:
-        RuntimeError: there is no CUDA device, or the process failed.
-    """
-    import torch
-
-    if not torch.cuda.is_available():
-        raise RuntimeError("this measurement needs a CUDA device, and there is none")
-    return call(function, "cuda", env=env)
-
-
 def _answer(module: str, function: str, arguments: str) -> None:
     result = getattr(importlib.import_module(module), function)(*json.loads(arguments))
     print(json.dumps(result), flush=True)

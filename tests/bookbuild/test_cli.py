@@ -53,14 +53,14 @@ def test_check_proves_anew_whatever_byte_changes_and_only_then(call, book, monke
     assert call("check").stdout == "text/new.md: not in _toc.yml\n"
 
 
-@pytest.mark.parametrize("command", ["update", "check", "adopt", "record"])
+@pytest.mark.parametrize("command", ["update", "check", "adopt"])
 def test_unknown_chapters_get_a_suggestion(call, command):
     done = call(command, "addin")
     assert done.exit_code == 1
     assert done.stderr == "book: no chapter 'addin': did you mean adding?\n"
 
 
-@pytest.mark.parametrize("command", ["update", "check", "status", "build", "serve", "record"])
+@pytest.mark.parametrize("command", ["update", "check", "status", "build", "serve"])
 def test_outside_a_book(tmp_path_factory, monkeypatch, command):
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     done = CliRunner().invoke(main, [command])

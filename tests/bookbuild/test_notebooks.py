@@ -112,12 +112,6 @@ def test_clean_is_idempotent_and_drops_what_means_nothing():
     assert dumps(clean(nb)) == once
 
 
-def test_a_gpu_cell_that_never_ran_gets_no_number():
-    gpu = new_code_cell("x", id="x", metadata={"tags": ["gpu"]}, execution_count=5)
-    nb = clean(new_notebook(cells=[gpu, new_code_cell("y", id="y")]))
-    assert [c.execution_count for c in nb.cells] == [None, 2]
-
-
 @given(st.integers(0, 999), st.integers(0, 999))
 def test_tokens_see_numbers_and_not_comments(a, b):
     one = tokens(f"x = {a}  # one\nif x:\n    y = 1\n")

@@ -28,7 +28,6 @@ from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.headings import Heading, anchors, headings
 from bookbuild.source.texts import load
 from bookbuild.source.typography import lint
-from helpers import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["errors.md", "then_and_now.md", "status.md"]
@@ -377,6 +376,28 @@ def test_status_shows_what_differs_under_other_versions(book):
         status.render(book, "en", found)
 
 
+def test_status_names_the_device_of_each_proof(book):
+    def shown(validated, lang="en"):
+        (book.root / "book/validated.json").write_text(json.dumps(validated))
+        return status.render(book, lang, chapters(book))
+
+    run = {"date": "2026-11-22", "torch": "2.15.0", "seconds": 3}
+    card = {"date": "2026-11-24", "torch": "2.15.0", "seconds": 2, "card": "NVIDIA H100"}
+    assert "Proved on a CPU: not yet.\nProved on a GPU: not yet.\n" in shown({})
+    text = shown({"en/adding": {"cpu": run}, "zh/adding": {"cpu": run | {"date": "2026-11-23"}}})
+    assert "CPU: 2 of 4 notebooks, PyTorch 2.15.0, 2026-11-22 … 2026-11-23.\n" in text
+    assert "GPU: not yet.\n" in text
+    text = shown({"en/adding": {"cpu": run, "gpu": card}})
+    assert "GPU: 1 of 4 notebooks, NVIDIA H100, PyTorch 2.15.0, 2026-11-24.\n" in text
+    text = shown({"en/adding": {"gpu": card}}, "zh")
+    assert (
+        "GPU 上的验证：4 个 notebook 中的 1 个，NVIDIA H100、PyTorch 2.15.0、2026-11-24。" in text
+    )
+    for damaged in ({"gpu": run}, {"cpu": {"date": "2026-11-22"}}, {"cpu": 1}):
+        with pytest.raises(BookError, match=r"validated\.json"):
+            shown({"en/adding": damaged})
+
+
 def test_status_shows_the_health_of_the_translation(book, mend, quick):
     pieces = len(list(load(book, "adding").pieces()))
     mend("adding", "The sum is printed.", "The sum is shown.")
@@ -390,17 +411,10 @@ def test_status_shows_the_health_of_the_translation(book, mend, quick):
     assert f"{total} 段中 {current} 段最新；2 段待更新" in text
 
 
-def test_status_counts_cells_claims_and_recordings(book, monkeypatch):
-    helpers = book.root / "src/helpers"
-    (helpers / "recorded").mkdir(parents=True)
-    monkeypatch.setitem(recorded.RECORDINGS, "adding", ("speed", "memory"))
-    (helpers / "recorded/speed.json").write_text("{}")
-    found = chapters(book)
-    adding, failing = status.collect(book, found)
-    assert adding.recordings == {"speed": True, "memory": False}
+def test_status_counts_cells_and_claims(book, monkeypatch):
+    adding, failing = status.collect(book, chapters(book))
     assert (adding.cells, adding.claims) == (7, (1, 1))
-    assert (failing.cells, failing.claims, failing.recordings) == (5, (0, 0), {})
-    assert "`speed`: recorded; `memory`: not recorded" in status.render(book, "en", found)
+    assert (failing.cells, failing.claims) == (5, (0, 0))
     monkeypatch.chdir(book.root)
     done = CliRunner().invoke(main, ["status"])
     assert done.exit_code == 0

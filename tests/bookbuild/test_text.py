@@ -39,7 +39,7 @@ Two.
 
 %%% code setup tags=setup,remove-cell
 
-%%% code a-code tags=right,gpu claims=A-1,A-2
+%%% code a-code tags=right,setup claims=A-1,A-2
 ```python
 x = 1  # one
 
@@ -65,7 +65,7 @@ def test_all_that_a_text_can_hold():
     assert (title.type, title.words) == ("markdown", Words("# One\n\nTwo.", 6, "# 一\n\n二。", 10))
     assert (setup.source, setup.metadata) == ("", {"tags": ["setup", "remove-cell"]})
     assert code.source == 'x = 1  # one\n\n# two\ny = "# no"'
-    assert code.metadata == {"tags": ["right", "gpu"], "claims": ["A-1", "A-2"]}
+    assert code.metadata == {"tags": ["right", "setup"], "claims": ["A-1", "A-2"]}
     assert (code.words.en, code.words.zh, code.words.zh_line) == ("one\ntwo", "一\n二", 24)
     assert (code.alt.en, code.alt.zh, code.cause.en, code.cause.zh) == (
         *("A line.", "一条线。"),

@@ -18,7 +18,7 @@ from bookbuild.commands import update as updating
 from bookbuild.commands.check import check, waiting
 from bookbuild.commands.update import update
 from bookbuild.notebooks import execution as running
-from bookbuild.notebooks.cells import alt, code_cells
+from bookbuild.notebooks.cells import alt
 from bookbuild.notebooks.conversion import MISSING, WAITING
 from bookbuild.notebooks.dependencies import helpers_used
 from bookbuild.notebooks.execution import use_cuda
@@ -222,7 +222,6 @@ def test_names_are_updated_and_checked_and_no_other(book, call, mend, no_run):
 
 def test_code_helpers_and_tags_make_a_chapter_run(book, call, mend, quick):
     new = "%%% code new\n```python\n1\n```\n\n%%% md adding-recap"
-    error = "failing-error tags=raises-exception"
     helper = book.root / "src/helpers/adding.py"
     steps = {
         "the code of adding-numbers changed": lambda: mend("adding", "a = 1 + 1\n", "a = 2\n"),
@@ -231,7 +230,6 @@ def test_code_helpers_and_tags_make_a_chapter_run(book, call, mend, quick):
         ),
         "its helpers changed)": lambda: helper.write_text("x = 1\n"),
         "cells were added, removed or moved": lambda: mend("adding", "%%% md adding-recap", new),
-        "the tags of failing-error changed": lambda: mend("failing", error, f"{error},gpu"),
         "new": lambda: book.notebook("en", "failing").unlink(),
     }
     said = []
@@ -366,14 +364,6 @@ def test_a_cell_that_should_raise_and_does_not(book, mend):
     assert update(book, ["failing"], echo=quiet) == [
         "book/text/failing.md::failing-error: tagged raises-exception, but nothing was raised"
     ]
-
-
-def test_a_gpu_cell_keeps_its_output_without_a_gpu(book, mend, edit, quick):
-    mend("adding", "%%% md adding-recap", "%%% code gpu tags=gpu\n```python\n1/0\n```\n\n"
-         "%%% md adding-recap")  # fmt: skip
-    assert update(book, echo=quiet) == []
-    cell = code_cells(read(book.notebook("en", "adding")))[-1]
-    assert cell.outputs == [] and cell.execution_count is None
 
 
 SCRIPT = "from bookbuild.cli import main; main(['update'])"
@@ -512,7 +502,7 @@ def test_deprecations_can_be_made_errors(book, mend, monkeypatch, source, raises
 
 def test_a_compiler_for_cuda_without_a_gpu_says_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    running.prepare_kernels(False)
+    running.prepare_kernels()
     command = [sys.executable, "-c", "import torch.utils.benchmark"]
     assert subprocess.run(command, capture_output=True, check=True).stderr == b""
 
@@ -520,7 +510,7 @@ def test_a_compiler_for_cuda_without_a_gpu_says_nothing(monkeypatch, tmp_path):
 def test_a_misspelt_choice_of_warnings_is_refused(monkeypatch):
     monkeypatch.setenv("BOOK_WARNINGS", "errors")
     with pytest.raises(BookError, match="must be default, error or unset, got 'errors'"):
-        running.prepare_kernels(False)
+        running.prepare_kernels()
 
 
 def test_a_book_of_texts_alone_becomes_one_that_is_proved(book, quick):

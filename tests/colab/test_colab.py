@@ -29,7 +29,7 @@ EXECUTE = """
 import sys, nbformat
 from nbclient import NotebookClient
 nb = nbformat.read("chapter.ipynb", 4)
-NotebookClient(nb, timeout=300, kernel_name="python3", skip_cells_with_tag="gpu").execute()
+NotebookClient(nb, timeout=300, kernel_name="python3").execute()
 nbformat.write(nb, "done.ipynb")
 """
 

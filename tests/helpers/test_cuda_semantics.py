@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 import os
 import subprocess
 import sys
@@ -16,11 +15,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from helpers import child, fake
 from helpers import cuda_semantics as cs
+from helpers import fake
 from helpers.demos import cuda_semantics as demos
 from helpers.exercises import cuda_semantics as exercises
-from helpers.measure import cuda_semantics as measure
 from helpers.views_and_copies import same_storage
 
 # ---------------------------------------------------------------- where, unregistered
@@ -450,56 +448,6 @@ def test_gradients_move_and_parameters_stay_the_same_objects():
     weight = layer.weight
     layer.double()
     assert layer.weight is weight and weight.grad.dtype == torch.float64
-
-
-# ---------------------------------------------------------------- measurements
-
-
-def test_the_messages_are_put_together_from_their_children(monkeypatch):
-    asked = []
-
-    def call(function, *arguments, env=None):
-        asked.append((function, arguments, env))
-        return {"statement": "s", "message": "m"} if function is measure._blame else {"x": 1}
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(child, "call", call)
-    values = measure.record_device_messages()
-    assert values["blamed"] == values["blamed with CUDA_LAUNCH_BLOCKING=1"] == "s"
-    assert values["x"] == 1
-    blames = [env for function, _, env in asked if function is measure._blame]
-    assert blames == [{"CUDA_LAUNCH_BLOCKING": "0"}, {"CUDA_LAUNCH_BLOCKING": "1"}]
-    assert [a for f, a, _ in asked if f is demos._count_devices] == [(False,), (True,)]
-
-
-def test_measurements_run_on_a_cpu_and_give_what_json_can_write():
-    """Not a measurement: only that the code runs and that the parts fit together."""
-    clock = measure._clock("cpu", size=64, products=3)
-    without, with_ = clock["seconds without synchronize"], clock["seconds with synchronize"]
-    assert 0 < without <= with_ and clock["with / without"] == with_ / without
-    copies = measure._copies("cpu", mib=1, times=2)
-    assert copies.pop("copy to the CPU complete after synchronize") is True
-    assert copies.pop("copy to the CPU complete before synchronize") is True
-    assert len(copies) == 3
-    assert all(len(ratios) == 2 and min(ratios) > 0 for ratios in copies.values())
-    json.dumps([clock, copies])
-
-
-def test_messages_are_the_errors_of_the_device():
-    said = measure._messages("meta")
-    assert said["nn.Linear"].startswith("RuntimeError: Tensor on device meta")
-    assert said["x + y"].startswith("RuntimeError")
-    assert said["DataLoader(shuffle=True)"].startswith("RuntimeError")
-    assert said["the move kept the parameter"] is False  # meta makes new ones
-    with exercises._moves_in_place():
-        said = measure._messages("meta")
-    assert said["the move kept the parameter"] is True
-    assert said["Adam after a late move"].startswith("RuntimeError")
-
-
-def test_blame_names_the_statement_that_raised():
-    blamed = measure._blame("cpu")
-    assert blamed["statement"] == "x[index]" and "index 7 is out of bounds" in blamed["message"]
 
 
 # ---------------------------------------------------------------- exercises

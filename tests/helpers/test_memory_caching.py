@@ -1,9 +1,7 @@
-"""Traces for the allocator model and a real device, and who keeps memory alive."""
+"""Traces for the allocator model, and who keeps memory alive."""
 
 from __future__ import annotations
 
-import io
-import json
 import subprocess
 import sys
 
@@ -19,8 +17,6 @@ from helpers.demos import memory_caching as demos
 from helpers.demos.memory_caching import FRAGMENTATION_CAPACITY, fragmentation_trace, notes_trace
 from helpers.exercises import memory_caching as exercises
 from helpers.exercises.memory_caching import check_mean_loss, check_releasable, check_segment
-from helpers.measure import memory_caching as measure
-from helpers.measure.memory_caching import compare, compare_recorded, live_trace
 from helpers.memory_caching import (
     Footprint,
     TrainingMemory,
@@ -30,7 +26,6 @@ from helpers.memory_caching import (
     training_memory,
     watch,
 )
-from helpers.recorded import Recording
 
 # Traces
 
@@ -86,222 +81,12 @@ def test_fragmentation_ends_in_an_error_although_enough_is_free() -> None:
     assert steps[-1].counters.reserved == FRAGMENTATION_CAPACITY
 
 
-# A real device, and its stand-in: the same calls of torch.cuda, answered by the model
-
-
-class FakeCuda:
-    """`torch.empty(..., device="cuda")` and the calls of `torch.cuda` that the trace makes."""
-
-    base = 0x7F5A40000000
-    total = 139 * 2**30 + 12345
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, max_split_size_mb: int | None = None):
-        self.model = CachingAllocator(max_split_size_mb=max_split_size_mb)
-        self.ready = False
-        real_empty = torch.empty
-        fake = self
-
-        class Tensor:
-            def __init__(self, nbytes: int) -> None:
-                self.block = fake.model.malloc(nbytes)
-
-            def data_ptr(self) -> int:
-                return fake.base + self.block.address if self.block.size else 0
-
-            def __del__(self) -> None:
-                if hasattr(self, "block"):
-                    fake.model.free(self.block)
-
-        def empty(*size: int, dtype: object = None, device: object = None, **rest) -> object:
-            if device != "cuda":
-                return real_empty(*size, dtype=dtype, device=device, **rest)
-            assert dtype == torch.uint8
-            return Tensor(*size)
-
-        def stats() -> dict[str, int]:
-            assert self.ready, "memory_stats is empty before CUDA is initialised"
-            counters = self.model.counters
-            return {key: getattr(counters, name) for name, key in allocator.STATS.items()}
-
-        def fraction(value: float) -> None:
-            assert 0 <= value <= 1
-            self.model.capacity = int(value * self.total)
-
-        monkeypatch.setattr(torch, "empty", empty)
-        cuda = {
-            "is_available": lambda: True,
-            "synchronize": lambda: setattr(self, "ready", True),
-            "memory_stats": stats,
-            "empty_cache": lambda: self.model.empty_cache(),
-            "reset_peak_memory_stats": lambda: self.model.reset_peak(),
-            "set_per_process_memory_fraction": fraction,
-            "mem_get_info": lambda: (self.total - 10**8 - self.model.reserved, self.total),
-        }
-        for name, function in cuda.items():
-            monkeypatch.setattr(torch.cuda, name, function)
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    class InProcess:
-        """`_Device` without a second process; what it answers went through JSON."""
-
-        def __init__(self, max_split_size_mb: int | None = None) -> None:
-            FakeCuda(monkeypatch, max_split_size_mb)
-            self.held: dict = {}
-
-        def __enter__(self) -> InProcess:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.held.clear()
-
-        def do(self, *operation: object) -> dict:
-            sent = json.loads(json.dumps(operation))
-            return json.loads(json.dumps(measure._perform(sent, self.held)))
-
-    monkeypatch.setattr(measure, "_Device", InProcess)
-
-
-@pytest.mark.usefixtures("fake")
-def test_what_is_recorded_can_be_compared() -> None:
-    values = json.loads(json.dumps(measure.record_allocator_trace()))
-    assert [entry["name"] for entry in values] == [
-        "notes",
-        "random",
-        "fragmentation",
-        "max_split_size",
-    ]
-    assert compare_recorded(values) == {entry["name"]: [] for entry in values}
-    failures = {e["name"]: sum(s["error"] is not None for s in e["steps"]) for e in values}
-    assert failures["fragmentation"] == 1
-    assert failures["max_split_size"] > 0
-    assert values[3]["steps"][-1]["retries"] >= failures["max_split_size"]
-
-    # whatever is changed in a recording is found and named
-    for key in [*allocator.STATS, "address", "error"]:
-        step = values[0]["steps"][3]
-        original = step[key]
-        step[key] = "failed" if key == "error" else original + 512
-        (difference,) = compare_recorded(values[:1])["notes"]
-        assert difference.startswith("step 3 malloc output 1 4070440: ")
-        assert ("failed" if key == "error" else key) in difference
-        step[key] = original
-    del values[0]["steps"][-1]
-    steps = replay(values[0]["trace"])
-    assert compare(steps, values[0]["steps"])[0] == "the model has 63 steps, the device 62"
-
-
-@pytest.mark.usefixtures("fake")
-def test_live_addresses_are_relative_to_the_lowest() -> None:
-    trace = [("malloc", "a", 0), ("malloc", "b", 1), ("malloc", "c", 12 * MIB), ("free", "b")]
-    steps = live_trace(trace)
-    assert [step["address"] for step in steps] == [None, 0, 2 * MIB, None]
-
-
-def test_the_reader_s_own_settings_do_not_reach_the_device_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen = []
-
-    class Popen:
-        def __init__(self, command: list[str], env: dict[str, str], **_: object) -> None:
-            seen.append(env)
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(subprocess, "Popen", Popen)
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    measure._Device()
-    measure._Device(max_split_size_mb=32)
-    for env in seen:
-        assert not {"PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"} & set(env)
-        assert env["CUDA_VISIBLE_DEVICES"] == "1"
-    conf = [env.get("PYTORCH_CUDA_ALLOC_CONF") for env in seen]
-    assert conf == [None, "max_split_size_mb:32"]
-
-
-@pytest.mark.usefixtures("fake")
-def test_device_memory_is_seen_from_outside() -> None:
-    rows = measure.record_device_memory()
-    assert [row["after"] for row in rows] == [
-        "CUDA context",
-        "malloc 256 MiB",
-        "free",
-        "empty_cache",
-    ]
-    assert [row["device"] // MIB for row in rows] == [0, 256, 256, 0]
-    assert [row["reserved"] // MIB for row in rows] == [0, 256, 256, 0]
-    assert [row["allocated"] // MIB for row in rows] == [0, 256, 0, 0]
-
-
-@pytest.mark.usefixtures("fake")
-def test_report_says_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    measure.report(None)
-    assert capsys.readouterr().out == "not measured on a GPU yet\n"
-    measure.report(
-        Recording(
-            name="device_memory",
-            device="a GPU",
-            torch="2.14.1",
-            cuda="13.0",
-            python="3.11",
-            date="2026-01-02",
-            values=measure.record_device_memory(),
-        )
-    )
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == (
-        "malloc 256 MiB: device 256.00 MiB, reserved 256.00 MiB, allocated 256.00 MiB"
-    )
-    assert lines[4] == "device: recorded on 2026-01-02: a GPU, PyTorch 2.14.1, CUDA 13.0"
-
-
-@pytest.mark.usefixtures("fake")
-def test_live_trace_checks_its_arguments() -> None:
-    with pytest.raises(ValueError, match="multiple of 2 MiB"):
-        live_trace([("empty_cache",)], capacity=MIB)
-    with pytest.raises(ValueError, match="step 0"):
-        live_trace([("malloc", "x")])
-    with pytest.raises(ValueError, match="unknown operation"):
-        measure._perform(("reboot",), {})
-
-
-def test_a_device_that_does_not_start_clean_is_an_error(
-    fake: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    perform = measure._perform
-    monkeypatch.setattr(measure, "_perform", lambda *a: {**perform(*a), "reserved": 2 * MIB})
-    with pytest.raises(RuntimeError, match="does not start clean"):
-        live_trace([("empty_cache",)])
-
-
-def test_serve_answers_each_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    FakeCuda(monkeypatch)
-    lines = [["counters"], ["malloc", "x", 1000], ["free", "x"]]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(json.dumps(x) + "\n" for x in lines)))
-    measure._serve()
-    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [a["allocated"] for a in answers] == [0, 1024, 0]
-    assert answers[1]["address"] == FakeCuda.base
-
-
 def test_stats_are_names_that_torch_documents() -> None:
     documented = torch.cuda.memory_stats.__doc__
     for key in allocator.STATS.values():
         family = key.split(".")[0]
         assert f'"{family}' in documented
     assert set(allocator.STATS) == set(allocator.Counters.__dataclass_fields__)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
-def test_without_a_gpu_the_live_trace_says_so() -> None:
-    with pytest.raises(RuntimeError, match="needs a CUDA device and this machine has none"):
-        live_trace(notes_trace())
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -317,28 +102,6 @@ def test_torch_s_private_handles_of_a_storage(device: str) -> None:
     assert not gone()
     del view
     assert gone()
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
-def test_the_device_process_ends_with_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with measure._Device() as device:
-        pass
-    assert device._process.returncode == 0
-    assert device._errors.closed and device._process.stdout.closed
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
-def test_a_process_that_dies_on_the_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(RuntimeError, match=r"process on the GPU ended at \('counters',\): \w+"):
-        live_trace([("empty_cache",)])
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: nothing to compare with")
-def test_the_model_matches_the_gpu_byte_for_byte() -> None:
-    differences = compare_recorded(measure.record_allocator_trace())
-    assert differences == {name: [] for name in differences}
 
 
 # Who keeps memory alive

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from nbformat import NotebookNode
 
-from bookbuild.notebooks.cells import code_cells, tags
+from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.cleaning import clean
 from bookbuild.notebooks.comparison import edited, stamp, why_run
 from bookbuild.notebooks.conversion import notebook
@@ -103,16 +103,15 @@ def _chapter(
                 f"{source.name} must run ({why}), and that needs PyTorch: "
                 "`make lab` or `make test` installs it"
             )
-        from bookbuild.notebooks.execution import execute, kernels
+        from bookbuild.notebooks.execution import execute, prepare_kernels
 
         echo(f"{source.name}: running {len(code_cells(english))} cells ({why})")
-        cuda = kernels()
+        prepare_kernels()
         for cell in code_cells(english):
-            if cuda or "gpu" not in tags(cell):
-                cell.outputs, cell.execution_count = [], None
+            cell.outputs, cell.execution_count = [], None
         folder = book.notebook("en", source.name).parent
         folder.mkdir(parents=True, exist_ok=True)
-        ran = clean(execute(english, folder, f"book/text/{source.name}.md", cuda))
+        ran = clean(execute(english, folder, f"book/text/{source.name}.md"))
         english = notebook(source, "en", ran=ran)
     stamp(english, helpers)
     chinese = notebook(source, "zh", late, english)

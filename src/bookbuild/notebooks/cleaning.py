@@ -6,7 +6,7 @@ import re
 
 from nbformat import NotebookNode
 
-from bookbuild.notebooks.cells import code_cells, tags
+from bookbuild.notebooks.cells import code_cells
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _KERNEL_FILE = re.compile(r"[^\s\"']*/ipykernel_\d+/\d+\.py")
@@ -25,16 +25,10 @@ def _short(traceback: list[str]) -> list[str]:
 
 
 def clean(nb: NotebookNode) -> NotebookNode:
-    """Take out what differs between two runs and means nothing, and number the cells 1..n.
-
-    A `gpu` cell that never ran keeps no number: a reader sees no output that no run produced.
-    """
+    """Take out what differs between two runs and means nothing, and number the cells 1..n."""
     for n, cell in enumerate(code_cells(nb), 1):
         for key in ("execution", "collapsed", "scrolled"):
             cell.metadata.pop(key, None)
-        if "gpu" in tags(cell) and not cell.outputs:
-            cell.execution_count = None
-            continue
         cell.execution_count = n
         cell.outputs = coalesce_streams(cell.outputs)
         for out in cell.outputs:

@@ -30,7 +30,7 @@ class Interrupted(BookError):
 
 
 def use_cuda() -> bool:
-    """Whether notebooks may use a GPU: `BOOK_CUDA` is `0` (never), `1` (must) or unset (if any).
+    """Return whether notebooks use a GPU: `BOOK_CUDA` is `0` (no), `1` (yes) or unset (if any).
 
     Raises:
         BookError: `BOOK_CUDA=1` and there is no GPU, or `BOOK_CUDA` is something else.
@@ -38,14 +38,14 @@ def use_cuda() -> bool:
     mode = os.environ.get("BOOK_CUDA", "auto")
     if mode not in ("auto", "0", "1"):
         raise BookError(f"BOOK_CUDA must be 0, 1 or unset, got {mode!r}")
-    found = mode != "0" and driver_sees_gpu()
-    if mode == "1" and not found:
+    cuda = mode != "0" and driver_sees_gpu()
+    if mode == "1" and not cuda:
         raise BookError("BOOK_CUDA=1, but the NVIDIA driver reports no GPU")
-    return found
+    return cuda
 
 
 def driver_sees_gpu() -> bool:
-    """Ask libcuda itself: milliseconds, where importing torch would cost seconds."""
+    """Return whether the NVIDIA driver reports a GPU, without importing torch."""
     import ctypes
 
     try:
@@ -58,12 +58,16 @@ def driver_sees_gpu() -> bool:
     return count.value > 0
 
 
-def prepare_kernels(cuda: bool) -> None:
-    """Set the environment that kernels inherit; `BOOK_WARNINGS=error` makes deprecations errors.
+def prepare_kernels() -> bool:
+    """Set the environment that kernels inherit, and return whether they use a GPU.
+
+    `BOOK_WARNINGS=error` makes deprecations errors.
 
     Raises:
-        BookError: `BOOK_WARNINGS` is something else.
+        BookError: `BOOK_CUDA` or `BOOK_WARNINGS` has another value, or `BOOK_CUDA=1` and there is
+            no GPU.
     """
+    cuda = use_cuda()
     os.environ.update(KERNEL_ENV)
     if not cuda:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -72,20 +76,10 @@ def prepare_kernels(cuda: bool) -> None:
         raise BookError(f"BOOK_WARNINGS must be default, error or unset, got {mode!r}")
     if mode == "error":
         os.environ["PYTHONSTARTUP"] = str(Path(__file__).with_name("warnings_as_errors.py"))
-
-
-def kernels() -> bool:
-    """Prepare the environment of kernels; returns whether they see a GPU.
-
-    Raises:
-        BookError: see `use_cuda` and `prepare_kernels`.
-    """
-    cuda = use_cuda()
-    prepare_kernels(cuda)
     return cuda
 
 
-def execute(nb: NotebookNode, folder: Path, where: str, cuda: bool) -> NotebookNode:
+def execute(nb: NotebookNode, folder: Path, where: str) -> NotebookNode:
     """Run a notebook in `folder` with a kernel of its own.
 
     Raises:
@@ -106,7 +100,6 @@ def execute(nb: NotebookNode, folder: Path, where: str, cuda: bool) -> NotebookN
         timeout=TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
-        skip_cells_with_tag="" if cuda else "gpu",
         record_timing=False,
         log=log,
         on_cell_start=lambda cell, cell_index: current.update(cell=cell),
@@ -140,6 +133,6 @@ def execute(nb: NotebookNode, folder: Path, where: str, cuda: bool) -> NotebookN
                 f"{where}::{cell.id}: prints {size:,} characters, at most {MAX_OUTPUT:,}"
             )
         raised = any(o.output_type == "error" for o in cell.outputs)
-        if "raises-exception" in tags(cell) and not raised and cell.execution_count is not None:
+        if "raises-exception" in tags(cell) and not raised:
             raise BookError(f"{where}::{cell.id}: tagged raises-exception, but nothing was raised")
     return nb

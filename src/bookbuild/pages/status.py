@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from html import escape
 
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.pages.chapters import Chapter
-from bookbuild.pages.markdown import code, page
+from bookbuild.pages.markdown import page
 from bookbuild.source import claims as claims_file
 from bookbuild.source import pitfalls, symptoms, translation, versions
 from bookbuild.source import texts as texts
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.words import words
-from helpers.recorded import RECORDINGS
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,10 @@ class Status:
     """What is known about one chapter."""
 
     name: str
-    runs: dict[str, dict[str, dict]]  # language -> device -> date, torch, seconds
+    runs: dict[str, dict[str, dict]]  # language -> device -> date, torch, seconds, card of a GPU
     translation: Counter  # current, waiting -> pieces
     cells: int
     claims: tuple[int, int]  # proved by a cell, all
-    recordings: dict[str, bool]  # name -> whether somebody measured it
 
 
 def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
@@ -51,29 +49,30 @@ def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
                 translation=_translation(book, name, stamps),
                 cells=len(code_cells(english.notebook)),
                 claims=(len(named.intersection(mine)), len(mine)),
-                recordings=recordings(book, name),
             )
         )
     return found
 
 
-def recordings(book: Book, name: str) -> dict[str, bool]:
-    """The recordings that a chapter shows, and whether each has been made."""
-    folder = book.root / "src/helpers/recorded"
-    return {n: (folder / f"{n}.json").exists() for n in RECORDINGS.get(name, ())}
+def proved(statuses: Collection[Status], device: str, w: dict[str, str]) -> str:
+    """Return how many notebooks passed on a kind of device, when, and on which cards."""
+    runs = [runs.get(device) for status in statuses for runs in status.runs.values()]
+    passed = [run for run in runs if run]
+    if not passed:
+        return w["never"]
+    values = {key: sorted({run[key] for run in passed}) for key in ("date", "torch")}
+    cards = sorted({run["card"] for run in passed if "card" in run})
+    where = [*cards, *(f"PyTorch {version}" for version in values["torch"])]
+    dates = " … ".join(dict.fromkeys((values["date"][0], values["date"][-1])))
+    return w["proved"].format(len(passed), len(runs), w["and"].join([*where, dates]))
 
 
-def rows(
-    book: Book, lang: str, chapters: dict[str, list[Chapter]], name_of: Callable[[str], str] = str
-) -> list[list[str]]:
-    """The table: a heading, then a row per chapter and language.
-
-    `name_of` writes the name of a recording.
-    """
+def rows(statuses: Collection[Status], lang: str) -> list[list[str]]:
+    """Return the table: a heading, then a row per chapter and language."""
     w = words(lang)
-    keys = ("chapter", "language", "validated", "translation", "cells", "claims", "recordings")
+    keys = ("chapter", "language", "validated", "translation", "cells", "claims")
     table = [[w[key] for key in keys]]
-    for status in collect(book, chapters):
+    for status in statuses:
         for language in LANGUAGES:
             runs = [
                 w["ran"].format(device=device.upper(), **run)
@@ -87,11 +86,6 @@ def rows(
                     "–" if language == "en" else _health(status.translation, w),
                     str(status.cells),
                     "{}/{}".format(*status.claims),
-                    w["comma"].join(
-                        f"{name_of(name)}{w['colon']}{w['recorded' if there else 'not_recorded']}"
-                        for name, there in status.recordings.items()
-                    )
-                    or w["none"],
                 ]
             )
     return table
@@ -103,10 +97,12 @@ def render(
     """The page as Markdown; `by_name` are the names of the index."""
     w = words(lang)
     titles = {chapter.name: chapter.title for chapter in chapters[lang]}
-    head, *body = rows(book, lang, chapters, code)
+    statuses = collect(book, chapters)
+    devices = w["devices"].format(*(proved(statuses, device, w) for device in ("cpu", "gpu")))
+    head, *body = rows(statuses, lang)
     lines = [head, ["---"] * len(head)]
     lines += [[f"[{titles[name]}]({name}.ipynb)", *rest] for name, *rest in body]
-    text = f"# {w['status']}\n\n{w['status_lead']}\n\n{_table(lines)}\n"
+    text = f"# {w['status']}\n\n{w['status_lead']}\n\n{devices}\n\n{_table(lines)}\n"
     if tested := versions.tested(book):
         rows_ = _versions(tested, chapters[lang], w)
         text += f"\n## {w['versions']}\n\n{w['versions_lead']}\n\n{_table(rows_)}\n"
@@ -172,8 +168,9 @@ def _versions(
 
 def plain(book: Book, chapters: dict[str, list[Chapter]]) -> str:
     """The table for a terminal, in English."""
-    table = rows(book, "en", chapters)
-    widths = [max(len(row[n]) + row[n].count("中文") * 2 for row in table) for n in range(7)]
+    table = rows(collect(book, chapters), "en")
+    columns = range(len(table[0]))
+    widths = [max(len(row[n]) + row[n].count("中文") * 2 for row in table) for n in columns]
     return "\n".join(
         "  ".join(
             text.ljust(width - 2 * text.count("中文"))

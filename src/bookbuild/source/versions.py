@@ -26,8 +26,9 @@ _TESTED = Form(
         "a version of PyTorch with `chapters` and `differs`",
     )
 )
-_RUN = mapping({"date": TEXT, "torch": TEXT, "seconds": {"type": "number"}})
-_VALIDATED = Form(_rows(_rows(_RUN)))
+_RUN = {"date": TEXT, "torch": TEXT, "seconds": {"type": "number"}}
+_DEVICES = {"cpu": mapping(_RUN), "gpu": mapping({**_RUN, "card": TEXT})}
+_VALIDATED = Form(_rows(mapping({}, _DEVICES)))
 
 
 def tested(book: Book) -> dict[str, dict]:
@@ -45,7 +46,7 @@ def tested(book: Book) -> dict[str, dict]:
 
 
 def validated(book: Book) -> dict[str, dict[str, dict]]:
-    """Return what the last test run proved: notebook -> device -> date, torch, seconds.
+    """Return what the last test run proved: notebook -> device -> date, torch, seconds, card.
 
     Raises:
         BookError: the file is damaged.

@@ -86,6 +86,11 @@ _WORDS: dict[str, tuple] = {
         "This is what the last run left behind.",
         "测试会运行每一章的每个单元格，并比较输出。\n下表是最近一次运行的结果。",
     ),
+    "devices": (
+        "Proved on a CPU: {0}.\nProved on a GPU: {1}.",
+        "CPU 上的验证：{0}。\nGPU 上的验证：{1}。",
+    ),
+    "proved": ("{0} of {1} notebooks, {2}", "{1} 个 notebook 中的 {0} 个，{2}"),
     "versions": ("Other versions of PyTorch", "其他版本的 PyTorch"),
     "versions_lead": (
         "The stored outputs come from the version above.\n"
@@ -124,7 +129,6 @@ _WORDS: dict[str, tuple] = {
     "translation": ("Translation", "翻译"),
     "cells": ("Cells", "单元格"),
     "claims": ("Claims proved", "已证明的说法"),
-    "recordings": ("GPU recordings", "GPU 实测记录"),
     "never": ("not yet", "尚未"),
     "ran": ("PyTorch {torch}, {device}, {date}, {seconds} s",
             "PyTorch {torch}，{device}，{date}，{seconds} 秒"),
@@ -132,9 +136,6 @@ _WORDS: dict[str, tuple] = {
     "waiting": ("{0} waiting", "{0} 段待更新"),
     "comma": ("; ", "；"),
     "and": (", ", "、"),
-    "recorded": ("recorded", "已测得"),
-    "not_recorded": ("not recorded", "尚未测得"),
-    "none": ("none", "无"),
 }  # fmt: skip
 
 

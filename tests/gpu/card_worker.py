@@ -1,0 +1,78 @@
+"""Functions that run in a fresh process on the card, called by `in_fresh_process`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from helpers import child
+from helpers.allocator import ROUND_LARGE, STATS
+
+
+def in_fresh_process(function: Callable[..., Any], *arguments: Any, **variables: str) -> Any:
+    """Call a function of this module in a new process, and return its result after JSON.
+
+    Args:
+        function: of this module.
+        arguments: serializable as JSON.
+        variables: environment variables to add, or to replace.
+
+    Raises:
+        RuntimeError: the process failed; see `helpers.child.call`.
+    """
+    path = os.pathsep.join((str(Path(__file__).parent), child.environment()["PYTHONPATH"]))
+    return child.call(function, *arguments, env={"PYTHONPATH": path, **variables})
+
+
+def run_trace(trace: Sequence[Sequence[Any]], capacity: int | None = None) -> list[dict[str, Any]]:
+    """Perform a trace of the allocator model on the card, and read its counters after each step.
+
+    `malloc` is `torch.empty(nbytes, dtype=torch.uint8, device="cuda")`, `free` drops that tensor.
+
+    Args:
+        trace: operations, as for `helpers.allocator.replay`.
+        capacity: a multiple of 2 MiB in bytes, set by
+            `torch.cuda.set_per_process_memory_fraction`.
+
+    Returns:
+        For the start and for each operation the fields of `helpers.allocator.Counters`, with
+        `address` (of a malloc's block, else None), `error` (the message or None) and `used`
+        (bytes in use on the whole device, as `nvidia-smi` counts them).
+    """
+    torch.cuda.synchronize()  # creates the CUDA context; before it memory_stats() is empty
+    if capacity is not None:
+        total = torch.cuda.mem_get_info()[1]
+        # Segments are multiples of 2 MiB; half of that more absorbs the rounding of the fraction.
+        torch.cuda.set_per_process_memory_fraction((capacity + ROUND_LARGE // 2) / total)
+    tensors: dict[str, torch.Tensor] = {}
+    steps = [_measure()]
+    for operation in trace:
+        address = error = None
+        match operation:
+            case ["malloc", name, nbytes]:
+                try:
+                    tensors[name] = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+                    address = tensors[name].data_ptr() or None
+                except torch.OutOfMemoryError as full:
+                    error = str(full)
+            case ["free", name]:
+                tensors.pop(name, None)
+            case ["empty_cache"]:
+                torch.cuda.empty_cache()
+            case ["reset_peak"]:
+                torch.cuda.reset_peak_memory_stats()
+            case _:
+                raise ValueError(f"unknown operation {operation!r}")
+        steps.append(_measure() | {"address": address, "error": error})
+    return steps
+
+
+def _measure() -> dict[str, Any]:
+    stats = torch.cuda.memory_stats()
+    free, total = torch.cuda.mem_get_info()
+    counters = {name: stats[key] for name, key in STATS.items()}
+    return {**counters, "address": None, "error": None, "used": total - free}
