@@ -12,8 +12,6 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from docutils import nodes
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_output
 
 from bookbuild import pages
@@ -22,10 +20,10 @@ from bookbuild.commands.check import check
 from bookbuild.commands.update import update
 from bookbuild.pages import status
 from bookbuild.pages.chapters import chapters
-from bookbuild.source import headings as headings_
 from bookbuild.source import words
 from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.headings import Heading, anchors, headings
+from bookbuild.source.outline import outline
 from bookbuild.source.texts import load
 from bookbuild.source.typography import lint
 
@@ -209,16 +207,17 @@ def test_what_only_looks_like_a_heading_is_none():
         assert headings(none) == ()
 
 
-LINES = st.lists(st.text(st.sampled_from("#- =ab`<>:\\t*[]\\\\1."), max_size=8), max_size=5)
-
-
-@given(LINES.map("\n".join))
-@settings(max_examples=500, deadline=None)
-def test_the_quick_way_to_headings_finds_what_the_parser_finds(text):
-    quick = headings.__wrapped__(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(headings_, "_HARD", re.compile(""))
-        assert quick == headings.__wrapped__(text)
+def test_a_cell_belongs_to_the_last_heading_before_it(book):
+    path = book.text("adding")
+    text = path.read_text("utf8")
+    path.write_text(text.replace("Addition needs $a + b$.", "## One\n\n## Two"), "utf8")
+    sections = outline(Book(book.root), "adding")
+    assert sections.of_cell["adding-title"].href == "adding.ipynb"
+    assert sections.of_cell["adding-numbers"].href == "adding.ipynb#two"
+    assert sections.of_cell["adding-numbers"].titles["zh"].plain == "Two"  # not as many in Chinese
+    path.unlink()
+    with pytest.raises(BookError, match="book/text/adding.md: there is no such file"):
+        outline(Book(book.root), "adding")
 
 
 def test_sections_are_those_of_the_english_headings(book):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import sys
 import sysconfig
@@ -82,7 +83,7 @@ class Book:
     @cached_property
     def config(self) -> dict:
         """`_config.yml`."""
-        return _CONFIG.read(self.root / "_config.yml", "_config.yml")
+        return copy.deepcopy(_CONFIG.read(self.root / "_config.yml", "_config.yml"))
 
     @cached_property
     def _parts(self) -> list[dict]:

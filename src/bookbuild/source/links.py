@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from pathlib import Path
 
-from bookbuild.source.checkout import Book, BookError, read_text
-from bookbuild.source.headings import anchors, headings
-from bookbuild.source.texts import load
+from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text
+from bookbuild.source.headings import Heading, anchors, headings
+from bookbuild.source.outline import outline
 
 EMPTY = re.compile(r"\[\]\(([\w-]+)\.(ipynb|md)(?:#([\w-]+))?\)")
 
 
 def fill(book: Book, source: str, lang: str) -> str:
-    """A Markdown text with words in its empty links, in one language.
+    """Return a Markdown text with words in its empty links, in one language.
 
     Raises:
         BookError: there is no such page, or no such section on it.
@@ -32,27 +32,18 @@ def _title(book: Book, link: re.Match[str], lang: str) -> str:
 
 
 def _titles(book: Book, page: str, suffix: str, lang: str) -> dict[str, str]:
-    """The titles of a page's sections by their anchors, the page's own first; empty: no page."""
+    """Return the titles of a page's sections by their anchors, its own first; empty: no page."""
     if suffix == "ipynb":
-        paths = [book.text(page)]
-    else:
-        paths = [book.root / "book" / x / f"{page}.{suffix}" for x in ("en", lang)]
-    if not all(path.is_file() for path in paths):
+        sections = outline(book, page).sections if page in book.texts else ()
+        return {section.anchor: section.titles[lang].markdown for section in sections}
+    paths = {x: book.root / "book" / x / f"{page}.md" for x in LANGUAGES}
+    if not all(path.is_file() for path in paths.values()):
         return {}
-    return _read(book, page, suffix, lang, tuple(path.stat().st_mtime_ns for path in paths))
+    english, own = (_headings(paths[x]) for x in ("en", lang))
+    own = own if len(own) == len(english) else english
+    names = anchors([heading.plain for heading in english])
+    return {name: heading.markdown for name, heading in zip(names, own, strict=True)}
 
 
-@lru_cache(maxsize=256)
-def _read(book: Book, page: str, suffix: str, lang: str, changed: tuple[int]) -> dict[str, str]:
-    if suffix == "ipynb":
-        prose = [c.words for c in load(book, page).cells if c.type == "markdown"]
-        english = [h for words in prose for h in headings(words.en)]
-        own = [h for words in prose for h in headings(words.zh or words.en)]
-    else:
-        english, own = (
-            headings(read_text(book.root / "book" / x / f"{page}.md", f"{x}/{page}.md"))
-            for x in ("en", lang)
-        )
-    own = english if lang == "en" or len(own) != len(english) else own
-    names = anchors([h.plain for h in english])
-    return {name: h.markdown for name, h in zip(names, own, strict=True)}
+def _headings(path: Path) -> tuple[Heading, ...]:
+    return headings(read_text(path, f"{path.parent.name}/{path.name}"))

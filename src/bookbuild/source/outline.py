@@ -8,13 +8,80 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
-from bookbuild.source.headings import anchors, headings
+from bookbuild.source.headings import Heading, anchors, headings
 from bookbuild.source.texts import Cell, Text
 from bookbuild.source.texts import load as load_text
 
 
+@dataclass(frozen=True)
+class Section:
+    """A section: its chapter, its anchor on the page, its heading in each language.
+
+    The first section is that of the chapter's title: its address is the page's.
+    """
+
+    chapter: str
+    anchor: str
+    titles: dict[str, Heading]
+    first: bool
+
+    @property
+    def href(self) -> str:
+        """Its address, as notebooks link to it."""
+        return f"{self.chapter}.ipynb" + ("" if self.first else f"#{self.anchor}")
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The sections of a chapter in order, and the section of each cell by the cell's id.
+
+    The section of a cell with headings is that of its first one.
+    """
+
+    sections: list[Section]
+    of_cell: dict[str, Section]
+
+
+def outline(book: Book, name: str) -> Outline:
+    """Return the outline of a chapter.
+
+    Raises:
+        BookError: its text is missing or has another form.
+    """
+    path = book.text(name)
+    return _outline(book, name, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@lru_cache(maxsize=64)
+def _outline(book: Book, name: str, changed: int) -> Outline:
+    cells = load_text(book, name).cells
+    pairs = [(cell.id, titles) for cell in cells for titles in _titles(cell)]
+    names = anchors([titles["en"].plain for _, titles in pairs])
+    sections, of_heading = [], {}
+    for (cell_id, titles), anchor in zip(pairs, names, strict=True):
+        section = Section(name, anchor, titles, first=not sections)
+        sections.append(section)
+        of_heading.setdefault(cell_id, []).append(section)
+    if not sections:
+        sections = [Section(name, "", dict.fromkeys(LANGUAGES, Heading(name, name)), True)]
+    here, of_cell = sections[0], {}
+    for cell in cells:
+        own = of_heading.get(cell.id, [here])
+        of_cell[cell.id], here = own[0], own[-1]
+    return Outline(sections, of_cell)
+
+
+def _titles(cell: Cell) -> list[dict[str, Heading]]:
+    """Return the headings of a cell in each language; Chinese ones that do not pair are English."""
+    if cell.type != "markdown":
+        return []
+    english, chinese = headings(cell.words.en), headings(cell.words.zh or cell.words.en)
+    chinese = chinese if len(chinese) == len(english) else english
+    return [{"en": e, "zh": z} for e, z in zip(english, chinese, strict=True)]
+
+
 def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
-    """The address of the section that an entry names by a cell of it, with its titles.
+    """Return address and titles of the section that an entry names by a cell of it.
 
     Raises:
         BookError: there is no such chapter, or no such cell in it.
@@ -22,38 +89,15 @@ def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
     name, _, cell_id = entry.section.partition("#")
     if name not in book.texts:
         raise BookError(f"{entry.where}: section: no chapter {name!r}")
-    places = _places(book, name, book.text(name).stat().st_mtime_ns)
-    if cell_id not in places:
+    chapter = outline(book, name)
+    if cell_id and cell_id not in chapter.of_cell:
         raise BookError(f"{entry.where}: section: {name} has no cell {cell_id!r}")
-    return places[cell_id]
-
-
-@lru_cache(maxsize=64)
-def _places(book: Book, name: str, changed: int) -> dict[str, tuple[str, dict[str, str]]]:
-    """The section of each cell of a chapter, by its id, and the chapter itself by ``."""
-    cells = load_text(book, name).cells
-    pairs = []  # of each heading: the cell, both titles
-    for cell in cells:
-        if cell.type == "markdown":
-            english, chinese = headings(cell.words.en), headings(cell.words.zh or cell.words.en)
-            chinese = chinese if len(chinese) == len(english) else english
-            pairs += [(cell.id, e, z) for e, z in zip(english, chinese, strict=True)]
-    begins = {}
-    chapter = here = (f"{name}.ipynb", {})
-    for n, ((own, *both), anchor) in enumerate(
-        zip(pairs, anchors([e.plain for _, e, _ in pairs]), strict=True)
-    ):
-        titles = {lang: h.plain for lang, h in zip(LANGUAGES, both, strict=True)}
-        if not n:
-            chapter = here = begins[own] = (f"{name}.ipynb", titles)
-            continue
-        titles = {lang: f"{chapter[1][lang]} › {title}" for lang, title in titles.items()}
-        begins.setdefault(own, (f"{name}.ipynb#{anchor}", titles))
-    found = {"": chapter}
-    for cell in cells:
-        here = begins.get(cell.id, here)
-        found[cell.id] = here
-    return found
+    first = chapter.sections[0]
+    here = chapter.of_cell[cell_id] if cell_id else first
+    titles = {lang: heading.plain for lang, heading in here.titles.items()}
+    if not here.first:
+        titles = {lang: f"{first.titles[lang].plain} › {titles[lang]}" for lang in LANGUAGES}
+    return here.href, titles
 
 
 _ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
@@ -72,24 +116,24 @@ class Part:
 
 @dataclass(frozen=True)
 class Where:
-    """A section by a cell of it, `chapter#cell`, and how a problem names who asks."""
+    """A section by a cell of it, `chapter#cell`, and how a problem names the entry that asks."""
 
     section: str
     where: str
 
 
 def sections(text: Text) -> Iterator[Part]:
-    """The sections of a chapter after its title."""
-    here = None
+    """Yield the sections of a chapter after its title."""
+    part = None
     for cell in text.cells:
         if cell.type == "markdown" and (titles := headings(cell.words.en)):
-            if here:
-                yield here
+            if part:
+                yield part
             both = {"en": cell.words.en, "zh": cell.words.zh or cell.words.en}
-            found = {lang: _ANSWER.search(words) for lang, words in both.items()}
-            answer = {lang: match[1] if match else "" for lang, match in found.items()}
-            here = Part(text.name, cell.id, titles[-1].markdown, answer)
-        elif here and cell.type == "code":
-            here.code.append(cell)
-    if here:
-        yield here
+            answers = {lang: _ANSWER.search(words) for lang, words in both.items()}
+            answer = {lang: match[1] if match else "" for lang, match in answers.items()}
+            part = Part(text.name, cell.id, titles[-1].markdown, answer)
+        elif part and cell.type == "code":
+            part.code.append(cell)
+    if part:
+        yield part
