@@ -76,3 +76,36 @@ def _measure() -> dict[str, Any]:
     free, total = torch.cuda.mem_get_info()
     counters = {name: stats[key] for name, key in STATS.items()}
     return {**counters, "address": None, "error": None, "used": total - free}
+
+
+def busy(products: int = 30, size: int = 8192) -> None:
+    """Queue work on the card: products of `size` x `size` float32 matrices."""
+    a = torch.ones(size, size, device="cuda")
+    for _ in range(products):
+        torch.mm(a, a)
+
+
+def blamed_statement(device: str) -> dict[str, Any]:
+    """Read a tensor out of range, and return which statement raises.
+
+    Returns:
+        `statement`, `message`, and `afterwards`: what a new tensor raises then, None if nothing.
+    """
+    x, index = torch.zeros(3, device=device), torch.tensor([0, 7], device=device)
+    statement = message = afterwards = None
+    try:
+        if device == "cuda":
+            busy()
+        statement = "x[index]"
+        y = x[index]
+        statement = "y + 1"
+        y + 1
+        statement = "synchronize"
+        torch.cuda.synchronize()
+    except (RuntimeError, IndexError) as error:
+        message = str(error)
+    try:
+        torch.ones(3, device=device)
+    except RuntimeError as error:
+        afterwards = str(error)
+    return {"statement": statement, "message": message, "afterwards": afterwards}
