@@ -11,6 +11,7 @@ import torch
 
 from helpers import child
 from helpers.allocator import ROUND_LARGE, STATS
+from helpers.reproducibility import deterministic
 
 
 def in_fresh_process(function: Callable[..., Any], *arguments: Any, **variables: str) -> Any:
@@ -109,3 +110,38 @@ def blamed_statement(device: str) -> dict[str, Any]:
     except RuntimeError as error:
         afterwards = str(error)
     return {"statement": statement, "message": message, "afterwards": afterwards}
+
+
+def _different(function: Callable[[], torch.Tensor], runs: int) -> int:
+    return len({function().cpu().numpy().tobytes() for _ in range(runs)})
+
+
+def convolution_gradients(device: str, runs: int) -> int:
+    """Return the number of different gradients of a convolution, without cuDNN's benchmark."""
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(64, 128, 3, padding=1, device=device)
+    images = torch.randn(16, 64, 56 if device == "cuda" else 6, 56, device=device)
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+        return _different(
+            lambda: torch.autograd.grad(conv(images).square().sum(), conv.weight)[0], runs
+        )
+
+
+def index_sums(device: str, runs: int) -> int:
+    """Return the number of different sums of `index_add_` under deterministic algorithms."""
+    torch.manual_seed(0)
+    where = torch.randint(0, 10, (100_000,), device=device)
+    values = torch.randn(100_000, device=device)
+    with deterministic():
+        return _different(lambda: torch.zeros(10, device=device).index_add_(0, where, values), runs)
+
+
+def cublas_without_variable(device: str) -> str:
+    """Return the error of a product under deterministic algorithms, or "no error"."""
+    a = torch.ones(8, 8, device=device)
+    with deterministic():
+        try:
+            a @ a
+        except RuntimeError as error:
+            return f"{type(error).__name__}: {error}"
+    return "no error"
