@@ -7,12 +7,12 @@ import sys
 import threading
 from pathlib import Path
 
-import yaml
 from playwright.sync_api import Browser, sync_playwright
 
 from bookbuild.editions.pdf import chromium
-from bookbuild.site.metatags import CODES, PICTURE
+from bookbuild.site.metatags import PICTURE
 from bookbuild.site.server import server
+from bookbuild.source.checkout import Book
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = {"en": "screenshot.png", "zh": "screenshot.zh.png"}
@@ -48,11 +48,14 @@ def pages(browser: Browser) -> None:
 def drawn(browser: Browser) -> None:
     """The card of each language, and the icon."""
     logo = (ROOT / "book/_static/logo.svg").read_text("utf8")
-    languages = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))["sphinx"]["config"]
     card = browser.new_page(viewport={"width": PICTURE[0], "height": PICTURE[1]})
-    for lang, about in languages["languages"].items():
-        name, _, words = about["config"]["book_home_title"].partition(" · ")
-        card.set_content(CARD.format(code=CODES[lang], logo=logo, name=name, about=words))
+    book = Book(ROOT)
+    for lang, language in book.languages.items():
+        title = book.config["languages"][lang]["config"]["book_home_title"]
+        words = title.removeprefix(f"{language.title} · ")
+        card.set_content(
+            CARD.format(code=language.tag, logo=logo, name=language.title, about=words)
+        )
         card.screenshot(path=ROOT / f"book/_root/social.{lang}.png")
     icon = browser.new_page(viewport={"width": ICON, "height": ICON})
     square = logo.replace(' rx="7"', "").replace("<svg ", f'<svg width="{ICON}" height="{ICON}" ')

@@ -23,14 +23,13 @@ import pytest
 import tinycss2
 import yaml
 from book_pages import ROOT
-from bookbuild.site.build import BuildFailed, build
 from pygments.styles import get_style_by_name
 from pygments.token import STANDARD_TYPES
 
 from bookbuild.notebooks import setup_cell
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.files import read
-from bookbuild.site import build as building
+from bookbuild.site import sphinx_build as building
 from bookbuild.site.extensions.bundles import MEASURES_ALL, PLAIN, SCRIPT, THEME_SCRIPT, purge
 from bookbuild.site.extensions.cell_markup import mark_assertions
 from bookbuild.site.extensions.languages import joined, titles
@@ -41,6 +40,7 @@ from bookbuild.site.extensions.sphinx_internals import (
     link_targets,
 )
 from bookbuild.site.server import server
+from bookbuild.site.sphinx_build import BuildFailed, build
 
 
 def hrefs(path) -> list[str]:
@@ -186,7 +186,9 @@ def test_a_build_that_is_killed_leaves_the_old_site_and_no_lock(built, toy_site)
     book, site = built, toy_site
     made = files(site)
     edit(book / "book/en/detach.ipynb", "shares the storage", "borrows the storage")
-    code = "import bookbuild.site as s, pathlib, sys; s.build(pathlib.Path(sys.argv[1]))"
+    code = (
+        "import bookbuild.site.sphinx_build as s, pathlib, sys; s.build(pathlib.Path(sys.argv[1]))"
+    )
     job = subprocess.Popen([sys.executable, "-c", code, book], start_new_session=True)
     while (book / "_build/cache/state.json").exists() and job.poll() is None:
         time.sleep(0.05)
@@ -427,7 +429,7 @@ def test_the_server_takes_a_free_port_when_its_own_is_taken(toy_site):
 
 
 def test_serve_prints_its_address_and_stops_on_interrupt(toy_site):
-    code = "import bookbuild.site as s, pathlib, sys; s.serve(pathlib.Path(sys.argv[1]), 0)"
+    code = "import bookbuild.site.server as s, pathlib, sys; s.serve(pathlib.Path(sys.argv[1]), 0)"
     job = subprocess.Popen(
         [sys.executable, "-c", code, toy_site],
         stdout=subprocess.PIPE,

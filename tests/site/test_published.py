@@ -539,4 +539,4 @@ def test_a_line_that_leads_nowhere_stops_the_build(toy_site, tmp_path, table, to
     (tmp_path / "book").mkdir()
     (tmp_path / "book/moved.yml").write_text(table)
     with pytest.raises(BookError, match=re.escape(told)):
-        redirects.keep_moved(Book(tmp_path), site)
+        redirects.write(Book(tmp_path), site)

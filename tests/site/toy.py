@@ -66,6 +66,11 @@ Cosine decay
 """
 
 MESSAGES = """\
+family:
+  title: {en: Gradients, zh: 梯度}
+  about: {en: "gradients and backward", zh: "梯度与反向传播"}
+  description: {en: "Errors of autograd.", zh: "autograd 的报错。"}
+messages:
 - id: no-grad-fn
   says:
   - "RuntimeError: element {n} of tensors does not require <grad>"

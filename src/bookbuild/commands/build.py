@@ -8,7 +8,6 @@ from pathlib import Path
 from bookbuild import pages
 from bookbuild.editions import edition
 from bookbuild.site import sphinx_build
-from bookbuild.site.configuration import setting
 from bookbuild.source.checkout import Book, BookError
 
 
@@ -39,7 +38,6 @@ def offer(book: Book, kinds: Iterable[str]) -> list[Path]:
     site = book.root / "_build/site"
     if not (site / "index.html").is_file():
         raise BookError(f"there is no site in {site}: run `book build` first")
-    base = setting(book.config, "html", "baseurl")
-    paths = [path for kind in kinds for path in edition.make(book, site, base, kind)]
+    paths = [path for kind in kinds for path in edition.make(book, site, book.address, kind)]
     edition.link(site, paths)
     return paths

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup, Tag
 
-from bookbuild.site import metatags
-from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book
+from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, Language
 
 NAME = "executable-pytorch-notes"
 PLACE = '<p id="take-along" hidden></p>'  # on the home pages: where the links go
@@ -68,7 +67,7 @@ class Edition:
     @property
     def code(self) -> str:
         """The language as `lang` has it."""
-        return metatags.CODES[self.lang]
+        return self._language.tag
 
     @property
     def words(self) -> dict[str, str]:
@@ -78,20 +77,20 @@ class Edition:
     @property
     def title(self) -> str:
         """The name of the book."""
-        return self._language["config"]["html_title"]
+        return self._language.title
 
     @property
     def author(self) -> str:
         """Who wrote it."""
-        return self._language["config"].get("author") or self.book.config["author"]
+        return self._language.author
 
     @property
-    def _language(self) -> dict:
-        return self.book.config["sphinx"]["config"]["languages"][self.lang]
+    def _language(self) -> Language:
+        return self.book.languages[self.lang]
 
     def parts(self) -> list[tuple[str, list[str]]]:
         """The parts by their names, with the pages that go along."""
-        names = self._language.get("parts", {})
+        names = self._language.parts
         kept = [
             (names.get(part, part), [p for p in pages if p not in LEFT_OUT])
             for part, pages in self.book.parts

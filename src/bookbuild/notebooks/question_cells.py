@@ -1,8 +1,9 @@
-"""The cell that asks a question before a code cell, as HTML for Jupyter, Colab and the site."""
+"""A question before a code cell: HTML for Jupyter, Colab and the site, Markdown for programs."""
 
 from __future__ import annotations
 
 from bookbuild.source.questions import parse
+from bookbuild.source.texts import Words
 
 _WORDS = {
     "en": ("Predict.", "Yes.", "No."),
@@ -30,3 +31,17 @@ def html(words: str, name: str, lang: str) -> str:
             f"<p><strong>{sign} {verdict}</strong> {inline(choice.why)}</p></details>",
         ]
     return "\n".join([*lines, "</div>"])
+
+
+def markdown(words: Words, lang: str) -> str:
+    """Return a question as Markdown: a line for each choice, below it the verdict.
+
+    A question that is not translated is given in English.
+    """
+    question = parse(words.zh or words.en if lang == "zh" else words.en)
+    title, yes, no = _WORDS[lang]
+    lines = [f"**{title}** {question.asks}"]
+    for choice in question.choices:
+        verdict = f"✓ {yes}" if choice.right else f"✗ {no}"
+        lines += [f"- {choice.says}", f"  **{verdict}** {choice.why}"]
+    return "\n".join(lines)

@@ -3,68 +3,72 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sysconfig
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from sphinx.application import Sphinx
+
+from bookbuild.source.checkout import Book
 
 NOTEBOOKS_BRANCH = "notebooks"  # what Colab and Binder open; .github/workflows/pages.yml writes it
-
-
-def write_conf(root: Path, config: dict[str, Any], work: Path, lang: str) -> str:
-    """Write Sphinx's `conf.py` of one language; returns what is wrong with the configuration."""
-    (work / "_config.yml").write_text(yaml.safe_dump(_config(config, root, lang)), "utf8")
-    command = Path(sysconfig.get_path("scripts"), "jupyter-book"), "config", "sphinx"
-    done = subprocess.run(
-        [*command, "--config", work / "_config.yml", "--toc", root / "_toc.yml", root],
-        capture_output=True,
-        text=True,
-    )
-    wrong = re.findall(r"^- .*\[key path: .*\]", done.stdout, re.M)
-    if wrong:  # Jupyter Book only warns
-        return "\n".join(f"_config.yml: {line[2:]}" for line in wrong)
-    return done.stderr if done.returncode else ""
-
-
-VARIABLES = {"repository": "BOOK_REPOSITORY_URL", "html": "BOOK_BASE_URL"}
 _PATHS = ("html_static_path", "templates_path", "locale_dirs")
 
 
-def _config(config: dict[str, Any], root: Path, lang: str) -> dict[str, Any]:
-    """`_config.yml` of one language: its labels, absolute paths, links that lead somewhere."""
-    book = root / "book" / lang
-    made = json.loads(json.dumps(config))
-    sphinx = made["sphinx"]["config"]
-    theme = sphinx["html_theme_options"]
-    url, base = setting(config, "repository", "url"), setting(config, "html", "baseurl")
+def write_conf(book: Book, work: Path, lang: str) -> str:
+    """Write Sphinx's `conf.py` of one language to `work`; return what is wrong with `_config.yml`.
+
+    An empty text means that `conf.py` was written.
+    """
+    (work / "_config.yml").write_text(yaml.safe_dump(_config(book, lang)), "utf8")
+    command = Path(sysconfig.get_path("scripts"), "jupyter-book"), "config", "sphinx"
+    process = subprocess.run(
+        [*command, "--config", work / "_config.yml", "--toc", book.root / "_toc.yml", book.root],
+        capture_output=True,
+        text=True,
+    )
+    # Jupyter Book only warns of a wrong value.
+    warnings = re.findall(r"^- .*\[key path: .*\]", process.stdout, re.M)
+    if warnings:
+        return "\n".join(f"_config.yml: {line[2:]}" for line in warnings)
+    return process.stderr if process.returncode else ""
+
+
+def _config(book: Book, lang: str) -> dict[str, Any]:
+    """Return `_config.yml` for one language, with absolute paths.
+
+    Without a repository, links and buttons that would lead there are switched off.
+    """
+    folder = book.root / "book" / lang
+    config = json.loads(json.dumps(book.config))  # a copy, in types that YAML can write
+    options = config.pop("languages")[lang]["config"]
+    sphinx = config["sphinx"]["config"]
+    theme = sphinx["html_theme_options"] | options.pop("html_theme_options", {})
     buttons = ("use_repository_button", "use_edit_page_button", "use_issues_button")
-    theme |= dict.fromkeys(buttons, bool(url))
+    theme |= dict.fromkeys(buttons, bool(book.repository))
     theme |= {
-        "repository_url": url,
+        "repository_url": book.repository,
         "repository_branch": NOTEBOOKS_BRANCH,
         "path_to_docs": f"{config['repository'].get('path_to_book') or 'book'}/{lang}",
     }
-    if not url:
+    if not book.repository:
         theme["launch_buttons"] = {"colab_url": "", "binderhub_url": ""}
-    language = dict(sphinx["languages"][lang]["config"])
-    theme |= language.pop("html_theme_options", {})
-    sphinx |= language | {
-        "html_baseurl": f"{base}/{lang}/" if base else "",
-        "book_baseurl": base,
-        "book_branch": config["repository"].get("branch") or "main",
+    sphinx |= options | {
+        "html_theme_options": theme,
+        "html_baseurl": f"{book.address}/{lang}/" if book.address else "",
     }
     for key in _PATHS:
-        sphinx[key] = [str((book / path).resolve()) for path in sphinx[key]]
-    made["logo"] = str((book / made["logo"]).resolve())
-    made["html"]["favicon"] = str((book / made["html"]["favicon"]).resolve())
-    return made
+        sphinx[key] = [str((folder / path).resolve()) for path in sphinx[key]]
+    config["logo"] = str((folder / config["logo"]).resolve())
+    config["html"]["favicon"] = str((folder / config["html"]["favicon"]).resolve())
+    return config
 
 
-def setting(config: dict[str, Any], section: str, key: str) -> str:
-    """An address from the environment, else from `_config.yml`, without its last slash."""
-    value = os.environ.get(VARIABLES[section]) or config.get(section, {}).get(key) or ""
-    return value.rstrip("/")
+@cache
+def book_of(app: Sphinx) -> Book:
+    """Return the book whose pages Sphinx builds."""
+    return Book(Path(app.srcdir).parents[1])

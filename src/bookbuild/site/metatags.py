@@ -1,104 +1,93 @@
-"""What a page says of itself to search engines and to those who share it.
+"""The part of a page's head for search engines and for links that are shared.
 
-What needs the address that the site is published under (the translation's address, OpenGraph, the
-card of Twitter, addresses in structured data) is written only where that is known.
+Everything that needs the address of the published site (translations, the card of a shared link,
+addresses in structured data) is written only where that address is known.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
-CODES = {"en": "en", "zh": "zh-CN"}  # as `lang` and `hreflang` have them
+from markupsafe import Markup
+
+from bookbuild.source.checkout import Language
+from bookbuild.source.templates import render
+
 LOCALES = {"en": "en_US", "zh": "zh_CN"}
 LICENSE = "https://creativecommons.org/licenses/by/4.0/"
-PICTURE = (1200, 630)  # what tests/site/screenshot.py makes of each language, beside index.html
+PICTURE = (1200, 630)  # of social.*.png, which tests/site/screenshot.py makes
 
 
 @dataclass(frozen=True)
 class Page:
     """A page in one language; `path` is its address below the folder of the language."""
 
-    lang: str
+    language: Language
     path: str
     title: str
     description: str
-    book: str  # the book's name
-    author: str
-    base: str = ""  # where the site is published, without a slash at the end
+    address: str = ""  # of the published site, without a slash at the end
 
     @property
     def url(self) -> str:
-        """The page's own address, empty if nobody knows it."""
-        return self.base and f"{self.base}/{self.lang}/{self.path}"
+        """The page's own address, empty if that of the site is unknown."""
+        return self.address and f"{self.address}/{self.language.code}/{self.path}"
+
+    @property
+    def picture(self) -> str:
+        """The address of the picture that stands for the page where it is shared."""
+        return f"{self.address}/social.{self.language.code}.png"
+
+    @property
+    def translations(self) -> dict[str, str]:
+        """The addresses of the page in each language, by the values of `hreflang`."""
+        folders = {"en": "en", "zh-CN": "zh", "x-default": "en"}
+        return {tag: f"{self.address}/{code}/{self.path}" for tag, code in folders.items()}
 
 
 def short(text: str, most: int = 160) -> str:
-    """A text on one line, at most so long."""
+    """Return a text on one line, cut to at most `most` characters."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def tags(page: Page, data: dict[str, Any] | None = None) -> list[str]:
-    """The elements of a page's head: translations, a card where it is shared, structured data."""
-    made = []
-    if page.base:
-        for code, lang in (*((CODES[x], x) for x in CODES), ("x-default", "en")):
-            url = escape(f"{page.base}/{lang}/{page.path}")
-            made.append(f'<link rel="alternate" hreflang="{code}" href="{url}">')
-        made += card(page, "article" if data else "website")
+def head(page: Page, data: dict[str, Any] | None = None) -> Markup:
+    """Return the description, translations, card and structured `data` of a page."""
     if data:
-        text = json.dumps({"@context": "https://schema.org"} | data, ensure_ascii=False)
-        text = text.replace("<", "\\u003c")
-        made.append(f'<script type="application/ld+json">{text}</script>')
-    return made
+        data = {"@context": "https://schema.org"} | data
+    return render("site", "head.html", page=page, data=data, locales=LOCALES, size=PICTURE)
 
 
-def card(page: Page, kind: str) -> list[str]:
-    """What a messenger or a network shows of a link to the page."""
-    codes = dict(LOCALES)
-    about = {
-        "og:type": kind,
-        "og:site_name": page.book,
-        "og:title": page.title,
-        "og:description": page.description,
-        "og:url": page.url,
-        "og:locale": codes.pop(page.lang),
-        "og:locale:alternate": next(iter(codes.values())),
-        "og:image": f"{page.base}/social.{page.lang}.png",
-        "og:image:width": PICTURE[0],
-        "og:image:height": PICTURE[1],
-        "og:image:alt": page.book,
-    }
-    made = [f'<meta property="{k}" content="{escape(str(v))}">' for k, v in about.items()]
-    return [*made, '<meta name="twitter:card" content="summary_large_image">']
+def card(page: Page, kind: str) -> Markup:
+    """Return the elements that a messenger or a network shows of a link to a page."""
+    return render("site", "card.html", page=page, kind=kind, locales=LOCALES, size=PICTURE)
 
 
 def article(page: Page) -> dict[str, Any]:
-    """A chapter, or a part of one, as schema.org has it."""
-    found = {
+    """Return the structured data of a chapter, or of a part of one."""
+    language = page.language
+    data = {
         "@type": "TechArticle",
         "headline": short(page.title, 110),
         "description": page.description,
-        "inLanguage": CODES[page.lang],
+        "inLanguage": language.tag,
         "isAccessibleForFree": True,
         "license": LICENSE,
-        "author": {"@type": "Organization", "name": page.author},
-        "isPartOf": {"@type": "Book", "name": page.book},
+        "author": {"@type": "Organization", "name": language.author},
+        "isPartOf": {"@type": "Book", "name": language.title},
         "dependencies": "PyTorch",
     }
-    if page.base:
-        found |= {"url": page.url, "image": f"{page.base}/social.{page.lang}.png"}
-        found["isPartOf"]["url"] = f"{page.base}/{page.lang}/index.html"
-        found["author"]["url"] = f"{page.base}/"
-    return found
+    if page.address:
+        data |= {"url": page.url, "image": page.picture}
+        data["isPartOf"]["url"] = f"{page.address}/{language.code}/index.html"
+        data["author"]["url"] = f"{page.address}/"
+    return data
 
 
 def question(page: Page, asks: str, answer: str) -> dict[str, Any]:
-    """A message and what to do about it, as schema.org has questions."""
-    told = {"@type": "Answer", "text": answer}
-    found = {"@type": "FAQPage", "name": page.title, "inLanguage": CODES[page.lang]}
-    found["mainEntity"] = [{"@type": "Question", "name": asks, "acceptedAnswer": told}]
-    return found | ({"url": page.url} if page.base else {})
+    """Return the structured data of a message with its `answer`, which is HTML."""
+    accepted = {"@type": "Answer", "text": answer}
+    data = {"@type": "FAQPage", "name": page.title, "inLanguage": page.language.tag}
+    data["mainEntity"] = [{"@type": "Question", "name": asks, "acceptedAnswer": accepted}]
+    return data | ({"url": page.url} if page.address else {})

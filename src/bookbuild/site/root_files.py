@@ -1,62 +1,57 @@
-"""What a site has beside its pages: files for its root, a map of it, addresses that moved."""
+"""The files at the root of a site: those of `book/_root`, `robots.txt` and `sitemap.xml`."""
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterable
-from html import escape
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from bookbuild.site import metatags
-from bookbuild.source.checkout import LANGUAGES, Book
+from bookbuild.source.checkout import Book
+from bookbuild.source.templates import render
 
-ROOT = "_root"  # of `book/`: what lies at the root of the site
-_ADDRESSES = "<!-- addresses -->"
+ROOT = "_root"  # of `book/`
 
 
-def root_files(book: Book, site: Path, names: dict[str, tuple[str, str]], base: str) -> None:
-    """Copy what lies at the root; where the address is known, the pages there are told it.
+def write(book: Book, site: Path, paths: Iterable[str]) -> None:
+    """Write all files of the root; `paths` are the pages below the folder of a language.
 
-    A page that was not found is shown under any address, so its links need the site's own.
+    The pages of `book/_root` are templates: `address` is that of the site, empty if it is unknown,
+    and `card(description)` returns the card of a link to them.
     """
-    shutil.copytree(book.root / "book" / ROOT, site, dirs_exist_ok=True)
-    for path in site.glob("*.html"):
-        text, tags = path.read_text("utf8"), []
-        if base and path.stem == "404":
-            tags = [f'<base href="{escape(base)}/">']
-        elif base:
-            about = re.search('name="description" content="(.*?)"', text)[1]
-            page = metatags.Page("en", "index.html", names["en"][0], about, *names["en"], base)
-            tags = metatags.card(page, "website")
-        path.write_text(text.replace(_ADDRESSES, "\n".join(tags)), "utf8")
-
-
-def robots(site: Path, base: str) -> None:
-    """Let everybody in; where the address is known, say where the map is."""
-    lines = ["User-agent: *", "Allow: /", *([f"Sitemap: {base}/sitemap.xml"] if base else [])]
-    (site / "robots.txt").write_text("\n".join(lines) + "\n", "utf8")
-
-
-def sitemap(site: Path, paths: Iterable[str], base: str) -> None:
-    """All pages with their translations; without an address there can be no map."""
-    if not base:
-        return
-    lines = []
-    for path in paths:
-        urls = {lang: escape(f"{base}/{lang}/{path}") for lang in LANGUAGES}
-        links = "".join(
-            f'<xhtml:link rel="alternate" hreflang="{metatags.CODES[lang]}" href="{url}"/>'
-            for lang, url in urls.items()
-        )
-        lines += [f"<url><loc>{url}</loc>{links}</url>" for url in urls.values()]
-    listed = "\n".join(lines)
-    (site / "sitemap.xml").write_text(
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
-        f'xmlns:xhtml="http://www.w3.org/1999/xhtml">\n{listed}\n</urlset>\n',
-        "utf8",
+    folder = book.root / "book" / ROOT
+    shutil.copytree(folder, site, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.html"))
+    templates = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
     )
+    english = book.languages["en"]
+
+    def card(description: str) -> str:
+        page = metatags.Page(english, "index.html", english.title, description, book.address)
+        return metatags.card(page, "website")
+
+    for path in folder.glob("*.html"):
+        page = templates.get_template(path.name).render(address=book.address, card=card)
+        (site / path.name).write_text(page, "utf8")
+    robots = render("site", "robots.txt", address=book.address)
+    (site / "robots.txt").write_text(robots, "utf8")
+    if book.address:
+        (site / "sitemap.xml").write_text(_sitemap(book, paths), "utf8")
 
 
-# ---------------------------------------------------------------- what moved
+def _sitemap(book: Book, paths: Iterable[str]) -> str:
+    """Return the map of all pages with their translations."""
+    pages = [
+        {
+            language.tag: f"{book.address}/{language.code}/{path}"
+            for language in book.languages.values()
+        }
+        for path in paths
+    ]
+    return render("site", "sitemap.xml", pages=pages)

@@ -1,4 +1,4 @@
-"""Build both languages of the book from one configuration, serve the site, pack it for offline."""
+"""The build of the site: Sphinx for each language, then the files beside the pages."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from bookbuild.notebooks import setup_cell
 from bookbuild.pages import write as write_pages
-from bookbuild.site import entry_pages, markdown_twins, redirects, root_files
-from bookbuild.site.configuration import VARIABLES, setting, write_conf
-from bookbuild.source.checkout import LANGUAGES, Book, BookError, fingerprint, program, write_text
+from bookbuild.site import entry_pages, markdown_twins, program_files, redirects, root_files
+from bookbuild.site.configuration import write_conf
+from bookbuild.site.extensions.page_markdown import DESCRIPTIONS
+from bookbuild.source.checkout import (
+    ADDRESSES,
+    LANGUAGES,
+    Book,
+    BookError,
+    fingerprint,
+    program,
+    write_text,
+)
 
 try:
     import fcntl
@@ -38,44 +44,43 @@ class BuildFailed(BookError):
 def build(
     root: Path, out: Path | None = None, quiet: bool = False, python: str = sys.executable
 ) -> Path:
-    """Build the site of the book at `root`, both languages at once.
+    """Build the site of the book at `root`, both languages at once; return its folder.
 
-    What Sphinx has read is kept in `_build/cache`, so that only changed pages are read again. It is
-    thrown away when the configuration, the templates, the program or a package changed, and when
-    the last build failed; so the site is always the one that a build from clean would make.
+    Sphinx keeps what it has read in `_build/cache` and reads only changed pages again. The cache is
+    deleted when the configuration, the templates, this program or a package changed, and after a
+    build that failed, so that the site is always the one that a build from clean makes.
 
     Args:
         root: the folder of `_config.yml`, `_toc.yml` and `book/`.
-        out: where the site goes, `<root>/_build/site` by default; replaced only by a whole site.
+        out: the folder of the site, `<root>/_build/site` by default; replaced only by a whole site.
         quiet: print no progress.
         python: the interpreter whose Sphinx builds the pages.
 
-    Returns:
-        The folder of the site: `index.html`, `en/`, `zh/`.
-
     Raises:
         BuildFailed: a page gave a warning or an error.
-        BookError: the repository is set, but the commit is not known.
+        BookError: the repository is set, but the commit is unknown.
     """
-    root = root.resolve()
-    out = (out or root / "_build/site").resolve()
+    book = Book(root.resolve())
+    out = (out or book.root / "_build/site").resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    config = yaml.safe_load((root / "_config.yml").read_text("utf8"))
-    cache = root / "_build" / ("cache" if python == sys.executable else "cache-of-another-sphinx")
+    folder = "cache" if python == sys.executable else "cache-of-another-sphinx"
+    cache = book.root / "_build" / folder
     with _locked(cache) as lock:
-        pages = _pages(root, config, cache, python, quiet, lock)
-        _put(root, config, cache, out)
+        _build_pages(book, cache, python, quiet, lock)
+        _put(book, cache, out)
     if not quiet:
-        print(f"{out}: {pages} pages in {time.monotonic() - start:.1f} s", flush=True)
+        count = sum(len(list((cache / lang / "html").glob("*.html"))) for lang in LANGUAGES)
+        print(f"{out}: {count} pages in {time.monotonic() - start:.1f} s", flush=True)
     return out
 
 
 @contextmanager
 def _locked(cache: Path) -> Iterator[list[int]]:
-    """One build at a time; what a killed build started keeps the lock until it ends.
+    """Let one build at a time use a cache; yield the files that child processes must inherit.
 
-    Yields what its processes inherit to keep it. Windows has no such lock: there it is on you.
+    A child that outlives a killed build keeps the lock. Windows has no such lock, so there builds
+    must not overlap.
     """
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as file:
@@ -86,121 +91,130 @@ def _locked(cache: Path) -> Iterator[list[int]]:
         yield [file.fileno()]
 
 
-def _pages(
-    root: Path, config: dict[str, Any], cache: Path, python: str, quiet: bool, lock: list[int]
-) -> int:
-    """Bring the pages in the cache up to date; returns how many there are."""
+def _build_pages(book: Book, cache: Path, python: str, quiet: bool, lock: list[int]) -> None:
+    """Bring the pages in the cache up to date.
+
+    `state.json` exists only after a build without warnings. It keeps the fingerprint of what all
+    pages share, which decides whether the cache is used again, and that of the pages' sources,
+    which decides whether Sphinx runs at all. Which page is read again is left to Sphinx.
+    """
     state = cache / "state.json"
     old = {}
-    if python == sys.executable and state.exists():  # another's packages are not known here
+    if python == sys.executable and state.exists():  # packages of another Python are unknown here
         old = json.loads(state.read_text("utf8"))
-    now = {"always": _frame(root, python), "pages": _sources(root)}
-    if old.get("always") != now["always"]:
+    new = {"shared": _shared(book.root, python), "pages": _sources(book.root)}
+    if old == new:
+        if not quiet:
+            print("nothing has changed", flush=True)
+        return
+    if old.get("shared") != new["shared"]:
         for lang in LANGUAGES:
             shutil.rmtree(cache / lang, ignore_errors=True)
-    if old != now:
-        state.unlink(missing_ok=True)  # until it is whole
-        with ThreadPoolExecutor(len(LANGUAGES)) as pool:
-            job = partial(_language, root, config, cache, python, lock)
-            told = list(filter(None, pool.map(job, LANGUAGES)))
-        if told:
-            raise BuildFailed("the site was not built:\n" + "\n".join(told))
-        write_text(state, json.dumps(now))
-    elif not quiet:
-        print("nothing has changed", flush=True)
-    return sum(len(list((cache / lang / "html").glob("*.html"))) for lang in LANGUAGES)
+    state.unlink(missing_ok=True)
+    with ThreadPoolExecutor(len(LANGUAGES)) as pool:
+        job = partial(_language, book, cache, python, lock)
+        warnings = list(filter(None, pool.map(job, LANGUAGES)))
+    if warnings:
+        raise BuildFailed("the site was not built:\n" + "\n".join(warnings))
+    write_text(state, json.dumps(new))
 
 
-def _language(
-    root: Path, config: dict[str, Any], cache: Path, python: str, lock: list[int], lang: str
-) -> str:
-    """Bring one language up to date; returns what it complained about."""
+def _language(book: Book, cache: Path, python: str, lock: list[int], lang: str) -> str:
+    """Bring one language up to date; return the warnings, empty if there are none."""
     work = cache / lang
     work.mkdir(exist_ok=True)
-    if not (work / "conf.py").exists() and (told := write_conf(root, config, work, lang)):
-        return told
+    if not (work / "conf.py").exists() and (warnings := write_conf(book, work, lang)):
+        return warnings
     command = [python, "-m", "sphinx", "-q", "-W", "--keep-going", "--no-color", "-b", "html"]
-    command += ["-c", work, "-d", work / "doctrees", "-D", f"external_toc_path={root}/_toc.yml"]
-    command += ["-t", "repository"] if setting(config, "repository", "url") else []
-    done = subprocess.run(
-        [*command, root / "book" / lang, work / "html"],
+    command += [
+        "-c",
+        work,
+        "-d",
+        work / "doctrees",
+        "-D",
+        f"external_toc_path={book.root}/_toc.yml",
+    ]
+    command += ["-t", "repository"] if book.repository else []
+    process = subprocess.run(
+        [*command, book.root / "book" / lang, work / "html"],
         capture_output=True,
         text=True,
         pass_fds=lock,
     )
-    return (_readable(done.stderr, root) or lang) if done.returncode else ""
+    return (_readable(process.stderr, book.root) or lang) if process.returncode else ""
 
 
-def _frame(root: Path, python: str) -> str:
-    """Fingerprint of all that every page depends on: program, configuration, looks, packages."""
-    book = root / "book"
-    folders = (book / name for name in ("_static", "_templates", "_locale"))
-    files = [p for folder in folders for p in folder.rglob("*")]
+def _shared(root: Path, python: str) -> str:
+    """Return the fingerprint of all that every page depends on.
+
+    These are the configuration, the addresses of the environment, the looks, this program, the
+    packages, and the names of the modules that have a page of reference.
+    """
+    folders = (root / "book" / name for name in ("_static", "_templates", "_locale"))
+    files = [path for folder in folders for path in folder.rglob("*")]
     total = fingerprint([root / "_config.yml", root / "_toc.yml", *files])
-    names = [p.name for p in (root / "src/helpers").glob("*.py")]
-    settings = [os.environ.get(name) for name in VARIABLES.values()]
-    return json.dumps([total, program(), python, sorted(names), settings])
+    modules = sorted(path.name for path in (root / "src/helpers").glob("*.py"))
+    addresses = [os.environ.get(name) for name in ADDRESSES.values()]
+    return json.dumps([total, program(), python, modules, addresses])
 
 
 def _sources(root: Path) -> str:
-    """Fingerprint of the pages, and of the modules that the reference is made from."""
-    files = [p for lang in LANGUAGES for p in (root / "book" / lang).rglob("*")]
+    """Return the fingerprint of the pages, and of the modules that the reference is made from."""
+    files = [path for lang in LANGUAGES for path in (root / "book" / lang).rglob("*")]
     return fingerprint([*files, *(root / "src/helpers").rglob("*.py")])
 
 
-def _put(root: Path, config: dict[str, Any], cache: Path, out: Path) -> None:
-    """Put the pages in their place, with notebooks that know where the helpers are."""
+def _put(book: Book, cache: Path, out: Path) -> None:
+    """Replace the site by the pages of the cache and the files beside them."""
     with tempfile.TemporaryDirectory(prefix=".building-", dir=out.parent) as name:
-        made = Path(name) / "site"
+        site = Path(name) / "site"
         for lang in LANGUAGES:
-            left = shutil.ignore_patterns(".buildinfo*", "objects.inv")
-            shutil.copytree(cache / lang / "html", made / lang, ignore=left)
-        if repository := setting(config, "repository", "url"):
-            source = setup_cell.source(repository, commit(root))
-            _stamp(made, source, root / "_build/notebooks")
-        _beside(Book(root), config, made)
+            ignore = shutil.ignore_patterns(".buildinfo*", "objects.inv")
+            shutil.copytree(cache / lang / "html", site / lang, ignore=ignore)
+        if book.repository:
+            source = setup_cell.source(book.repository, commit(book.root))
+            _stamp(site, source, book.root / "_build/notebooks")
+        _write_beside(book, cache, site)
         if out.exists():
             out.rename(Path(name) / "old")
-        made.rename(out)
+        site.rename(out)
 
 
-def _beside(book: Book, config: dict[str, Any], site: Path) -> None:
-    """Add what a site has beside its pages, for search engines, for programs, for old links."""
-    languages, base = config["sphinx"]["config"]["languages"], setting(config, "html", "baseurl")
-    names = {
-        lang: (about["html_title"], about.get("author") or config["author"])
-        for lang, about in ((lang, languages[lang]["config"]) for lang in LANGUAGES)
-    }
+def _write_beside(book: Book, cache: Path, site: Path) -> None:
+    """Add the files that Sphinx does not write: for search engines, programs and old links."""
     pages = [p.name for p in sorted((site / "en").glob("*.html")) if p.stem != "search"]
-    pages += entry_pages.write(book, site, names, base)
-    markdown_twins.write(book, site, names, base)
-    root_files.root_files(book, site, names, base)
-    root_files.sitemap(site, pages, base)
-    root_files.robots(site, base)
-    redirects.keep_moved(book, site)
+    pages += entry_pages.write(book, site)
+    markdown_twins.write(book, site)
+    descriptions = {
+        lang: json.loads((cache / lang / "doctrees" / DESCRIPTIONS).read_text("utf8"))
+        for lang in LANGUAGES
+    }
+    program_files.write(book, site, descriptions)
+    root_files.write(book, site, pages)
+    redirects.write(book, site)
     (site / ".nojekyll").touch()
 
 
 def commit(root: Path) -> str:
-    """The commit that the pages are built from: `GITHUB_SHA`, else the checkout's.
+    """Return the commit that the pages are built from: `GITHUB_SHA`, else that of the checkout.
 
     Raises:
-        BookError: there is neither.
+        BookError: neither exists.
     """
     if sha := os.environ.get("GITHUB_SHA"):
         return sha
     command = ["git", "-C", root, "rev-parse", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
+    process = subprocess.run(command, capture_output=True, text=True)
+    if process.returncode:
         raise BookError(
             "the repository is set, so the notebooks need the commit to install the helpers from, "
             f"but {root} is no git checkout and GITHUB_SHA is not set"
         )
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def _stamp(site: Path, source: str, branch: Path) -> None:
-    """Write the setup cell into the notebooks of the site, and copies for the branch."""
+    """Write the setup cell into the notebooks of the site, and copy them for the branch."""
     shutil.rmtree(branch, ignore_errors=True)
     for path in sorted(site.glob("*/_sources/*.ipynb")):
         notebook = json.loads(path.read_text("utf8"))
@@ -214,7 +228,7 @@ def _stamp(site: Path, source: str, branch: Path) -> None:
 
 
 def _readable(log: str, root: Path) -> str:
-    """Sphinx's warnings with paths as the author knows them, and cells instead of lines."""
+    """Return Sphinx's warnings with paths below `root`, and cells instead of lines."""
     log = re.sub(r"\x1b\[[0-9;]*m", "", log).replace(f"{root}{os.sep}", "")
 
     def cell(match: re.Match[str]) -> str:
@@ -227,13 +241,7 @@ def _readable(log: str, root: Path) -> str:
     return "\n".join(lines[-40:])
 
 
-# ---------------------------------------------------------------- configuration
-
-
-# ---------------------------------------------------------------- reading it
-
-
-if __name__ == "__main__":  # another interpreter's Sphinx: python -m bookbuild.site PYTHON OUT
+if __name__ == "__main__":  # python -m bookbuild.site.sphinx_build PYTHON OUT, by `make newest`
     try:
         write_pages(Book(Path.cwd()))
         build(Path.cwd(), Path(sys.argv[2]), python=sys.argv[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import os
 import sys
 import sysconfig
 from collections import Counter
@@ -22,12 +23,14 @@ from bookbuild.source.basics import (
 from bookbuild.source.facts import TEXT, Form, many
 
 __all__ = [
+    "ADDRESSES",
     "ERRORS_OF",
     "LANGUAGES",
     "OLD_NOTES",
     "REFERENCE",
     "Book",
     "BookError",
+    "Language",
     "digest",
     "fingerprint",
     "program",
@@ -55,7 +58,50 @@ _TOC = Form(
         "description": "parts with caption and chapters",
     }
 )
+_LANGUAGE = {
+    "type": "object",
+    "properties": {
+        "name": TEXT,
+        "config": {
+            "type": "object",
+            "properties": {"language": TEXT, "html_title": TEXT, "author": TEXT},
+            "required": ["language", "html_title"],
+        },
+        "parts": {"type": "object", "additionalProperties": TEXT},
+    },
+    "required": ["name", "config"],
+    "description": "a language with name and config",
+}
+_LANGUAGES = Form(
+    {
+        "type": "object",
+        "properties": {
+            "languages": {
+                "type": "object",
+                "properties": dict.fromkeys(LANGUAGES, _LANGUAGE),
+                "required": list(LANGUAGES),
+                "description": f"the languages {' and '.join(LANGUAGES)}",
+            }
+        },
+        "required": ["languages"],
+        "description": "a list of languages under `languages`",
+    }
+)
 _CONFIG = Form({"type": "object"})
+# Addresses of _config.yml that a variable of the environment overrides: a fork sets them in CI.
+ADDRESSES = {("repository", "url"): "BOOK_REPOSITORY_URL", ("html", "baseurl"): "BOOK_BASE_URL"}
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language of the book, from `languages` of `_config.yml`."""
+
+    code: str  # "en" or "zh": the name of its folder
+    tag: str  # as HTML has it: "en", "zh-CN"
+    name: str  # in the language itself: "English", "中文"
+    title: str  # of the book
+    author: str
+    parts: dict[str, str]  # names of the parts of _toc.yml that are translated
 
 
 @dataclass(frozen=True)
@@ -82,8 +128,44 @@ class Book:
 
     @cached_property
     def config(self) -> dict:
-        """`_config.yml`."""
-        return copy.deepcopy(_CONFIG.read(self.root / "_config.yml", "_config.yml"))
+        """`_config.yml`, with the addresses that the environment sets."""
+        config = copy.deepcopy(_CONFIG.read(self.root / "_config.yml", "_config.yml"))
+        for (section, key), variable in ADDRESSES.items():
+            settings = config.get(section) or {}
+            address = os.environ.get(variable) or settings.get(key) or ""
+            config[section] = {**settings, key: address.rstrip("/")}
+        return config
+
+    @property
+    def repository(self) -> str:
+        """The address of the repository, empty if there is none."""
+        return self.config["repository"]["url"]
+
+    @property
+    def address(self) -> str:
+        """The address under which the site is published, empty if it is unknown."""
+        return self.config["html"]["baseurl"]
+
+    @cached_property
+    def languages(self) -> dict[str, Language]:
+        """The languages of the book by their codes.
+
+        Raises:
+            BookError: `_config.yml` lacks a language, its name, or the title of the book.
+        """
+        file = "_config.yml"
+        sections = _LANGUAGES.read(self.root / file, file)["languages"]
+        return {
+            code: Language(
+                code=code,
+                tag=sections[code]["config"]["language"].replace("_", "-"),
+                name=sections[code]["name"],
+                title=sections[code]["config"]["html_title"],
+                author=sections[code]["config"].get("author") or self.config["author"],
+                parts=sections[code].get("parts", {}),
+            )
+            for code in LANGUAGES
+        }
 
     @cached_property
     def _parts(self) -> list[dict]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +16,7 @@ from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
 from bookbuild.site import metatags
+from bookbuild.site.configuration import book_of
 from bookbuild.site.extensions.search_records import kinds
 from bookbuild.site.extensions.sphinx_internals import add_link_target
 from bookbuild.source import headings, typography
@@ -35,18 +35,18 @@ MADE_FROM = {
 
 
 def here(app: Sphinx) -> str:
-    """The language of this build, `"en"` or `"zh"`: the name of its source folder."""
+    """Return the language of this build, `"en"` or `"zh"`: the name of its source folder."""
     return Path(app.srcdir).name
 
 
 def other(app: Sphinx) -> str:
-    """The other language."""
+    """Return the other language."""
     return next(lang for lang in LANGUAGES if lang != here(app))
 
 
 def translate_parts(app: Sphinx, config: Config) -> None:
     """Give the parts of the table of contents their names in this language."""
-    names = config.languages[here(app)].get("parts")
+    names = book_of(app).languages[here(app)].parts
     for page in config.external_site_map.values():
         for tree in page.subtrees:
             if names and tree.caption:
@@ -147,44 +147,25 @@ def joined(before: str, after: str) -> bool:
 def page_context(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Tell the templates this page's translation, description and addresses."""
-    me, them = here(app), other(app)
-    context["book_language"] = me
+    """Give the templates this page's translation, description and addresses."""
+    book, home = book_of(app), page == app.config.root_doc
+    translation = book.languages[other(app)]
     context["book_home_title"] = app.config.book_home_title
-    context["book_switch"] = {
-        "code": them,
-        "name": app.config.languages[them]["name"],
-        "url": f"{context['content_root']}../{them}/{page}.html",
-    }
+    context["book_translation"] = translation
+    context["book_translation_url"] = f"{context['content_root']}../{translation.code}/{page}.html"
     if doctree is None:
         return
-    home = page == app.config.root_doc
     about = metatags.Page(
-        lang=me,
+        language=book.languages[here(app)],
         path=f"{page}.html",
         title=app.config.book_home_title if home else app.env.titles[page].astext(),
-        description=description(app, page, doctree),
-        book=app.config.html_title,
-        author=app.config.author,
-        base=app.config.book_baseurl,
+        description=app.env.metadata[page]["description"],
+        address=book.address,
     )
     chapter = not home and kinds(app).get(page, ("", ""))[0] == "chapter"
-    tags = [
-        f'<meta name="description" content="{escape(about.description)}">',
-        f'<link rel="alternate" type="text/markdown" href="{page}.md">',
-        *metatags.tags(about, metatags.article(about) if chapter else None),
-    ]
-    context["metatags"] = "\n".join([context.get("metatags", ""), *tags])
-
-
-def description(app: Sphinx, page: str, doctree: nodes.document) -> str:
-    """A page's `summary`, else its first paragraph of prose, at most 160 characters."""
-    text = app.env.metadata[page].get("summary")
-    if not text:
-        outside = (nodes.document, nodes.section)
-        first = (p for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, outside))
-        text = next((p.astext() for p in first), app.env.titles[page].astext())
-    return metatags.short(text)
+    head = metatags.head(about, metatags.article(about) if chapter else None)
+    twin = f'<link rel="alternate" type="text/markdown" href="{page}.md">'
+    context["metatags"] = "\n".join([context.get("metatags", ""), twin, head])
 
 
 def repository_links(
@@ -194,6 +175,7 @@ def repository_links(
 
     Kaggle, which the theme does not know, opens the notebook that Colab opens.
     """
+    branch = book_of(app).config["repository"].get("branch") or "main"
     for group in context.get("header_buttons", []):
         for button in list(group.get("buttons", [])):
             if button.get("text") == "Colab":
@@ -207,7 +189,7 @@ def repository_links(
                 button["url"] = f"{repository}/issues/new?title={quote(f'{here(app)}/{page}: ')}"
             elif button.get("label") == "source-edit-button":
                 if path := source(app, page):
-                    button["url"] = f"{repository}/edit/{app.config.book_branch}/{path}"
+                    button["url"] = f"{repository}/edit/{branch}/{path}"
                 else:
                     group["buttons"].remove(button)
 
@@ -225,10 +207,7 @@ def source(app: Sphinx, page: str) -> str | None:
 
 def setup(app: Sphinx) -> None:
     """Register the transform and the events."""
-    app.add_config_value("languages", {}, "env")
-    app.add_config_value("book_baseurl", "", "html")
     app.add_config_value("book_home_title", "", "html")
-    app.add_config_value("book_branch", "main", "html")
     folder = Path(app.srcdir).parent / "_locale"
     for catalog in CatalogRepository(folder, ["."], app.config.language, "utf-8").catalogs:
         catalog.write_mo(app.config.language)

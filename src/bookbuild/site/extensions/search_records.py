@@ -19,9 +19,11 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
+from bookbuild.site.configuration import book_of
+from bookbuild.source.checkout import REFERENCE
+
 INDEX = "search-index.js"
 SYNONYMS = Path(__file__).with_name("synonyms.yml")
-REFERENCE = "Reference"  # the part whose pages come after the chapters
 LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
 ALIASES = {  # as the chapters import them
     "F": "torch.nn.functional",
@@ -238,9 +240,7 @@ def kinds(app: Sphinx) -> dict[str, tuple[str, str]]:
     page below whose title it is found, itself unless it is a section of another.
     """
     site, names = app.config.external_site_map, {REFERENCE}
-    names |= {
-        language.get("parts", {}).get(REFERENCE) for language in app.config.languages.values()
-    }
+    names |= {language.parts.get(REFERENCE) for language in book_of(app).languages.values()}
     root = str(site.root.docname)
     found = {root: ("reference", root)}
     for tree in site.root.subtrees:
