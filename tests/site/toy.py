@@ -68,7 +68,7 @@ Cosine decay
 MESSAGES = """\
 family:
   title: {en: Gradients, zh: 梯度}
-  about: {en: "gradients and backward", zh: "梯度与反向传播"}
+  heading: {en: "gradients and backward", zh: "梯度与反向传播"}
   description: {en: "Errors of autograd.", zh: "autograd 的报错。"}
 messages:
 - id: no-grad-fn
