@@ -4,8 +4,7 @@ Each chapter has a module of its name with the functions that a reader may reuse
 
 - `exercises`: the checkers of each chapter;
 - `demos`: figures and demonstrations, each for a cell of the book;
-- `explorers`: interactive figures, numbers and element;
-- `measure`: measurements that require a GPU, and `recorded`: their results.
+- `explorers`: interactive figures, numbers and element.
 
 Shared modules: `autograd` (inspect a graph), `forward` (run a model for inspection), `allocator`
 (a model of the CUDA allocator), `figures` (one style), `timing`, `child` (start a process). Heavy

