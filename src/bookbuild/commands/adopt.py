@@ -123,7 +123,7 @@ def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> N
         old.words.zh = _unfilled(text, old.words.zh or old.words.en, source, lang)
     elif tokens(source) != tokens(old.source):
         raise BookError(f"{which}: the code is changed in English; here only comments")
-    elif (ours := texts.said(source)) != (old.words.zh or texts.said(old.source)):
+    elif (ours := texts.comment_words(source)) != (old.words.zh or texts.comment_words(old.source)):
         if len(comments(source)) != len(comments(old.source)):
             raise BookError(f"{which}: comments are added or removed in English")
         old.words.zh = ours

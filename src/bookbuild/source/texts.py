@@ -48,13 +48,15 @@ a translator and a reviewer would look at two diffs instead of one.
 
 from __future__ import annotations
 
+import difflib
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from bookbuild.source import questions
 from bookbuild.source.checkout import Book, BookError, read_text
@@ -65,6 +67,24 @@ _FENCE = re.compile(r"```python\n(.*\n)?```", re.S)
 _BESIDE = ("alt", "cause", "predict")  # what is translated beside a cell's own words
 SETUP = "setup"
 OLDEST = "{{ oldest_pytorch }}"
+TAGS = {
+    "wrong": "code that readers should not write; marked so on the page",
+    "right": "code to write instead; marked so on the page",
+    "raises-exception": "the cell raises, and its `%%% cause` gives the reason",
+    "exercise": "a starter, whose output has a ✗",
+    "solution": "a solution, whose output has a ✓",
+    "hide-cell": "folded on the page",
+    "remove-cell": "not on the page",
+    "setup": "the first cell, the same in every chapter",
+}
+_CONTRARY = ({"wrong", "right"}, {"exercise", "solution"})
+_MAX_LINE = 5_000  # characters
+_KINDS = "summary|md|code|zh|alt|cause|pitfall|predict"
+# What looks like a mark: percent signs and a kind of block, however they are spaced and written.
+_LIKE_MARK = re.compile(rf"\s*(?:[%％]{{3,}}|[%％]{{2}}\s*(?:{_KINDS})\b)")
+_CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7})(?: |$)|={7}$")
+_PLACEHOLDER = re.compile(r"\{\{ [^{}\n]*\}\}|\{\{\w{4,}\}\}")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]")
 
 
 @dataclass
@@ -118,7 +138,7 @@ class Text:
 
 
 def load(book: Book, name: str) -> Text:
-    """The text of a chapter; its cells are shared by all who load it.
+    """Return the text of a chapter; its cells are shared by all who load it.
 
     Raises:
         BookError: the file is missing or has another form; the message names file and line.
@@ -133,141 +153,238 @@ def _parsed(name: str, text: str, where: str) -> Text:
 
 
 def parse(name: str, text: str, where: str = "text") -> Text:
-    """A chapter from its text; `where` is the file's name in messages.
+    """Return a chapter from its text; `where` is the file's name in messages.
 
     Raises:
         BookError: the text has another form; the message names the line.
     """
-    summary: Words | None = None
-    cells: list[Cell] = []
-    last: Words | None = None  # what a %%% zh belongs to
-
-    def wrong(line: int, what: str) -> BookError:
-        return BookError(f"{where}:{line}: {what}")
-
-    for line, mark, body in _blocks(text, where):
-        kind, _, rest = mark.partition(" ")
-        words = Words(body, line)
-        if kind == "summary":
-            if summary:
-                raise wrong(line, "a second summary")
-            summary = last = words
-        elif kind in ("md", "code"):
-            cell = _code(rest, body, line, wrong) if kind == "code" else _prose(rest, words, wrong)
-            if cell.id in (c.id for c in cells) or cell.id == "summary":
-                raise wrong(line, f"the id {cell.id} is taken")
-            cells.append(cell)
-            last = cell.words
-        elif kind == "zh":
-            if last is None:
-                raise wrong(line, "`%%% zh` follows nothing that could be translated")
-            if last.zh is not None:
-                raise wrong(line, "a second `%%% zh` for the same block")
-            last.zh, last.zh_line = body, line
-        elif kind in _BESIDE:
-            if not cells or cells[-1].type != "code":
-                raise wrong(line, f"`%%% {kind}` belongs to a code cell")
-            if getattr(cells[-1], kind):
-                raise wrong(line, f"a second `%%% {kind}` for {cells[-1].id}")
-            if not body:
-                raise wrong(line, f"`%%% {kind}` is empty")
-            if kind == "predict":
-                _ask(cells[-1], words, wrong)
-            setattr(cells[-1], kind, words)
-            last = words
-        elif kind == "pitfall":
-            if not cells or cells[-1].type != "code":
-                raise wrong(line, "`%%% pitfall` belongs to a code cell")
-            if cells[-1].pitfall:
-                raise wrong(line, f"a second `%%% pitfall` for {cells[-1].id}")
-            cells[-1].pitfall = body.split("\n")
-            if not all(cells[-1].pitfall) or len(cells[-1].pitfall) > 2:
-                raise wrong(line, "`%%% pitfall` has one or two lines: wrong code, right code")
-            last = None
-        else:
-            raise wrong(line, f"unknown block `%%% {mark}`")
-        if rest and kind not in ("md", "code"):
-            raise wrong(line, f"`%%% {kind}` takes no words, got {rest!r}")
-    if summary is None:
-        raise wrong(1, "no `%%% summary`")
-    if not cells:
-        raise wrong(1, "no cells")
-    for cell in cells:
-        if cell.predict and cell.predict.zh is not None:
-            _same_question(cell, wrong)
-    return Text(name, summary, cells)
+    try:
+        _check_lines(text)
+        return _Parser().parse(name, text)
+    except _FormError as error:
+        raise BookError(f"{where}:{error.line}: {error}") from None
 
 
-def _blocks(text: str, where: str) -> Iterator[tuple[int, str, str]]:
-    """Line, mark and body of each block."""
+class _FormError(Exception):
+    """A line of a text has another form."""
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
+        self.line = line
+
+
+def _check_lines(text: str) -> None:
+    """Raise if a line could be neither words, nor code, nor a mark."""
+    if text.startswith("\ufeff"):
+        raise _FormError(1, "begins with a byte order mark; save the file as UTF-8 without BOM")
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > _MAX_LINE:
+            raise _FormError(number, f"line of {len(line)} characters, at most {_MAX_LINE}")
+        if character := _CONTROL.search(line):
+            raise _FormError(number, f"control character U+{ord(character[0]):04X}")
+        if _CONFLICT.match(line):
+            raise _FormError(number, f"a mark of a merge conflict: {line[:40]!r}")
+        if _LIKE_MARK.match(line) and not _MARK.fullmatch(line):
+            raise _FormError(number, f"expected a mark such as `%%% zh`, got {line[:40]!r}")
+
+
+class _Block(NamedTuple):
+    """A block of a text: its line, kind, what follows the kind, and the lines below."""
+
+    line: int
+    kind: str
+    rest: str
+    body: str
+
+    def error(self, problem: str) -> _FormError:
+        return _FormError(self.line, problem)
+
+
+class _Parser:
+    """Takes the blocks of a text in order."""
+
+    def __init__(self) -> None:
+        self.summary: Words | None = None
+        self.cells: dict[str, Cell] = {}
+        self.words: Words | None = None  # which a `%%% zh` translates
+
+    def parse(self, name: str, text: str) -> Text:
+        """Return the chapter."""
+        for block in _blocks(text):
+            if block.kind not in self.BLOCKS:
+                near = difflib.get_close_matches(block.kind, self.BLOCKS, 1)
+                hint = f": did you mean `%%% {near[0]}`?" if near else ""
+                raise block.error(f"unknown block `%%% {block.kind}`{hint}")
+            if block.rest and block.kind not in ("md", "code"):
+                raise block.error(f"`%%% {block.kind}` takes no words, got {block.rest!r}")
+            self.BLOCKS[block.kind](self, block)
+        if self.summary is None:
+            raise _FormError(1, "no `%%% summary`")
+        if not self.cells:
+            raise _FormError(1, "no cells")
+        result = Text(name, self.summary, [*self.cells.values()])
+        for cell in result.cells:
+            if cell.predict and cell.predict.zh is not None:
+                _check_same_question(cell)
+        _check_placeholders(result)
+        return result
+
+    def take_summary(self, block: _Block) -> None:
+        if self.summary:
+            raise block.error("a second summary")
+        self.summary = self.words = Words(block.body, block.line)
+
+    def take_cell(self, block: _Block) -> None:
+        cell = _code(block) if block.kind == "code" else _prose(block)
+        if cell.id in self.cells or cell.id == "summary":
+            raise block.error(f"the id {cell.id} is taken")
+        self.cells[cell.id] = cell
+        self.words = cell.words
+
+    def take_chinese(self, block: _Block) -> None:
+        if self.words is None:
+            raise block.error("`%%% zh` follows nothing that could be translated")
+        if self.words.zh is not None:
+            raise block.error("a second `%%% zh` for the same block")
+        self.words.zh, self.words.zh_line = block.body, block.line
+
+    def take_beside(self, block: _Block) -> None:
+        cell, words = self._code_cell(block), Words(block.body, block.line)
+        if not block.body:
+            raise block.error(f"`%%% {block.kind}` is empty")
+        if block.kind == "predict":
+            _take_proofs(cell, words)
+        setattr(cell, block.kind, words)
+        self.words = words
+
+    def take_pitfall(self, block: _Block) -> None:
+        cell, lines = self._code_cell(block), block.body.split("\n")
+        if not all(lines) or len(lines) > 2:
+            raise block.error("`%%% pitfall` has one or two lines: wrong code, right code")
+        cell.pitfall, self.words = lines, None
+
+    def _code_cell(self, block: _Block) -> Cell:
+        """Return the code cell that a block belongs to."""
+        cell = next(reversed(self.cells.values()), None)
+        if cell is None or cell.type != "code":
+            raise block.error(f"`%%% {block.kind}` belongs to a code cell")
+        if getattr(cell, block.kind):
+            raise block.error(f"a second `%%% {block.kind}` for {cell.id}")
+        return cell
+
+    BLOCKS: dict[str, Callable[[_Parser, _Block], None]] = {
+        "summary": take_summary,
+        "md": take_cell,
+        "code": take_cell,
+        "zh": take_chinese,
+        "alt": take_beside,
+        "cause": take_beside,
+        "predict": take_beside,
+        "pitfall": take_pitfall,
+    }
+
+
+def _blocks(text: str) -> Iterator[_Block]:
     marks = list(_MARK.finditer(text))
     if text[: marks[0].start() if marks else None].strip():
-        raise BookError(f"{where}:1: expected `%%% summary`, got text before the first block")
+        raise _FormError(1, "expected `%%% summary`, got text before the first block")
+    line, end = 1, 0
     for mark, following in pairwise([*marks, None]):
         body = text[mark.end() : following.start() if following else None].strip("\n")
-        yield text.count("\n", 0, mark.start()) + 1, (mark[1] or "").strip(), body
+        line, end = line + text.count("\n", end, mark.start()), mark.start()
+        kind, _, rest = (mark[1] or "").strip().partition(" ")
+        yield _Block(line, kind, rest, body)
 
 
-def _prose(rest: str, words: Words, wrong) -> Cell:
-    if not _ID.fullmatch(rest):
-        raise wrong(words.line, f"an id has 1-64 letters, digits, - or _, got {rest!r}")
-    if not words.en:
-        raise wrong(words.line, f"{rest} is empty")
-    return Cell(rest, "markdown", words.line, words)
+def _prose(block: _Block) -> Cell:
+    if not _ID.fullmatch(block.rest):
+        raise block.error(f"an id has 1-64 letters, digits, - or _, got {block.rest!r}")
+    if not block.body:
+        raise block.error(f"{block.rest} is empty")
+    return Cell(block.rest, "markdown", block.line, Words(block.body, block.line))
 
 
-def _code(rest: str, body: str, line: int, wrong) -> Cell:
-    name, *options = rest.split() or [""]
+def _code(block: _Block) -> Cell:
+    name, *options = block.rest.split() or [""]
     if not _ID.fullmatch(name):
-        raise wrong(line, f"an id has 1-64 letters, digits, - or _, got {name!r}")
+        raise block.error(f"an id has 1-64 letters, digits, - or _, got {name!r}")
     metadata: dict[str, list[str]] = {}
     for option in options:
         key, _, value = option.partition("=")
         if key not in ("tags", "claims") or key in metadata or not all(value.split(",")):
-            raise wrong(line, f"expected tags=a,b or claims=a,b, got {option!r}")
+            raise block.error(f"expected tags=a,b or claims=a,b, got {option!r}")
         metadata[key] = value.split(",")
+    if problem := tag_problem(metadata.get("tags", [])):
+        raise block.error(f"{name}: {problem}")
     source = ""
     if name == SETUP:
-        if body:
-            raise wrong(line, "the setup cell has no body, it is the same in every chapter")
+        if block.body:
+            raise block.error("the setup cell has no body, it is the same in every chapter")
     else:
-        fenced = _FENCE.fullmatch(body)
+        fenced = _FENCE.fullmatch(block.body)
         source = (fenced[1] or "").strip("\n") if fenced else ""
         if not source:
-            raise wrong(line, f"the code of {name} stands between ```python and ```")
+            raise block.error(f"the code of {name} stands between ```python and ```")
     try:
-        words = Words(said(source), line)
+        words = Words(comment_words(source), block.line)
     except BookError as error:
-        raise wrong(line, f"{name}: {error}") from None
-    return Cell(name, "code", line, words, source, metadata)
+        raise block.error(f"{name}: {error}") from None
+    return Cell(name, "code", block.line, words, source, metadata)
 
 
-def _ask(cell: Cell, words: Words, wrong) -> None:
+def tag_problem(tags: list[str]) -> str:
+    """Return what is wrong with the tags of a cell, empty if nothing is."""
+    for tag in tags:
+        if tag not in TAGS:
+            near = difflib.get_close_matches(tag, TAGS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(TAGS)}"
+            return f"unknown tag {tag!r}: {hint}"
+        if tags.count(tag) > 1:
+            return f"the tag {tag} is given twice"
+    for pair in _CONTRARY:
+        if pair <= {*tags}:
+            return f"the tags {' and '.join(sorted(pair))} contradict each other"
+    return ""
+
+
+def _take_proofs(cell: Cell, words: Words) -> None:
     """Take the proofs out of a question, and look at its form."""
     if len(cell.id + questions.SUFFIX) > 64:
-        raise wrong(words.line, f"{cell.id} is too long for {cell.id}{questions.SUFFIX}")
+        raise _FormError(words.line, f"{cell.id} is too long for {cell.id}{questions.SUFFIX}")
     try:
         words.en, cell.proofs = questions.split(words.en)
         questions.parse(words.en)
     except ValueError as error:
-        raise wrong(words.line, f"`%%% predict` of {cell.id}: {error}") from None
+        raise _FormError(words.line, f"`%%% predict` of {cell.id}: {error}") from None
 
 
-def _same_question(cell: Cell, wrong) -> None:
-    """The Chinese of a question has the same choices."""
+def _check_same_question(cell: Cell) -> None:
+    """Raise if the Chinese of a question has other choices."""
+    line = cell.predict.zh_line
     try:
         zh, en = (questions.parse(words) for words in (cell.predict.zh, cell.predict.en))
     except ValueError as error:
-        raise wrong(cell.predict.zh_line, f"`%%% predict` of {cell.id}: {error}") from None
+        raise _FormError(line, f"`%%% predict` of {cell.id}: {error}") from None
     if [c.right for c in zh.choices] != [c.right for c in en.choices]:
-        raise wrong(
-            cell.predict.zh_line, f"`%%% predict` of {cell.id}: other choices than in English"
-        )
+        raise _FormError(line, f"`%%% predict` of {cell.id}: other choices than in English")
+
+
+def _check_placeholders(text: Text) -> None:
+    """Raise if words have a placeholder that is not filled in."""
+    prose = {cell.id for cell in text.cells if cell.type == "markdown"}
+    for piece, words in text.pieces():
+        known = (OLDEST,) if piece in prose else ()
+        for line, body in ((words.line, words.en), (words.zh_line, words.zh or "")):
+            for match in _PLACEHOLDER.finditer(body):
+                if match[0] not in known:
+                    row = line + 1 + body.count("\n", 0, match.start())
+                    expected = f"expected {OLDEST}" if known else "only prose cells have any"
+                    raise _FormError(row, f"unknown placeholder {match[0]}: {expected}")
 
 
 @cache
 def comments(source: str) -> list[tuple[int, int, str]]:
-    """Row (from 0), column and text of each comment of a piece of code.
+    """Return row (from 0), column and text of each comment of a piece of code.
 
     Raises:
         BookError: Python cannot read it.
@@ -284,31 +401,31 @@ def comments(source: str) -> list[tuple[int, int, str]]:
         raise BookError(f"Python cannot read the code: {error.args[0]}") from None
 
 
-def with_comments(source: str, said: list[str]) -> str:
-    """The code with its comments replaced, one by one; an unequal number leaves it as it is."""
+def with_comments(source: str, new: list[str]) -> str:
+    """Return the code with its comments replaced; an unequal number leaves it as it is."""
     old = comments(source)
-    if len(old) != len(said):
+    if len(old) != len(new):
         return source
     lines = source.split("\n")
-    for (row, column, text), new in zip(old, said, strict=True):
-        lines[row] = lines[row][:column] + (f"# {new}" if new else text)
+    for (row, column, text), words in zip(old, new, strict=True):
+        lines[row] = lines[row][:column] + (f"# {words}" if words else text)
     return "\n".join(lines)
 
 
-def said(source: str) -> str:
-    """The comments of a piece of code, one per line, without their signs."""
+def comment_words(source: str) -> str:
+    """Return the comments of a piece of code, one per line, without their signs."""
     return "\n".join(text.lstrip("# ") for *_, text in comments(source))
 
 
 def segments(text: str, parsed: Text) -> list[str]:
-    """The part of a file that belongs to each of its cells."""
+    """Return the part of a file that belongs to each of its cells."""
     lines = list(io.StringIO(text))
     starts = [*(cell.line - 1 for cell in parsed.cells), len(lines)]
     return ["".join(lines[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
 
 
 def dump(cell: Cell) -> str:
-    """A cell as it stands in a file."""
+    """Return a cell as it stands in a file."""
     kind = "md" if cell.type == "markdown" else cell.type
     options = (f"{key}={','.join(values)}" for key, values in cell.metadata.items())
     blocks = [(" ".join((kind, cell.id, *options)), cell.words.en), ("zh", cell.words.zh)]

@@ -64,7 +64,7 @@ def needs_translation(text: str) -> bool:
 
 def comments_need_translation(text: str) -> bool:
     """Whether comments are sentences: a name or a number is the same in both languages."""
-    return bool(re.search(r"[A-Za-z]{2,},? [A-Za-z]{2,}", _without_code(text)))
+    return bool(re.search(r"(?<![A-Za-z])[A-Za-z]{2,},? [A-Za-z]{2}", _without_code(text)))
 
 
 def _without_code(text: str) -> str:
