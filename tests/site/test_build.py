@@ -23,20 +23,22 @@ import pytest
 import tinycss2
 import yaml
 from book_pages import ROOT
+from bs4 import BeautifulSoup
 from pygments.styles import get_style_by_name
 from pygments.token import STANDARD_TYPES
+from sphinx.errors import ExtensionError
 
 from bookbuild.notebooks import setup_cell
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.files import read
 from bookbuild.site import sphinx_build as building
-from bookbuild.site.extensions.bundles import MEASURES_ALL, PLAIN, SCRIPT, THEME_SCRIPT, purge
-from bookbuild.site.extensions.cell_markup import mark_assertions
+from bookbuild.site.extensions.bundles import MEASURES_ALL, SCRIPT, THEME_SCRIPT, purge
+from bookbuild.site.extensions.bundles import write as write_bundles
+from bookbuild.site.extensions.code_blocks import PLAIN, assertions
 from bookbuild.site.extensions.languages import joined, titles
 from bookbuild.site.extensions.reference import short
 from bookbuild.site.extensions.sphinx_internals import (
     folded_cell,
-    forget_kinds_of_objects,
     link_targets,
 )
 from bookbuild.site.server import server
@@ -129,7 +131,7 @@ def from_clean(book) -> dict[str, bytes]:
 
 
 def test_a_site_built_again_is_the_one_that_is_built_from_clean(built):
-    """English: a word less, a figure less, an old date; Chinese: a title that all pages show."""
+    """English: a word less, a figure less; Chinese: a title that all pages show."""
     book, folder = built, built / "book/en"
     drawn = json.loads((folder / "schedule.ipynb").read_text("utf8"))
     drawn["cells"] += [
@@ -142,9 +144,7 @@ def test_a_site_built_again_is_the_one_that_is_built_from_clean(built):
     assert b"zugzwang" in files(before)["en/search-index.js"]
     untouched = book / "_build/cache/en/html/errors.html"
     written = untouched.stat().st_mtime_ns
-    times = os.stat(folder / "detach.ipynb")
     edit(folder / "detach.ipynb", "shares the storage", "borrows the storage")
-    os.utime(folder / "detach.ipynb", ns=(times.st_atime_ns, times.st_mtime_ns))
     drawn["cells"][-2]["source"], drawn["cells"][-1]["outputs"] = "nothing", []
     (folder / "schedule.ipynb").write_text(json.dumps(drawn))
     edit(book / "book/zh/schedule.ipynb", "调度学习率", "安排学习率")
@@ -208,6 +208,18 @@ def test_a_site_is_locked_while_it_is_built_where_there_are_locks(tmp_path, monk
         assert kept == []
 
 
+def test_a_theme_that_measures_code_elsewhere_is_refused(tmp_path):
+    static = tmp_path / "_static"
+    (static / THEME_SCRIPT).parent.mkdir(parents=True)
+    (static / THEME_SCRIPT).write_text("measureLater()")
+    config = SimpleNamespace(html_css_files=[], html_js_files=[])
+    builder = SimpleNamespace(format="html")
+    app = SimpleNamespace(outdir=tmp_path, doctreedir=tmp_path, config=config, builder=builder)
+    app.book_bundles = {}
+    with pytest.raises(ExtensionError, match="expected one place that measures .* found 0"):
+        write_bundles(app, None)
+
+
 def test_what_other_packages_do_not_promise_is_still_there(toy_root, toy_site):
     """Where one fails, look at its function in `bookbuild.site.extensions.sphinx_internals`."""
     page = (toy_site / "en/detach.html").read_text("utf8")
@@ -224,7 +236,7 @@ def test_what_other_packages_do_not_promise_is_still_there(toy_root, toy_site):
     targets = dict(link_targets(env, "detach"))
     assert targets["value"] == "value", "links may lead to a cell"
     assert targets["two-ways-to-cut-2"] == "Two ways to cut"
-    forget_kinds_of_objects(env)
+    assert 'class="n"' not in page, "the formatter of the book is used"
 
 
 # ---------------------------------------------------------------- links to the outside
@@ -297,14 +309,21 @@ def test_a_page_carries_what_its_notebook_says(toy_site):
         assert text in home
 
 
-def test_each_line_of_an_assertion_below_a_question_is_marked_and_nothing_else():
-    asserted = '<span class="k">assert</span> f(<span class="s2">"a"</span>,\n    b\n) == 1'
-    code = f"<pre><span></span>x = 1\n{asserted}\ny\n</pre>"
-    cells = [f'<div class="cell {kind}docutils" id="a">{code}</div>' for kind in ("predicted ", "")]
-    context = {"body": "".join(cells)}
-    mark_assertions(None, "detach", "", context, None)
-    marked = [f'<span class="assertion">{line}</span>' for line in asserted.split("\n")]
-    assert context["body"] == cells[0].replace(asserted, "\n".join(marked)) + cells[1]
+def test_each_line_of_an_assertion_below_a_question_is_marked_and_nothing_else(toy_site):
+    source = 'x = 1\nassert f("""a\n  b""",\n    c\n) == 1, x\nassertion = 2\nif x:\n    assert x'
+    assert assertions(source) == [2, 3, 4, 5, 8]
+    assert assertions("%load_ext explain\nassert x") == []
+    soup = BeautifulSoup((toy_site / "en/detach.html").read_text("utf8"), "html.parser")
+    marked = [
+        (line.find_parent(class_="cell")["id"], line.get_text()) for line in soup(class_="hll")
+    ]
+    assert marked == [("asked", "assert x.sum() == 1\n")]
+
+
+def test_a_block_of_code_tells_its_number_of_lines(toy_site):
+    soup = BeautifulSoup((toy_site / "en/detach.html").read_text("utf8"), "html.parser")
+    block = soup.find(id="starter").find(class_="highlight")
+    assert block["style"] == "--lines:2"
 
 
 def test_the_same_anchors_in_both_languages(toy_site):
@@ -373,11 +392,11 @@ def test_a_token_loses_its_element_only_where_its_colour_is_that_of_the_text(toy
     for theme in ("light", "dark"):
         style = get_style_by_name(config["html_theme_options"][f"pygments_{theme}_style"])
         text = style.style_for_token(kinds[""])["color"]
-        assert {style.style_for_token(kinds[name])["color"] for name in PLAIN} == {text}
+        assert {style.style_for_token(kind)["color"] for kind in PLAIN} == {text}
         assert style.style_for_token(kinds["k"])["color"] != text
     page = (toy_site / "en/detach.html").read_text("utf8")
     blocks = re.findall("<pre>(.*?)</pre>", page, re.S)
-    assert not re.search(f'class="({"|".join(PLAIN)})"', "".join(blocks))
+    assert not re.search('class="(n|nn|p|w)"', "".join(blocks))
     shown = [unescape(re.sub("<.*?>", "", block)).strip() for block in blocks]
     cells = code_cells(read(toy_root / "book/en/detach.ipynb"))
     kept = [cell for cell in cells if cell.source.strip() in shown]

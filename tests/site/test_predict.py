@@ -121,7 +121,7 @@ def test_a_question_that_is_gone_is_forgotten(fresh, url):
 def test_what_would_give_the_answer_away_is_veiled_and_can_be_shown(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     ids = [cell.id for cell in ASKED["backward"]]
-    asserts = page.locator(f"#{ids[0]}.veiled .assertion")
+    asserts = page.locator(f"#{ids[0]}.veiled .hll")
     assert asserts.count() and all(t.startswith("assert") for t in asserts.all_text_contents())
     page.locator(f"#{ids[0]} button.veil").focus()
     page.keyboard.press("Enter")

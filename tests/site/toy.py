@@ -151,13 +151,19 @@ def cards(w: dict[str, str]) -> str:
 def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
     ran = iter(range(1, 99))
 
-    def code(name: str, source: str, *outputs: nbformat.NotebookNode, tags: tuple[str, ...] = ()):
+    def code(
+        name: str,
+        source: str,
+        *outputs: nbformat.NotebookNode,
+        tags: tuple[str, ...] = (),
+        **metadata: str,
+    ):
         return new_code_cell(
             source,
             id=name,
             execution_count=next(ran),
             outputs=list(outputs),
-            metadata={"tags": list(tags)},
+            metadata={"tags": list(tags)} | metadata,
         )
 
     value = new_output("execute_result", {"text/plain": "tensor([2.])"}, execution_count=2)
@@ -184,6 +190,7 @@ def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
         ),
         new_markdown_cell(f"## {w['again']}\n\n{w['link']}", id="again"),
         code("wide", wide),
+        code("asked", "x = x + 1\nassert x.sum() == 1", predict="What is the sum?"),
         code("explorer", "explorer", explorer),
         code("starter", "def cut(x):\n    ...", tags=("exercise",)),
         code("answer", "def cut(x):\n    return x.detach()", tags=("solution", "hide-cell")),

@@ -11,6 +11,7 @@ from bookbuild.site.extensions import (
     callouts,
     cell_markup,
     chapter_list,
+    code_blocks,
     figure_descriptions,
     incremental,
     languages,
@@ -23,7 +24,7 @@ from bookbuild.site.extensions import (
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register them all."""
+    """Register all extensions."""
     gc.disable()  # it would take a sixth of the time, and the process ends with the build
     for extension in (
         languages,
@@ -31,6 +32,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         maths,
         cell_markup,
         figure_descriptions,
+        code_blocks,
         callouts,
         chapter_list,
         reference,

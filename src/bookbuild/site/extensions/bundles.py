@@ -11,9 +11,10 @@ from typing import Any
 import tinycss2
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 STYLE, SCRIPT = "styles/site.css", "scripts/site.js"  # styles/: the themes' url()s stay right
-# What the templates of the themes would link by themselves; ours leave it to the bundle.
+# The templates of the theme link these; the templates of the book link the bundles instead.
 THEME_STYLE = "styles/pydata-sphinx-theme.css"
 THEME_SCRIPT = "scripts/pydata-sphinx-theme.js"
 OWN_LINK = {"katex.min.css"}  # only some pages need it
@@ -22,24 +23,20 @@ UNUSED = (
     *("scripts/fontawesome*", "**/*.map", "images/logo_*"),
     *("searchtools.js", "language_data.js", "translations.js"),  # of Sphinx's search
 )
-# Tokens in the colour of the text around them: some 40 % of a long chapter's elements.
-PLAIN = ("n", "p", "w", "nn")
-# The theme measures each code block when a page is loaded, which lays out all that is not in sight;
-# book.js does it where a block comes into sight.
+# The theme measures each code block when a page is loaded, so that the browser has to lay out the
+# whole page; book.js measures a block when it comes into sight.
 MEASURES_ALL = re.compile(
     r'"complete"===document\.readyState\?(\w+)\(\):window\.addEventListener\("load",\1\)'
 )
-# A cell's code; its block says how many lines it has, see book.css.
-CODE = r'(?<="highlight-python notranslate">)<div class="highlight"(?=><pre>(.*?)</pre>)'
 LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
 
 def bundle(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Link the two bundles instead of what goes into them: files, and scripts written in the page.
+    """Link the two bundles instead of their parts: files, and scripts written in the page.
 
-    Only the page's own name differs from page to page; nothing that we keep reads it.
+    The script that sets the page's own name is left out: only Sphinx's search reads it.
     """
     styles = [THEME_STYLE, *(name(file) for file in context["css_files"])]
     context["css_files"] = [f for f in context["css_files"] if name(f) in OWN_LINK]
@@ -54,37 +51,23 @@ def bundle(
         SCRIPT: [s for s in scripts if s and "DOCUMENTATION_OPTIONS.pagename" not in s],
     }
     context["bundle"] = {"style": STYLE, "script": SCRIPT}
-    if "body" in context:
-        context["body"] = re.sub(r"<pre>.*?</pre>", unwrap, context["body"], flags=re.S)
-        context["body"] = re.sub(CODE, counted, context["body"], flags=re.S)
-
-
-def unwrap(code: re.Match[str]) -> str:
-    """Highlighted code without the elements of tokens that have no colour of their own."""
-    return re.sub(rf'<span class="(?:{"|".join(PLAIN)})">([^<]*)</span>', r"\1", code[0])
-
-
-def counted(code: re.Match[str]) -> str:
-    """The start of a block of code, with its number of lines: room is kept for what is not laid
-    out yet."""
-    return f'{code[0]} style="--lines:{code[1].count(chr(10))}"'
 
 
 def name(file: object) -> str:
-    """A linked file as it is called in `_static/`; empty for a script written in the page."""
+    """Return the name of a linked file below `_static/`, empty for a script written in the page."""
     return (getattr(file, "filename", "") or "").removeprefix("_static/").split("?")[0]
 
 
 def bundled(app: Sphinx) -> dict[str, list[str]]:
-    """What goes into the bundles, with what the pages of an earlier build need."""
-    noted = Path(app.doctreedir) / "bundles.json"
-    if noted.exists():
-        app.book_bundles = json.loads(noted.read_text("utf8")) | app.book_bundles
-    noted.write_text(json.dumps(app.book_bundles), "utf8")
+    """Return the parts of the bundles: of all pages, also those that an earlier build wrote."""
+    file = Path(app.doctreedir) / "bundles.json"
+    if file.exists():
+        app.book_bundles = json.loads(file.read_text("utf8")) | app.book_bundles
+    file.write_text(json.dumps(app.book_bundles), "utf8")
     parts: dict[str, list[str]] = {STYLE: [], SCRIPT: []}
-    for _, needed in sorted(app.book_bundles.items()):
-        for made, known in parts.items():
-            known += [part for part in needed[made] if part not in known]
+    for _, page in sorted(app.book_bundles.items()):
+        for bundle, known in parts.items():
+            known += [part for part in page[bundle] if part not in known]
     return parts
 
 
@@ -107,7 +90,12 @@ def write(app: Sphinx, error: Exception | None) -> None:
     scripts[THEME_SCRIPT] = f'addEventListener("load", () => {{\n{scripts[THEME_SCRIPT]}\n}})'
     script = "\n;".join(scripts.values())  # some leave out their last ;
     script = re.sub(r"^//# sourceMappingURL=.*$", "", script, flags=re.M)
-    script = MEASURES_ALL.sub("0", script)
+    script, count = MEASURES_ALL.subn("0", script)
+    if count != 1:
+        raise ExtensionError(
+            f"{THEME_SCRIPT}: expected one place that measures all blocks of code, found {count}: "
+            "adapt MEASURES_ALL in bundles.py to this version of the theme"
+        )
     style = "\n".join(text(part) for part in bundles[STYLE])
     pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
     later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded when it is needed
@@ -122,12 +110,12 @@ def write(app: Sphinx, error: Exception | None) -> None:
 
 
 def is_file(static: Path, part: str) -> bool:
-    """Whether a part of a bundle is a file, and not a script written in the page."""
+    """Return True if a part of a bundle is a file, not a script written in the page."""
     return len(part) < 200 and (static / part).is_file()
 
 
 def purge(rules: list, words: set[str]) -> str:
-    """The rules whose classes all occur in a page or a script, without icon fonts."""
+    """Return the rules whose classes all occur in a page or a script, without icon fonts."""
     kept = []
     for rule in rules:
         if rule.type == "qualified-rule":
@@ -145,13 +133,13 @@ def purge(rules: list, words: set[str]) -> str:
 
 
 def used(selector: str, words: set[str]) -> bool:
-    """Whether every class of a selector, outside `:not()`, is among `words`."""
+    """Return True if every class of a selector, outside `:not()`, is among `words`."""
     names = re.findall(r"\.(-?[A-Za-z_][\w-]*)", re.sub(r":not\([^)]*\)", "", selector))
     return all(name in words for name in names)
 
 
 def split(selectors: str) -> list[str]:
-    """A selector list at its outer commas."""
+    """Return the selectors of a list, split at its outer commas."""
     parts, depth = [""], 0
     for character in selectors:
         depth += (character in "([") - (character in ")]")

@@ -6,7 +6,6 @@ import json
 import re
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -22,14 +21,14 @@ from bookbuild.site.extensions.sphinx_internals import add_link_target, folded_c
 
 
 class CellAnchors(SphinxTransform):
-    """Make `page.html#cell-id` lead to a cell, mark what a question is asked about, and give
-    solutions a prompt of their own.
+    """Give each cell its id as anchor, cells with a question the class `predicted`, and solutions
+    a prompt of their own.
     """
 
     default_priority = 210
 
     def apply(self) -> None:
-        """Name the cells of this notebook."""
+        """Change the cells of this notebook."""
         path = Path(self.env.doc2path(self.env.docname))
         if path.suffix != ".ipynb":
             return
@@ -49,7 +48,10 @@ class CellAnchors(SphinxTransform):
 
 
 def unfold(translator: HTML5Translator, node: nodes.Element) -> None:
-    """Start a folded cell; MyST-NB's own hides the prompt from screen readers, in English."""
+    """Start a folded cell.
+
+    The start that MyST-NB writes hides the prompt from screen readers, and is in English.
+    """
     classes = " ".join(node["classes"])
     translator.body.append(
         f'<details class="hide {classes}"><summary>'
@@ -63,29 +65,8 @@ def fold(translator: HTML5Translator, node: nodes.Element) -> None:
     translator.body.append("</details>\n")
 
 
-def mark_assertions(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
-) -> None:
-    """Give the assertions below a question elements of their own: they say what comes out."""
-    below = r'(class="cell [^"]*\bpredicted\b.*?<pre>(?:<span></span>)?)(.*?)(?=</pre>)'
-    if "body" in context:
-        context["body"] = re.sub(below, _assertions, context["body"], flags=re.S)
-
-
-def _assertions(code: re.Match[str]) -> str:
-    """Highlighted code with an element around each line of an assertion."""
-    lines, inside = code[2].split("\n"), False
-    for number, line in enumerate(lines):
-        plain = re.sub(r"<[^>]*>", "", line)
-        goes_on = inside and re.match(r"\s+\S|[])}]", plain)
-        inside = bool(goes_on or re.match(r"\s*assert\b", plain))
-        if inside:
-            lines[number] = f'<span class="assertion">{line}</span>'
-    return code[1] + "\n".join(lines)
-
-
 class Traceback(RegexLexer):
-    """A notebook's traceback; Pygments' own stumbles over what messages quote."""
+    """The traceback of a notebook; that of Pygments fails on some quotations in messages."""
 
     name = "notebook traceback"
     flags = re.MULTILINE
@@ -105,7 +86,7 @@ class Cell(SphinxDirective):
     option_spec = {"class": directives.class_option}
 
     def run(self) -> list[nodes.Node]:
-        """The cell as a code block and its output."""
+        """Return the cell as a code block and its output."""
         chapter, _, name = self.arguments[0].partition("#")
         path = Path(self.env.srcdir) / f"{chapter}.ipynb"
         if not path.exists():
@@ -124,12 +105,11 @@ class Cell(SphinxDirective):
 
 
 def setup(app: Sphinx) -> None:
-    """Register the transform, the directive, the folded cell and the marks."""
+    """Register the transform, the directive, the lexer and the folded cell."""
     app.add_config_value("solution_prompts", ["Show a solution", "Hide the solution"], "env")
     app.add_transform(CellAnchors)
     app.add_directive("cell", Cell)
     app.add_lexer("traceback", Traceback)
-    app.connect("html-page-context", mark_assertions)
     app.connect(
         "builder-inited",
         lambda app: app.add_node(folded_cell(), override=True, html=(unfold, fold)),

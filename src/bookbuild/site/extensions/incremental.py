@@ -1,44 +1,26 @@
-"""Building again: pages that were built before are those that a build from clean would make.
+"""Repeated builds: the pages are the same as after a build from clean.
 
-Sphinx reads and writes a page again when its source is newer than its page. It does not see that a
-page shows the titles of others in its navigation and that its links lead to sections of others, it
-goes by times instead of content, and it leaves behind what only older pages needed.
+Sphinx itself reads a page again when its source, or a file that it depends on, is newer than the
+last read. Three things it does not do: a page shows the titles of others in its navigation and
+links to their sections, so all pages are written again when these change; one page is written even
+if none changed, because otherwise Sphinx skips the steps that copy style sheets and scripts; and
+figures that no page shows any more are deleted.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-from bookbuild.site.extensions.sphinx_internals import forget_kinds_of_objects, link_targets
+from bookbuild.site.extensions.sphinx_internals import link_targets
 
 
-def digest(env: BuildEnvironment, page: str) -> str:
-    """Fingerprint of a page's source and of the files that it depends on."""
-    names = [env.doc2path(page), *sorted(map(str, env.dependencies.get(page, ())))]
-    files = [Path(env.srcdir, name) for name in names]
-    total = hashlib.sha256()
-    for path in files:
-        total.update(path.read_bytes() if path.is_file() else b"missing")
-    return total.hexdigest()
-
-
-def changed(
-    app: Sphinx, env: BuildEnvironment, added: set[str], known: set[str], removed: set[str]
-) -> list[str]:
-    """The pages whose content is not what was read, whatever their times say."""
-    read = getattr(env, "book_read", {})
-    return [page for page in env.found_docs if read.get(page) != digest(env, page)]
-
-
-def seen_elsewhere(env: BuildEnvironment) -> str:
-    """What other pages may show of a page or lead to: titles, summaries, sections, labels."""
+def shared(env: BuildEnvironment) -> str:
+    """Return all that pages may show of other pages: titles, summaries, sections, labels."""
     pages = {}
     for page in sorted(env.found_docs):
         summary, links = env.metadata[page].get("summary"), link_targets(env, page)
@@ -49,33 +31,22 @@ def seen_elsewhere(env: BuildEnvironment) -> str:
 
 
 def update(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
-    """The pages to write again beside those that changed: all, if others may show what changed.
-
-    One is always written, so that what follows a build always has something to do.
-    """
-    env.book_read = {page: digest(env, page) for page in env.found_docs}
-    seen, env.book_seen = getattr(env, "book_seen", None), seen_elsewhere(env)
-    forget_kinds_of_objects(env)
-    return env.found_docs if seen != env.book_seen else [env.config.root_doc]
+    """Return the pages to write beside those that were read again: all, or the home page."""
+    before, env.book_shared = getattr(env, "book_shared", None), shared(env)
+    return env.found_docs if before != env.book_shared else [env.config.root_doc]
 
 
-def tidy(app: Sphinx, error: Exception | None) -> None:
-    """Drop figures that no page shows any more."""
+def delete_figures(app: Sphinx, error: Exception | None) -> None:
+    """Delete the figures that no page shows any more."""
     if error or app.builder.format != "html":
         return
-    out = Path(app.outdir)
-    shown = {
-        name
-        for page in out.glob("*.html")
-        for name in re.findall(r"_images/([\w.-]+)", page.read_text("utf8"))
-    }
-    for path in out.glob("_images/*"):
+    shown = {name for _, name in app.env.images.values()}
+    for path in Path(app.outdir).glob("_images/*"):
         if path.name not in shown:
             path.unlink()
 
 
 def setup(app: Sphinx) -> None:
     """Register the events."""
-    app.connect("env-get-outdated", changed)
     app.connect("env-updated", update)
-    app.connect("build-finished", tidy)
+    app.connect("build-finished", delete_figures)

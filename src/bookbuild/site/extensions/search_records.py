@@ -57,48 +57,67 @@ class Section:
 
 
 def sections(document: nodes.document) -> list[Section]:
-    """The sections and entries of a page, in order; those without a word are left out."""
-    found = [Section("", "")]
-    _walk(document, found, found[0])
-    return [s for s in found if s.title and (s.anchor or s.text)]
+    """Return the sections and entries of a page in order, without those that have no words."""
+    records = [Section("", "")]
+    _walk(document, records, records[0])
+    return [s for s in records if s.title and (s.anchor or s.text)]
 
 
-def _walk(node: nodes.Element, found: list[Section], here: Section) -> Section:
-    """Note what stands under a node; returns where what follows it belongs."""
+def _walk(node: nodes.Element, records: list[Section], here: Section) -> Section:
+    """Add the words below a node to `records`; return the section that the next node belongs to."""
     for child in node.children:
         if LEFT_OUT.intersection(getattr(child, "attributes", {}).get("classes", ())):
             continue
-        if isinstance(child, nodes.section):
-            _walk(child, found, _new(found, child["ids"][0], child.next_node(nodes.title)))
-        elif isinstance(child, addnodes.desc):
-            signature = child.next_node(addnodes.desc_signature)
-            if signature is not None and signature["ids"]:
-                below = _new(found, signature["ids"][0], signature["ids"][0])
-                names = [p.next_node(addnodes.desc_sig_name) for p in _parameters(signature)]
-                below.text.append(f"({', '.join(_plain(name) for name in names if name)})")
-                _walk(child, found, below)
-        elif isinstance(child, nodes.definition_list_item) and (anchor := _anchor(child[0])):
-            _walk(child, found, _new(found, anchor, child[0]))
+        if below := _begin(child, records):
+            _walk(child, records, below)
         elif isinstance(child, nodes.raw):
-            here = _Entries(found, here).read(child.astext())
-        elif isinstance(child, nodes.literal_block):
-            here.code += [line for line in child.astext().splitlines() if line.strip()]
-            here.names |= dict.fromkeys(_names(child.astext()))
-        elif isinstance(child, nodes.row):
-            _add(here, " · ".join(_plain(cell) for cell in child.children))
-            here.names |= _literals(child)
-        elif isinstance(child, (nodes.title, addnodes.desc_signature, nodes.math_block)):
-            continue
-        elif isinstance(child, nodes.term) and _anchor(child):
-            continue  # it is the title
-        elif isinstance(child.next_node(ascend=False), nodes.raw):
-            continue  # a label, such as a verdict
-        elif isinstance(child, nodes.TextElement):
-            _add(here, _plain(child))
-            here.names |= _literals(child)
-        elif isinstance(child, nodes.Element):
-            here = _walk(child, found, here)
+            here = _Entries(records, here).read(child.astext())
+        elif not _is_label(child) and not _add_text(child, here) and child.children:
+            here = _walk(child, records, here)
     return here
+
+
+def _begin(node: nodes.Node, records: list[Section]) -> Section | None:
+    """Begin a record where a node is a section, a function or a term with an address."""
+    if isinstance(node, nodes.section):
+        return _new(records, node["ids"][0], node.next_node(nodes.title))
+    if isinstance(node, addnodes.desc):
+        signature = node.next_node(addnodes.desc_signature)
+        if signature is not None and signature["ids"]:
+            record = _new(records, signature["ids"][0], signature["ids"][0])
+            names = [p.next_node(addnodes.desc_sig_name) for p in _parameters(signature)]
+            record.text.append(f"({', '.join(_plain(name) for name in names if name)})")
+            return record
+    if isinstance(node, nodes.definition_list_item) and (anchor := _anchor(node[0])):
+        return _new(records, anchor, node[0])
+    return None
+
+
+def _is_label(node: nodes.Node) -> bool:
+    """Return True for titles, which records have already, for formulas, and for verdicts."""
+    skipped = (nodes.title, addnodes.desc_signature, nodes.math_block)
+    term = isinstance(node, nodes.term) and _anchor(node)
+    return bool(term) or isinstance(node, skipped) or _starts_raw(node)
+
+
+def _starts_raw(node: nodes.Node) -> bool:
+    return isinstance(node.next_node(ascend=False), nodes.raw)
+
+
+def _add_text(node: nodes.Node, here: Section) -> bool:
+    """Add the words of a paragraph, a row or a block of code; return False for other nodes."""
+    if isinstance(node, nodes.literal_block):
+        here.code += [line for line in node.astext().splitlines() if line.strip()]
+        here.names |= dict.fromkeys(_names(node.astext()))
+    elif isinstance(node, nodes.row):
+        _add(here, " · ".join(_plain(cell) for cell in node.children))
+        here.names |= _literals(node)
+    elif isinstance(node, nodes.TextElement):
+        _add(here, _plain(node))
+        here.names |= _literals(node)
+    else:
+        return False
+    return True
 
 
 def _parameters(signature: nodes.Element) -> Iterator[nodes.Element]:
@@ -115,9 +134,9 @@ class _Entries(HTMLParser):
     silent = {"pre", "script", "style", "svg", "noscript", "label", "textarea", "fieldset", "small"}
     empty = {"br", "input", "img", "hr", "wbr"}
 
-    def __init__(self, found: list[Section], here: Section):
+    def __init__(self, records: list[Section], here: Section):
         super().__init__()
-        self.found, self.here = found, here
+        self.records, self.here = records, here
         self.open: list[tuple[str, bool]] = []  # each element, and whether it is left out
         self.depth = 0  # of the elements around the entry
         self.inside = False
@@ -138,7 +157,7 @@ class _Entries(HTMLParser):
         entry = tag in ("li", "tr", "div", "article") and about.get("id") and not self.inside
         if entry and not self.left_out():
             self.inside, self.depth = True, len(self.open)
-            self.here = _new(self.found, about["id"] or "", "")
+            self.here = _new(self.records, about["id"] or "", "")
         if tag not in self.empty:
             folded = tag == "details" and "class" in about
             told_elsewhere = re.search("verdict|error-lines", about.get("class") or "")
@@ -168,10 +187,10 @@ class _Entries(HTMLParser):
         self.line = ""
 
 
-def _new(found: list[Section], anchor: str, title: nodes.Node | str | None) -> Section:
+def _new(records: list[Section], anchor: str, title: nodes.Node | str | None) -> Section:
     name = title if isinstance(title, str) else _plain(title) if title is not None else ""
-    found.append(Section(anchor, name))
-    return found[-1]
+    records.append(Section(anchor, name))
+    return records[-1]
 
 
 def _add(section: Section, text: str) -> None:

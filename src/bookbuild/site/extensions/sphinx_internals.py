@@ -1,13 +1,15 @@
-"""What we use of other packages that they do not promise: one function each, held by a test."""
+"""Functions around undocumented parts of other packages; a test names one that stops working."""
 
 from __future__ import annotations
 
 from docutils import nodes
+from pygments.formatter import Formatter
+from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 
 def folded_cell() -> type[nodes.Element]:
-    """MyST-NB's node of a folded cell, with `prompt_show` and `prompt_hide`."""
+    """Return MyST-NB's class of a folded cell, with `prompt_show` and `prompt_hide`."""
     from myst_nb.sphinx_ import HideCodeCellNode
 
     return HideCodeCellNode
@@ -21,12 +23,11 @@ def add_link_target(document: nodes.document, anchor: str, node: nodes.Element, 
 
 
 def link_targets(env: BuildEnvironment, page: str) -> list[tuple[str, str]]:
-    """The anchors that links of MyST may lead to on a page that was read, and their texts."""
+    """Return the anchors of a page that links of MyST may lead to, with their texts."""
     slugs = env.metadata[page].get("myst_slugs", {})
     return sorted((anchor, text) for anchor, (_, _, text) in slugs.items())
 
 
-def forget_kinds_of_objects(env: BuildEnvironment) -> None:
-    """Let the search index number the kinds of objects anew: in the order that it meets them."""
-    env._search_index_objtypes.clear()
-    env._search_index_objnames.clear()
+def use_formatter(app: Sphinx, formatter: type[Formatter]) -> None:
+    """Let `formatter` write all highlighted code of the pages."""
+    app.builder.highlighter.formatter = formatter

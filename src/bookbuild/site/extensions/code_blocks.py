@@ -1,0 +1,75 @@
+"""Highlighted code on the page: fewer elements, room kept for it, assertions below a question."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import TextIO
+
+from docutils import nodes
+from pygments.formatters import HtmlFormatter
+from pygments.token import Name, Punctuation, Text, Whitespace
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+
+from bookbuild.site.extensions.sphinx_internals import use_formatter
+
+# Tokens in the colour of the text around them: some 40 % of a long chapter's elements.
+PLAIN = {Name, Name.Namespace, Punctuation, Whitespace}
+
+
+class LightFormatter(HtmlFormatter):
+    """Writes tokens without a colour of their own as text, without an element."""
+
+    def format(self, tokensource: Iterable, outfile: TextIO) -> None:
+        """Write the tokens of a block of code."""
+        tokens = ((Text if kind in PLAIN else kind, text) for kind, text in tokensource)
+        super().format(tokens, outfile)
+
+
+class PythonBlocks(SphinxTransform):
+    """Give each block of Python its number of lines, and mark the assertions below a question.
+
+    The style sheet keeps room by the number of lines for blocks that are not laid out yet, and
+    hides the marked lines (`hll`) until the question is answered.
+    """
+
+    default_priority = 220  # after `CellAnchors`, which finds the cells with a question
+
+    def apply(self) -> None:
+        """Set the options with which Pygments writes the blocks of this page."""
+        for block in self.document.findall(nodes.literal_block):
+            if block.get("language") == "python":
+                lines = block.astext().strip("\n").count("\n") + 1
+                block["highlight_args"] = {
+                    **block.get("highlight_args", {}),
+                    "cssstyles": f"--lines:{lines}",
+                }
+        for cell in self.document.findall(nodes.container):
+            if "predicted" in cell["classes"]:
+                for block in cell.findall(nodes.literal_block):
+                    if block.get("language") == "python":
+                        block["highlight_args"]["hl_lines"] = assertions(block.astext())
+
+
+def assertions(source: str) -> list[int]:
+    """Return the numbers of the lines of a cell that belong to an assertion.
+
+    A cell with a magic, which is no Python, has none.
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return []
+    return sorted(
+        number
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert)
+        for number in range(node.lineno, node.end_lineno + 1)
+    )
+
+
+def setup(app: Sphinx) -> None:
+    """Register the transform and the formatter."""
+    app.add_transform(PythonBlocks)
+    app.connect("builder-inited", lambda app: use_formatter(app, LightFormatter))
