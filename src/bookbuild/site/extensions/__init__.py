@@ -25,7 +25,7 @@ from bookbuild.site.extensions import (
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register all extensions."""
-    gc.disable()  # it would take a sixth of the time, and the process ends with the build
+    gc.disable()  # the process ends with the build, which returns its memory
     for extension in (
         languages,
         search_records,
