@@ -573,10 +573,10 @@ def added(q, k, keep):
         (attend(lambda q, k, keep: (past_of(q, k) & keep[:, None, None]).float()), "not causal"),
         (attend(lambda q, k, keep: keep[:, None, None], is_causal=True), "raised RuntimeError"),
         (attend(lambda q, k, keep: past_of(q, k) & keep[:1, None, None]), "with padding"),
-        (scaled_in_place, "it is not causal"),
+        (scaled_in_place, "q was changed"),
         (lambda q, k, v, keep: q.mean(), "expected shape"),
         (lambda q, k, v, keep: q * math.nan, "the result has nan"),
-        (lambda q, k, v, keep: None, "expected a tensor, got NoneType"),
+        (lambda q, k, v, keep: None, "expected a tensor, got None"),
     ],
 )
 def test_attend(answer, says):
@@ -633,7 +633,7 @@ def small_bias(keep, heads):
         (first_only, "does not see all the real tokens"),
         (small_bias, "does not see all the real tokens"),
         (lambda keep, heads: ~keep, "expected shape"),
-        (lambda keep, heads: None, "expected a tensor, got NoneType"),
+        (lambda keep, heads: None, "expected a tensor, got None"),
     ],
 )
 def test_mask(answer, says):
@@ -737,7 +737,7 @@ def causal_corner(q, k, v, cache, window):
         (in_place, "a cache that is continued twice"),
         (causal_corner, "does not see exactly"),
         (lambda q, k, v, cache, window: q, "expected (out, cache), got Tensor"),
-        (lambda q, k, v, cache, window: (None, None), "expected a tensor, got NoneType"),
+        (lambda q, k, v, cache, window: (None, None), "expected a tensor, got None"),
         (lambda q, k, v, cache, window: (q[:, 0], None), "expected shape"),
         (lambda q, k, v, cache, window: step(q, k, v, None, window), "token by token"),
     ],

@@ -14,6 +14,7 @@ import torch.nn.utils.prune
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from verdicts import expect
 
 from helpers import autograd, backward
 from helpers.exercises import backward as exercises
@@ -483,11 +484,6 @@ def test_a_tensor_hook_watches_a_resnet_that_a_full_backward_hook_breaks():
 # ---------------------------------------------------------------- exercises
 
 
-def expect(verdict, says):
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
-
-
 def by_count(model, chunks, clear=True):
     if clear:
         model.zero_grad()
@@ -654,7 +650,7 @@ def sum_of_norms(losses, parameters):
         (lambda ls, ps: norms_by_hand(ls, ps, unused=False), "two heads"),
         (lambda ls, ps: [*norms_by_grad(ls[:1], ps), 1.0, 1.0][: len(ls)], "a norm is wrong"),
         (lambda ls, ps: norms_by_hand(ls, ps, square=torch.square), "do not fit into float16"),
-        (lambda ls, ps: torch.tensor(norms_by_grad(ls, ps)), "return floats, got Tensor"),
+        (lambda ls, ps: torch.tensor(norms_by_grad(ls, ps)), "expected a float, got Tensor"),
         (lambda ls, ps: tuple(norms_by_grad(ls, ps)), None),
         (lambda ls, ps: None, "return one number for each loss"),
         (lambda ls, ps: norms_by_grad(ls, ps)[:2], "return one number for each loss"),

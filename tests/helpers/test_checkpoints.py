@@ -21,6 +21,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from verdicts import expect
 
 from helpers import checkpoints
 from helpers.checkpoints import CheckpointError, load_checkpoint, load_weights, save_checkpoint
@@ -662,9 +663,7 @@ def names_of_shapes_only(model, saved):
     ],
 )
 def test_load_matching(answer, says):
-    verdict = exercises.check_load_matching(answer)
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
+    expect(exercises.check_load_matching(answer), says)
 
 
 def continue_with(optimizer, saved, lr):
@@ -721,9 +720,7 @@ def own_settings(optimizer, saved, lr):
     ],
 )
 def test_continue(answer, says):
-    verdict = exercises.check_continue(answer)
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
+    expect(exercises.check_continue(answer), says)
 
 
 def make_plain(value):
@@ -797,16 +794,14 @@ def in_place(value):
         (lambda s: s, "refuses the entry 'best'"),
         (lambda s: {k: float(v) if k == "best" else v for k, v in s.items()}, "entry 'history'"),
         (lambda s: {}, "the entry 'weight' is gone"),
-        (lambda s: None, "expected a dict, got NoneType"),
+        (lambda s: None, "expected a dict, got None"),
         (lambda s: {k: str(v) for k, v in s.items()}, "'weight' has another value or type"),
         (lambda s: make_plain(s) | {"done": 1}, "'done' has another value or type"),
         (in_place, "the state was changed"),
     ],
 )
 def test_plain(answer, says):
-    verdict = exercises.check_plain(answer)
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
+    expect(exercises.check_plain(answer), says)
 
 
 def test_as_many_numbers_in_another_shape_do_not_fit():

@@ -496,7 +496,7 @@ def scale_and_shift(self, mean, std):
     self.register_buffer("shift", -mean / std)
 
 
-@pytest.mark.parametrize("store", [buffers, frozen])
+@pytest.mark.parametrize("store", [buffers])
 def test_normalize_accepts(store):
     for _ in range(5):
         assert exercises.check_normalize(normalize(store)).passed
@@ -536,7 +536,7 @@ def half_saved(self, mean, std):
             "stayed behind",
         ),
         (normalize(buffers, lambda s, x: ((x - s.mean) / s.std).float()), "after .double()"),
-        (normalize(buffers, lambda s, x: None), "expected a tensor, got NoneType"),
+        (normalize(buffers, lambda s, x: None), "expected a tensor, got None"),
         (normalize(half_saved), "loading the state_dict did not bring them back"),
         (
             normalize(buffers, torch.no_grad()(lambda s, x: (x - s.mean) / s.std)),
@@ -702,7 +702,7 @@ def unordered(batch, device):
             "the defaultdict lost its default",
         ),
         (only_tensors, "your code raised"),
-        (whatever_moves, "a module of the caller's was moved"),
+        (whatever_moves, "the caller's batch['encoder'] has other parameters"),
         (variant(repacked), "the lengths of the packed sequence changed"),
         (variant(unordered), "the packed sequence lost the order of its rows"),
         (

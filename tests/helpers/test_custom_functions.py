@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import once_differentiable
+from verdicts import expect
 
 from helpers.custom_functions import check_function
 from helpers.exercises import custom_functions as exercises
@@ -323,11 +324,6 @@ def test_an_object_of_a_function_is_refused():
 
 
 # ---------------------------------------------------------------- exercises
-
-
-def expect(verdict, says):
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
 
 
 @pytest.mark.parametrize(

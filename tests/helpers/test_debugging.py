@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from verdicts import expect
 
 from helpers import debugging
 from helpers.exercises import debugging as exercises
@@ -854,11 +855,6 @@ def test_a_deep_recursion_keeps_its_innermost_functions(tmp_path):
 # ---------------------------------------------------------------- exercises
 
 
-def expect(verdict, says):
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
-
-
 def blind(labels, classes):
     counts = torch.bincount(labels, minlength=classes).double()
     return torch.special.entr(counts / counts.sum()).sum().item()
@@ -886,12 +882,12 @@ def blind_nan(labels, classes):
         (blind_by_loss, None),
         (blind_by_loop, None),
         (lambda y, c: math.log(c), "wrong where one class is rare"),
-        (lambda y, c: torch.tensor(blind(y, c)), "return a float, got Tensor"),
+        (lambda y, c: torch.tensor(blind(y, c)), "expected a float, got Tensor"),
         (lambda y, c: blind(y, c) / math.log(2), "wrong even for balanced classes"),
         (lambda y, c: -math.log(y.bincount().max() / len(y)), "wrong where one class is rare"),
         (blind_nan, "nan: 0 · log 0"),
         (lambda y, c: math.log(len(y.unique())), "wrong where one class is rare"),
-        (lambda y, c: ..., "return a float, got ellipsis"),
+        (lambda y, c: ..., "expected a float, got ellipsis"),
         (lambda y, c: blind(y.sub_(0).clamp_(max=0), c), "the labels have changed"),
     ],
 )
@@ -1113,7 +1109,7 @@ def samples_ignored_after(model, x, y):
         (samples_with_modes, None),
         (samples_left_in_eval, "in another mode now"),
         (samples_train_again, "in another mode now"),
-        (samples_in_training, "instead of"),
+        (samples_in_training, "random numbers were drawn"),
         (samples_by_input, "[1, 3] instead of [1]"),
         (samples_only_nan, "[] instead of [1]"),
         (samples_by_mean, "instead of [2]"),

@@ -516,7 +516,7 @@ def mean_in_half(values, all_reduce):
         (mean_skips_the_empty, "it hangs: 1 of 2 ranks wait in all_reduce"),
         (mean_without_a_count, "two ranks of 4 values: rank 0 finds"),
         (mean_reduces_the_values, "two ranks of 4 values"),
-        (mean_as_a_tensor, "rank 0 returns Tensor instead of a float"),
+        (mean_as_a_tensor, "rank 0: expected a float, got Tensor"),
         (mean_spoils, "the values have changed"),
         (mean_ignores_empty_ranks, "values: rank 0 finds"),
         (lambda values, all_reduce: all_reduce(1.0), "all_reduce takes a tensor, got float"),

@@ -281,7 +281,7 @@ PREDICT = [
     (restored, None),
     (on_whatever_was, "the caller had switched gradients off"),
     (on_a_copy, None),
-    (lambda net, x: None, "expected a tensor, got NoneType"),
+    (lambda net, x: None, "expected a tensor, got None"),
     (lambda net, x: x, "expected shape (n, 2)"),
     (only_no_grad, "not the output in eval mode"),
     (with_a_graph, "the output still has a graph"),
@@ -324,7 +324,7 @@ def flags_the_source(values, dtype):
 TRAINABLE = [
     (lambda v, dtype: v.detach().to(dtype, copy=True).requires_grad_(), None),
     (lambda v, dtype: nn.Parameter(v.detach().clone().to(dtype)), None),
-    (lambda v, dtype: None, "expected a tensor, got NoneType"),
+    (lambda v, dtype: None, "expected a tensor, got None"),
     (lambda v, dtype: v.detach().clone().float().requires_grad_(), "expected torch.float64"),
     (lambda v, dtype: torch.zeros_like(v, dtype=dtype), "the values are not the same"),
     (lambda v, dtype: v.detach().to(dtype, copy=True), "does not require a gradient"),
@@ -429,9 +429,9 @@ STREAM = [
     (all_at_once, "all batches are read before the first output"),
     (first_only, "outputs for as many batches, got 1"),
     (by_hand, "the caller had switched gradients off, and they were on"),
-    (off_at_the_end, "after the loop, gradients are off"),
+    (off_at_the_end, "gradients stay switched off"),
     (lambda net, batches: (x for x in batches), "an output is not net(x)"),
-    (lambda net, batches: [None for _ in batches], "expected tensors, got NoneType"),
+    (lambda net, batches: [None for _ in batches], "expected a tensor, got None"),
     (lambda net, batches: None, "your code raised TypeError"),
 ]
 

@@ -378,7 +378,7 @@ def channels_by_repeat(image, mean, std):
         (lambda i, m, s: prepare(i, m, s, transpose=True), "expected shape (3,"),
         (lambda i, m, s: prepare(i, m, s, mode=None), "an image of mode"),
         (lambda i, m, s: prepare(i, m[::-1], s[::-1]), "are not (rgb / 255 - mean) / std"),
-        (lambda i, m, s: prepare(i, m, s).double(), "expected float32, got torch.float64"),
+        (lambda i, m, s: prepare(i, m, s).double(), "expected torch.float32, got torch.float64"),
         (not_normalized, "mean and std are not used"),
         (channels_by_repeat, "an image of mode P gives wrong values"),
         (lambda i, m, s: np.array(i), "expected a tensor, got ndarray"),

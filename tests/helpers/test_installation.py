@@ -333,11 +333,14 @@ def test_a_device_that_computes_wrongly_is_found(monkeypatch):
 
 
 def same_major(capability, archs):
-    numbers = [a.split("_") for a in archs]
-    return any(
-        capability >= (int(n[:-1]), int(n[-1])) and (k == "compute" or capability[0] == int(n[:-1]))
-        for k, n in numbers
-    )
+    for arch in archs:
+        kind, number = arch.split("_")
+        digits, letter = number.rstrip("af"), number.lstrip("0123456789")
+        built = int(digits[:-1]), int(digits[-1])
+        fits = capability == built if letter == "a" else capability >= built
+        if fits and (capability[0] == built[0] or (kind == "compute" and not letter)):
+            return True
+    return False
 
 
 WRONG_RUN = {

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from verdicts import expect
 
 from helpers import autograd, fine_tuning
 from helpers import language_models as lm
@@ -22,11 +23,6 @@ from helpers.exercises import language_models as exercises
 CHARACTERS = lm.Characters("".join(lm.LINES))
 IDS, LENGTHS = lm.padded(lm.LINES, CHARACTERS)
 LABELS = lm.labels_of(IDS, LENGTHS)
-
-
-def expect(result, says):
-    assert result.passed == (says is None), result
-    assert says is None or says in result.message, result
 
 
 # ---------------------------------------------------------------- tokens
@@ -607,11 +603,11 @@ def loss_transposed(logits, ids, lengths):
         (loss_one_too_many, "wrong with padding"),
         (loss_without_end, "even without padding"),
         (loss_by_number, "not yet"),
-        (loss_in_place, "changed in place"),
+        (loss_in_place, "ids was changed"),
         (lambda x, i, n: loss_right(x, i, n).detach(), "has no graph"),
-        (lambda x, i, n: loss_right(x, i, n).item(), "return a tensor, got float"),
+        (lambda x, i, n: loss_right(x, i, n).item(), "expected a tensor, got float"),
         (lambda x, i, n: loss_right(x, i, n)[None], "the loss has shape (1,)"),
-        (lambda x, i, n: loss_right(x.float(), i, n), None),
+        (lambda x, i, n: loss_right(x.float(), i, n), "give a loss of torch.float32"),
         (lambda x, i, n: loss_right(torch.cat([x[:1], x[1:].detach()]), i, n), "gradients do not"),
         (lambda x, i, n: F.cross_entropy(x, lm.labels_of(i, n)), "your code raised RuntimeError"),
     ],
@@ -663,16 +659,16 @@ def nucleus_first_row(logits, p):
             "add up",
         ),
         (nucleus_sorted, "others are kept than the best ones"),
-        (nucleus_in_place, "changed in place"),
+        (nucleus_in_place, "logits was changed"),
         (nucleus_first_row, "each row is cut for itself"),
         (lambda x, p: nucleus(x, p) > 0, "return probabilities, got torch.bool"),
-        (lambda x, p: nucleus(x, p)[..., :1], "the shape is"),
+        (lambda x, p: nucleus(x, p)[..., :1], "expected shape"),
         (lambda x, p: x.softmax(-1), "tokens are kept instead of"),
         (lambda x, p: nucleus(x, max(p, 0.5)), "tokens are kept instead of"),
-        (lambda x, p: nucleus(x, p).tolist(), "return a tensor, got list"),
+        (lambda x, p: nucleus(x, p).tolist(), "expected a tensor, got list"),
         (lambda x, p: nucleus(x.double(), p), None),
         (lambda x, p: nucleus(x, p).float(), None),
-        (lambda x, p: nucleus(x, p).squeeze(), "the shape is (6,) instead of (1, 6)"),
+        (lambda x, p: nucleus(x, p).squeeze(), "expected shape (1, 6), got (6,)"),
     ],
 )
 def test_nucleus_exercise(answer, says):
@@ -681,26 +677,28 @@ def test_nucleus_exercise(answer, says):
 
 @torch.no_grad()
 def ppl(model, batches, restore=True, evaluate=True, count=lambda y: int((y != -100).sum())):
-    mode, total, n = model.training, 0.0, 0
+    modes, total, n = [m.training for m in model.modules()], 0.0, 0
     if evaluate:
         model.eval()
     for ids, labels in batches:
         total += lm.next_token_loss(model(ids), labels, "sum").item()
         n += count(labels)
     if restore:
-        model.train(mode)
+        for m, mode in zip(model.modules(), modes, strict=True):
+            m.training = mode
     return math.exp(total / n)
 
 
 @torch.no_grad()
 def ppl_weighted(model, batches):
-    mode, total, n = model.training, 0.0, 0
+    modes, total, n = [m.training for m in model.modules()], 0.0, 0
     model.eval()
     for ids, labels in batches:
         if count := int((labels != -100).sum()):
             total += lm.next_token_loss(model(ids), labels).item() * count
             n += count
-    model.train(mode)
+    for m, mode in zip(model.modules(), modes, strict=True):
+        m.training = mode
     return math.exp(total / n)
 
 
@@ -745,7 +743,10 @@ def ppl_grad_off(model, batches):
         (lm.perplexity, None),
         (ppl_top_mode, "put back the mode"),
         (ppl_grad_off, "gradients stay switched off"),
-        (lambda m, b: ppl(m.requires_grad_(False), b), "came back frozen"),
+        (
+            lambda m, b: ppl(m.requires_grad_(False), b),
+            "requires_grad of table.weight of model was changed",
+        ),
         (ppl, None),
         (ppl_weighted, None),
         (ppl_of_batches, "batches of unequal size"),
@@ -757,7 +758,7 @@ def ppl_grad_off(model, batches):
         (lambda m, b: [m.drop.eval(), ppl(m, b, evaluate=False)][1], "call eval() first"),
         (lambda m, b: 2 ** math.log(ppl(m, b)), "wrong even for one batch"),
         (lambda m, b: math.log(ppl(m, b)), "wrong even for one batch"),
-        (lambda m, b: torch.tensor(ppl(m, b)), "return a float, got Tensor"),
+        (lambda m, b: torch.tensor(ppl(m, b)), "expected a float, got Tensor"),
         (lambda m, b: ppl.__wrapped__(m, b), "graphs were recorded"),
         (lambda m, b: [ppl(m, b), m.train()][0], "put back the mode"),
         (lambda m, b: [ppl(m, b)] and ppl(m, b), "ZeroDivisionError"),

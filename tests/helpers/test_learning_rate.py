@@ -312,7 +312,7 @@ def counted(count):
             lambda o, e, b, a: lr_scheduler.LinearLR(o, 1.0, 0.0, total_iters=e * -(-b // a)),
             "the cosine",
         ),
-        (lambda o, e, b, a: None, "expected a scheduler, got NoneType"),
+        (lambda o, e, b, a: None, "expected a scheduler, got None"),
         (
             lambda o, e, b, a: lr_scheduler.CosineAnnealingLR(learning_rate.one_weight(), e * b),
             "belongs to another optimizer",

@@ -243,7 +243,7 @@ def double_softmax(logits, target, weight, ignore_index):
     ("wrong", "words"),
     [
         (starter_cross_entropy, "sum of the weights, not by N"),
-        (lambda *_: None, "expected a tensor, got NoneType"),
+        (lambda *_: None, "expected a tensor, got None"),
         (vector, "expected one number"),
         (double_softmax, "not the mean of -log softmax"),
         (unweighted, "the class weights change nothing"),

@@ -150,7 +150,7 @@ def test_a_build_without_the_device_knows_its_list_too(device):
     "operation", [lambda h: h.max(0), lambda h: None, lambda h: h.sum().item()]
 )
 def test_an_operation_returns_a_tensor(operation):
-    with pytest.raises(TypeError, match="mine must return a tensor, got"):
+    with pytest.raises(TypeError, match="mine must expected a tensor, got"):
         mixed.result_types({"mine": operation}, "cpu", torch.float16)
 
 
@@ -456,8 +456,7 @@ def skipped_by_the_loss(model, x, y, optimizer, scaler, max_norm):
 
 
 def by_the_helper(model, x, y, optimizer, scaler, max_norm):
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = F.mse_loss(model(x), y)
+    loss = F.mse_loss(model(x), y)
     model.zero_grad()
     scaler.scale(loss).backward()
     return mixed.scaled_step(scaler, optimizer, max_norm)
@@ -472,7 +471,7 @@ def by_the_helper(model, x, y, optimizer, scaler, max_norm):
         (other(scale=lambda scaler: 1024.0), "not that of SGD|not clipped"),
         (other(step=with_a_known_rate), "not that of SGD|not clipped"),
         (other(after=lambda m, x, y, s: s.update(s.get_scale() / 2)), "scale changed"),
-        (other(after=lambda m, x, y, s: m.eval()), "left in eval mode"),
+        (other(after=lambda m, x, y, s: m.eval()), "came in training mode and was left in another"),
         (other(after=lambda m, x, y, s: x.zero_()), "the batch was changed"),
         (skipped_by_the_loss, "infinite gradients reached"),
     ],
@@ -515,7 +514,7 @@ def test_check_scaled_step(calls, says):
 
 
 def right_rms(x):
-    return x.float().square().mean(-1, keepdim=True).sqrt().to(x.dtype)
+    return (x.float().norm(dim=-1, keepdim=True) / x.shape[-1] ** 0.5).to(x.dtype)
 
 
 def by_norm(x):
@@ -528,7 +527,11 @@ def by_largest(x):
 
 
 def decorated(x):
-    return mixed.in_float32(lambda x: x.square().mean(-1, keepdim=True).sqrt())(x).to(x.dtype)
+    return (
+        mixed.in_float32(lambda x: x.norm(dim=-1, keepdim=True))(x)
+        .div(x.shape[-1] ** 0.5)
+        .to(x.dtype)
+    )
 
 
 def without_autocast_only(x):
@@ -571,8 +574,11 @@ def of_its_largest(x):
     ("answer", "says"),
     [
         (right_rms, None),
-        (of_its_largest, None),
-        (lambda x: ((x.double() ** 2).sum(-1, True) / x.size(-1)).sqrt().type_as(x), None),
+        (of_its_largest, "the gradient of a row of zeros is not finite"),
+        (
+            lambda x: ((x.double() ** 2).sum(-1, True) / x.size(-1)).sqrt().type_as(x),
+            "the gradient of a row of zeros is not finite",
+        ),
         (
             lambda x: (
                 torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
@@ -585,7 +591,7 @@ def of_its_largest(x):
         (leaves_autocast_off, "autocast was left switched"),
         (cut(lambda x: torch.is_autocast_enabled("cpu")), "carries no gradient"),
         (cut(lambda x: x.dtype != torch.float16), "carries no gradient"),
-        (lambda x: right_rms(x) if x.dim() > 1 else None, "return a tensor"),
+        (lambda x: right_rms(x) if x.dim() > 1 else None, "expected a tensor, got None"),
         (by_norm, None),
         (decorated, None),
         (lambda x: x.square().mean(-1, keepdim=True).sqrt(), "300 in float16"),
@@ -602,7 +608,7 @@ def of_its_largest(x):
             lambda x: x.bfloat16().float().square().mean(-1, keepdim=True).sqrt().to(x.dtype),
             "wrong",
         ),
-        (lambda x: None, "return a tensor, got NoneType"),
+        (lambda x: None, "expected a tensor, got None"),
         (lambda x: x.nope, "AttributeError"),
     ],
 )

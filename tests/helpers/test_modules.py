@@ -287,7 +287,7 @@ class AsSequential(nn.Sequential):
         (standardized(act=lambda x: x.relu().unsqueeze(0)), "expected shape"),
         (standardized(act=torch.tanh), "in eval mode the values are not right"),
         (lambda mean, widths: standardized()(mean, [*mean.shape, 8, 8]), "of the shapes"),
-        (lambda mean, widths: None, "expected a module, got NoneType"),
+        (lambda mean, widths: None, "expected a module, got None"),
     ],
 )
 def test_standardized(answer, says):

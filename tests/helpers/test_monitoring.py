@@ -675,7 +675,7 @@ class AsObject:
         (lambda s: never_fatal(s, wrap=round), "arrived as they were sent"),
         (lambda s: lambda *point: None, "points, 0 arrived"),
         (lambda s: lambda *p: (warnings.warn("x", stacklevel=1), s(*p)), "although nothing failed"),
-        (lambda s: None, "expected a function, got NoneType"),
+        (lambda s: None, "expected a function, got None"),
         (remembers_for_all, "another one gets no numbers either"),
     ],
 )
@@ -720,7 +720,7 @@ def weighted_mean(values, weight):
         (lambda v, w: list(v), "value 2 is "),
         (lambda v, w: smooth(v, w)[1:], "values, got"),
         (lambda v, w: [v.pop() for _ in list(v)], "the values that came in were changed"),
-        (lambda v, w: None, "expected a list, got NoneType"),
+        (lambda v, w: None, "expected a list, got None"),
         (lambda v, w: smooth(v, w, start=0 * v[0]), "raised IndexError"),
     ],
 )

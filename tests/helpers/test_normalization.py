@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.optim.swa_utils import update_bn
+from verdicts import expect
 
 from helpers import distributed, normalization
 from helpers.demos import normalization as demos
@@ -242,9 +243,7 @@ def and_trained(model, batches):
     ],
 )
 def test_recompute(answer, says):
-    verdict = exercises.check_recompute(answer)
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
+    expect(exercises.check_recompute(answer), says)
 
 
 def merge(means, variances, counts):
@@ -297,9 +296,7 @@ def unbiased(means, variances, counts):
     ],
 )
 def test_merge(answer, says):
-    verdict = exercises.check_merge(answer)
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
+    expect(exercises.check_merge(answer), says)
 
 
 KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -396,9 +393,7 @@ def frozen(model):
     ],
 )
 def test_init(answer, says):
-    verdict = exercises.check_init(answer)
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
+    expect(exercises.check_init(answer), says)
 
 
 # ---------------------------------------------------------------- sentences of the chapter

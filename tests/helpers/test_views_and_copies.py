@@ -212,7 +212,7 @@ def as_if_the_last_stride_were_1(x, heads):
         (lambda x, h: torch.stack(x.chunk(h, 2), 1), "but they were copied"),
         (lambda x, h: x.unflatten(2, (h, -1))[..., None], "expected shape"),
         (as_if_the_last_stride_were_1, "the numbers are scrambled"),
-        (lambda x, h: None, "expected a tensor, got NoneType"),
+        (lambda x, h: None, "expected a tensor, got None"),
     ],
 )
 def test_split_heads(answer, says):
@@ -319,7 +319,7 @@ def clone_unless_equal(state):
             "row holds 40 bytes in a storage of 4000",
         ),
         (lambda s: {k: t.clone() for k, t in s.items()}, "weight filled its storage"),
-        (in_place, "weight filled its storage"),
+        (in_place, "state was changed"),
         (in_float32_bytes, "double filled its storage"),
         (clone_unless_contiguous, "turned filled its storage"),
         (clone_unless_equal, "now takes 1200"),

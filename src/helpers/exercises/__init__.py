@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from helpers.exercises.tools import grad_mode_kept
+
 Test = Callable[[Any], None]
 
 
@@ -25,6 +27,8 @@ def verdict(answer: Any, tests: Sequence[Test]) -> Verdict:
 
     A test fails by raising; an `AssertionError` carries the sentence for the reader.
     Any other exception comes from the answer itself and is named with its type.
+    Each test begins with gradients on and fails if `answer` leaves them off; the caller's mode
+    is put back.
 
     Raises:
         ValueError: `tests` is empty, so that nothing would be checked.
@@ -33,7 +37,8 @@ def verdict(answer: Any, tests: Sequence[Test]) -> Verdict:
         raise ValueError("verdict needs at least one test, got none")
     for test in tests:
         try:
-            test(answer)
+            with grad_mode_kept():
+                test(answer)
         except AssertionError as wrong:
             return Verdict(False, f"not yet: {wrong}")
         except Exception as error:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from helpers.attention import rotary
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor, learns, leaves
 
 
 def _between(low: int, high: int) -> int:
@@ -19,8 +20,7 @@ def _between(low: int, high: int) -> int:
 
 
 def _compare(got: Any, right: Tensor, wrong: str) -> None:
-    assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
-    assert got.shape == right.shape, f"expected shape {tuple(right.shape)}, got {tuple(got.shape)}"
+    a_tensor(got, right.shape)
     assert not got.isnan().any(), "the result has nan: some query sees no key at all"
     assert torch.allclose(got, right, atol=1e-5), wrong
 
@@ -46,7 +46,10 @@ def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> 
         return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
 
     def compare(f, batch, wrong):
-        _compare(f(*(t.clone() for t in batch)), by_hand(*batch), wrong)
+        inputs = [1 * t.requires_grad_() for t in batch[:3]] + [batch[3].clone()]
+        got = leaves(f, "q", "k", "v", "keep")(*inputs)
+        _compare(got, by_hand(*batch), wrong)
+        learns(got, inputs[:3], "no gradient reaches q, k and v through the result")
 
     def square(f):
         length = _between(2, 5)
@@ -63,6 +66,10 @@ def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> 
         batch[-1][torch.rand(batch[-1].shape) < 0.3] = False
         batch[-1][:, 0], batch[-1][0, 1], batch[-1][1:, 1] = True, False, True
         compare(f, batch, "with padding, not exactly the kept keys are seen")
+        q, k, v, keep = batch
+        best = q.mean(2, keepdim=True) * ~keep[:, None, :, None]  # what is hidden fits best
+        complaint = "a hidden key with a large score is seen: its score must become -inf"
+        compare(f, (q * 1e7, k + best * 1e7, v, keep), complaint)
 
     return verdict(answer, [square, cache, padding])
 
@@ -77,7 +84,7 @@ def check_mask(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
 
     def run(f, keep, heads):
         mask = f(keep.clone(), heads)
-        assert isinstance(mask, Tensor), f"expected a tensor, got {type(mask).__name__}"
+        a_tensor(mask)
         (n, length), shape = keep.shape, tuple(mask.shape)
         right = (n * heads, length, length)
         assert shape == right or (n == 1 and shape == right[1:]), (

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from helpers.autograd import watch_saved
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_float, unchanged
 
 
 def check_accumulate(
@@ -46,9 +47,10 @@ def check_accumulate(
             for p in model.parameters():
                 p.grad = torch.randn_like(p)
         before = [p.detach().clone() for p in model.parameters()]
-        f(model, chunks)
-        same = all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
-        assert same, "a weight has changed: leave the step to the caller"
+        with unchanged("gradients", model=model, chunks=chunks):
+            f(model, chunks)
+            same = all(map(torch.equal, model.parameters(), before))
+            assert same, "a weight has changed: leave the step to the caller"
         for p, expected in zip(model.parameters(), right, strict=True):
             assert p.grad is not None, "a parameter has no gradient: call backward"
             assert not p.grad.isnan().any(), "nan: a chunk without a single label gave 0 / 0"
@@ -89,6 +91,10 @@ def check_accumulate(
     return verdict(answer, [equal, unequal, empty, clean, memory])
 
 
+def _equal(got: Tensor | None, right: Tensor) -> bool:
+    return got is not None and torch.equal(got, right)
+
+
 def check_loss_gradients(
     answer: Callable[[list[Tensor], list[nn.Parameter]], Sequence[float]],
 ) -> Verdict:
@@ -126,10 +132,8 @@ def check_loss_gradients(
             right.append(torch.cat([g.flatten() for g in pieces]).norm().item())
         got = f(losses, parameters)
         assert got is not None and len(got) == 3, "return one number for each loss"
-        for mine in got:
-            assert isinstance(mine, float), f"return floats, got {type(mine).__name__}"
         for mine, theirs in zip(got, right, strict=True):
-            assert math.isclose(mine, theirs, rel_tol=1e-3), (
+            assert math.isclose(a_float(mine), theirs, rel_tol=1e-3), (
                 "a norm is wrong: take the root of the sum of squares over all parameters, "
                 "of one loss at a time, without what was in .grad before"
             )
@@ -162,12 +166,10 @@ def check_loss_gradients(
     def untouched(f: Callable) -> None:
         losses, parameters = case()
         before = [p.grad.clone() for p in parameters]
-        f(losses, parameters)
-        same = all(
-            p.grad is not None and torch.equal(p.grad, b)
-            for p, b in zip(parameters, before, strict=True)
-        )
-        assert same, ".grad was changed: measure without writing into it"
+        with unchanged(losses=losses, parameters=parameters):
+            f(losses, parameters)
+            same = all(map(_equal, (p.grad for p in parameters), before))
+            assert same, ".grad was changed: measure without writing into it"
 
     def usable(f: Callable) -> None:
         losses, parameters = case()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from helpers.checkpoints import differences
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import instance, unchanged
 
 
 def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[str]]) -> Verdict:
@@ -33,7 +34,8 @@ def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[st
 
     def call(f, model, saved):
         try:
-            return f(model, saved)
+            with unchanged(saved=saved), unchanged("values objects", model=model):
+                return f(model, saved)
         except RuntimeError as error:
             first = str(error).partition("\n")[0].partition(" for ")[0]
             raise AssertionError(f"your code raised RuntimeError: {first}") from error
@@ -45,6 +47,11 @@ def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[st
         for name in own:
             if own[name].shape == saved[name].shape:
                 assert torch.equal(own[name], saved[name]), f"{name} fits and was not loaded"
+        model, saved = case()
+        call(f, model, {"1.running_mean": saved["1.running_mean"] + 1})  # a buffer, nothing else
+        assert torch.equal(model[1].running_mean, saved["1.running_mean"] + 1), (
+            "only a buffer fits, and it was not loaded"
+        )
 
     def leaves(f):
         model, saved = case()
@@ -53,7 +60,7 @@ def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[st
         names = sorted(n for n in before if before[n].shape != saved[n].shape)
         del saved["0.bias"]
         got = call(f, model, saved)
-        assert isinstance(got, list), f"expected a list of names, got {type(got).__name__}"
+        instance("a list of names", got, list)
         assert got == sorted([*names, "0.bias"]), "the list does not name what was left alone"
         for name in got:
             assert torch.equal(model.state_dict()[name], before[name]), f"{name} was changed"
@@ -92,7 +99,7 @@ def check_continue(
         groups = [
             {"params": layer.parameters(), "lr": 0.1 / (n + 1)} for n, layer in enumerate(model)
         ]
-        old = torch.optim.AdamW(groups, weight_decay=0.3)
+        old = torch.optim.AdamW(groups, weight_decay=0.3, betas=(0.8, 0.9), eps=1e-5)
         model(torch.randn(4, 2)).square().mean().backward()
         old.step()
         new = torch.optim.AdamW([{"params": layer.parameters()} for layer in model])
@@ -112,8 +119,11 @@ def check_continue(
         got = new.state_dict()
         assert got["state"], "the optimizer has no state: load the saved one"
         assert not differences(got["state"], expected["state"]), "the state is not the saved one"
-        for group in got["param_groups"]:
-            assert group["weight_decay"] == 0.3, "the other settings are not the saved ones"
+        for mine, theirs in zip(got["param_groups"], expected["param_groups"], strict=True):
+            for key in theirs.keys() - {"lr"}:
+                assert mine[key] == theirs[key], (
+                    f"the other settings are not the saved ones: {key} is {mine[key]}"
+                )
 
     def untouched(f):
         new, saved, lr = case()
@@ -154,6 +164,8 @@ def check_plain(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Verdict:
             "betas": (np.float64(x), 0.999),
             "runs": [({"args": argparse.Namespace(out=Path("old"))},)],
             "flipped": array[::-1],
+            "counts": np.arange(n),
+            "mask": np.arange(n) > 2,
         }
         expected = {
             "weight": state["weight"],
@@ -165,13 +177,15 @@ def check_plain(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Verdict:
             "betas": (x, 0.999),
             "runs": [({"args": {"out": "old"}},)],
             "flipped": torch.from_numpy(array[::-1].copy()),
+            "counts": torch.arange(n),
+            "mask": torch.arange(n) > 2,
         }
         return state, expected
 
     def loads(f):
         state, expected = case()
         got = f(state)
-        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
+        instance("a dict", got, dict)
         for key in expected:
             assert key in got, f"the entry {key!r} is gone"
             file = io.BytesIO()
@@ -189,7 +203,8 @@ def check_plain(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Verdict:
 
     def original(f):
         state, _ = case()
-        f(state)
+        with unchanged(**{"the state": state}):
+            f(state)
         kept = isinstance(state["best"], np.float64) and isinstance(state["history"][0], np.int64)
         kept = kept and isinstance(state["history"][2]["deep"], np.ndarray)
         kept = kept and isinstance(state["args"].lr, np.float32)

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.convolution import adaptive_windows, conv_output_size
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor, an_int
 
 
 def check_output_padding(answer: Callable[[int, int, int, int, int], int]) -> Verdict:
@@ -35,10 +36,7 @@ def check_output_padding(answer: Callable[[int, int, int, int, int], int]) -> Ve
             first = d * (k - 1) + 1 + int(torch.randint(0, 5, ()))
             for size in range(first, first + stride):  # these need `stride` different answers
                 out = conv_output_size(size, k, stride, p, d)
-                found = f(size, k, stride, p, d)
-                assert isinstance(found, int) and not isinstance(found, bool), (
-                    f"expected an int, got {type(found).__name__}"
-                )
+                found = an_int(f(size, k, stride, p, d))
                 assert 0 <= found < stride, (
                     f"{found} is not allowed for stride {stride}: "
                     f"it must lie between 0 and {stride - 1}"
@@ -81,10 +79,9 @@ def check_adaptive(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
             with _NoAdaptive():
                 got = f(x, o)
             want = F.adaptive_avg_pool1d(x, o)
-            assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+            a_tensor(got)
             assert got.shape == want.shape, (
-                f"from {n} to {o} cells: expected the shape {tuple(want.shape)}, "
-                f"got {tuple(got.shape)}"
+                f"from {n} to {o} cells: expected shape {tuple(want.shape)}, got {tuple(got.shape)}"
             )
             assert got.dtype == dtype, f"from {dtype} it made {got.dtype}: keep the dtype of x"
             wrong = (~torch.isclose(got, want, atol=1e-5)).any(0).any(0).nonzero().flatten()
@@ -129,8 +126,7 @@ def check_signed_sqrt(answer: Callable[[Tensor], Tensor]) -> Verdict:
         x = torch.randn(3, 4).abs() * torch.tensor([1, -1, 1, -1])  # both signs in any case
         x = x * 10 ** torch.empty(3, 1).uniform_(-4, 2)
         got, want = f(x), x.sign() * x.abs().sqrt()
-        assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
-        assert got.shape == x.shape, f"expected the shape {tuple(x.shape)}, got {tuple(got.shape)}"
+        a_tensor(got, x.shape)
         off = (got - want).abs().max()
         assert off < 0.01, "the value is more than 0.01 away from sign(x) · sqrt(|x|)"
 

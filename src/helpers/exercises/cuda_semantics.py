@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor, instance, leaves, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,22 +43,25 @@ def check_normalize(answer: Callable[[Tensor, Tensor], nn.Module]) -> Verdict:
 
     def make(f, mean, std):
         module = f(mean.clone(), std.clone())
-        kind = type(module).__name__
-        assert isinstance(module, nn.Module), f"expected an nn.Module, got {kind}"
-        return module
+        return instance("an nn.Module", module, nn.Module)
 
     def value(f):
         mean, std, x = draw()
         out = make(f, mean, std)(x)
-        assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+        a_tensor(out)
         right = (x - mean) / std
         assert torch.allclose(out, right, atol=1e-5), "the value is not (x - mean) / std"
         learns = make(f, mean, std)(x.clone().requires_grad_()).requires_grad
         assert learns, "no gradient reaches x: a layer before this one would not learn"
 
     def frozen(f):
-        names = [name for name, p in make(f, *draw()[:2]).named_parameters() if p.requires_grad]
+        parameters = dict(make(f, *draw()[:2]).named_parameters())
+        names = [name for name, p in parameters.items() if p.requires_grad]
         assert not names, f"an optimizer would train {' and '.join(names)}"
+        assert not parameters, (
+            f"{' and '.join(parameters)} are parameters, which requires_grad_(True) would train: "
+            "register buffers"
+        )
 
     def follows(f):
         mean, std, x = draw()
@@ -69,6 +73,7 @@ def check_normalize(answer: Callable[[Tensor, Tensor], nn.Module]) -> Verdict:
         except RuntimeError as error:
             raise AssertionError(f"after .to('meta') the forward pass fails: {error}") from None
         assert out.is_meta, "after .to('meta') the result is not on meta"
+        assert [*module.buffers()], "nothing of it moves: register both constants as buffers"
         dtype = make(f, mean, std).double()(x.double()).dtype
         assert dtype == torch.float64, f"after .double() the result is {dtype}"
 
@@ -146,6 +151,7 @@ def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
     already is not copied.
     """
     meta, cpu = torch.device("meta"), torch.device("cpu")
+    answer = leaves(answer, "the caller's batch")
 
     def simple(f):
         for batch in (
@@ -166,7 +172,6 @@ def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
     def untouched(f):
         batch = {"x": [torch.rand(2)], "encoder": nn.Linear(1, 1)}
         f(batch, meta)
-        assert batch["x"][0].device == cpu, "the caller's batch was changed"
         assert batch["encoder"].weight.device == cpu, "a module of the caller's was moved"
 
     def nothing_to_do(f):
@@ -186,8 +191,21 @@ _OPTIMIZERS: Sequence[Callable[..., torch.optim.Optimizer]] = (
     torch.optim.Adam,
     torch.optim.AdamW,
     torch.optim.Adagrad,
+    lambda p, lr: torch.optim.Adam(p, lr=lr, amsgrad=True),
     lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
 )
+
+
+class _Scaled(nn.Sequential):
+    """A model with a parameter and a buffer of its own, beside those of its layers."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self.scale = nn.Parameter(torch.ones(1))
+        self.register_buffer("shift", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale + self.shift
 
 
 def check_move(
@@ -205,8 +223,9 @@ def check_move(
         optimizer.step()
 
     def running(make) -> tuple[nn.Module, torch.optim.Optimizer]:
-        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
-        optimizer = make(model.parameters(), lr=0.05)
+        model = _Scaled(nn.Linear(3, 4), nn.Linear(4, 1))
+        body, head = list(model[0].parameters()), [model.scale, *model[1].parameters()]
+        optimizer = make([{"params": [*body]}, {"params": head, "lr": 0.01}], lr=0.05)
         for _ in range(3):
             train(model, optimizer, torch.randn(5, 3))
         return model, optimizer
@@ -233,13 +252,16 @@ def check_move(
             before = [v.clone() for v in state(optimizer)]
             weights, steps = [p.detach().clone() for p in model.parameters()], counted(optimizer)
             settings = options(optimizer)
-            f(model, optimizer, torch.float64)
+            with unchanged("values gradients objects", model=model):
+                f(model, optimizer, torch.float64)
             held = [p for group in optimizer.param_groups for p in group["params"]]
             parameters = list(model.parameters())
-            assert all(p.dtype == torch.float64 for p in parameters), "the model did not move"
-            assert len(held) == len(parameters) and all(
-                a is b for a, b in zip(held, parameters, strict=True)
-            ), "the optimizer holds other parameters than the model"
+            assert sorted(map(id, held)) == sorted(map(id, parameters)), (
+                "the optimizer holds other parameters than the model"
+            )
+            assert all(t.dtype == torch.float64 for t in (*parameters, model.shift)), (
+                "the model did not move"
+            )
             assert all(
                 torch.equal(old.double(), new) for old, new in zip(weights, parameters, strict=True)
             ), "the weights of the model changed"
@@ -259,7 +281,9 @@ def check_move(
             model, optimizer = running(make)
             with _moves_in_place():
                 f(model, optimizer, "meta")
-            assert all(p.is_meta for p in model.parameters()), "the model did not move"
+            assert all(t.is_meta for t in (*model.parameters(), model.shift)), (
+                "the model did not move"
+            )
             assert all(v.is_meta for v in state(optimizer)), (
                 f"the state of {type(optimizer).__name__} stayed on the old device"
             )

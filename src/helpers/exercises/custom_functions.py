@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from helpers.autograd import storage_id
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import leaves
 
 
 def check_linear_backward(
@@ -30,7 +32,7 @@ def check_linear_backward(
         upstream = torch.randn(n, o)
         inputs = [t.requires_grad_() for t in (x, weight, bias)]
         right = torch.autograd.grad(F.linear(*inputs), inputs, upstream)
-        got = f(x.detach(), weight.detach(), upstream)
+        got = leaves(f, "x", "weight", "upstream")(x.detach(), weight.detach(), upstream)
         assert isinstance(got, tuple | list) and len(got) == 3, (
             "return three gradients: of x, of weight and of bias"
         )
@@ -105,6 +107,10 @@ def check_root(answer: type[torch.autograd.Function]) -> Verdict:
         assert not own, "a tensor is an attribute of ctx: give it to save_for_backward"
         assert len(kept) == 1, f"{len(kept)} tensors are saved: one, the output, is enough"
         assert storage_id(kept[0]) == storage_id(y), "what is saved is not the output"
+        x = x * 1
+        alive, y = weakref.ref(x), f.apply(x, n)
+        del x
+        assert alive() is None, "the input is kept somewhere else than in save_for_backward"
 
     def first(f: Any) -> None:
         for n in (2, 3, 5):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import instance, unchanged
 
 Shards = list[tuple[Tensor, Tensor]]
 
@@ -42,10 +43,13 @@ def check_shard_gradients(
             part.register_forward_hook(lambda m, args, out: seen.append(len(args[0])))
             for part in model.modules()
         ]
-        got = f(model, shards)
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        with unchanged("gradients", model=model, shards=shards):
+            got = f(model, shards)
         for handle in handles:
             handle.remove()
-        assert isinstance(got, (list, tuple)), f"expected a list, got {type(got).__name__}"
+        instance("a list", got, list, tuple)
         shapes = [tuple(p.shape) for p in right]
         found = [tuple(g.shape) for g in got]
         assert found == shapes, f"expected gradients of shapes {shapes}, got {found}"
@@ -107,7 +111,8 @@ def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verd
         keys, versions, model = list(checkpoint), dict(checkpoint._metadata), make()
         what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
         try:
-            f(model, checkpoint)
+            with unchanged("values objects", model=model):
+                f(model, checkpoint)
         except (RuntimeError, KeyError) as error:
             line = str(error).strip().splitlines()[-1].strip()
             raise AssertionError(f"a checkpoint {what} does not load: {line}") from None

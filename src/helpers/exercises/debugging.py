@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_float, ints, random_states, unchanged
 
 
 def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
@@ -26,7 +27,7 @@ def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
         before = labels.clone()
         got = f(labels, classes)
         assert torch.equal(labels, before), "the labels have changed"
-        assert isinstance(got, float), f"return a float, got {type(got).__name__}"
+        got = a_float(got)
         share = labels.bincount(minlength=classes).double() / len(labels)
         right = torch.special.entr(share).sum().item()
         assert not math.isnan(got), "nan: 0 · log 0 counts as 0 for a class that never occurs"
@@ -77,6 +78,9 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
     def fine(model: nn.Module, x: Tensor) -> Tensor:
         return model(x).square().mean()
 
+    def steep_but_fine(model: nn.Module, x: Tensor) -> Tensor:
+        return 1e4 * fine(model, x)
+
     def root(model: nn.Module, x: Tensor) -> Tensor:  # its gradient is nan at equal pairs
         return (model(x) - model(x.clone())).square().sum(1).sqrt().mean()
 
@@ -106,14 +110,18 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
         if dirty:
             for p in model.used.parameters():
                 p.grad = torch.full_like(p, dirty)
-        taken = f(model, lambda: loss(model, x), optimizer)
+        modes: list[bool] = []
+        model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
+        with unchanged("values gradients", model=model):
+            taken = f(model, lambda: loss(model, x), optimizer)
+        assert all(modes), "the loss was computed in eval mode"
         assert isinstance(taken, bool | np.bool_ | Tensor), (
             f"return whether the step was taken, got {taken!r}"
         )
         same = all(map(torch.equal, model.parameters(), twin.parameters()))
         if not taken:
             assert str(optimizer.state_dict()) == str(state), "the optimizer has changed"
-        fine(twin, x).backward()
+        (steep_but_fine if loss is steep_but_fine else fine)(twin, x).backward()
         other.step()
         stepped = all(map(torch.allclose, model.parameters(), twin.parameters()))
         left = [p.grad for p in model.parameters() if p.grad is not None]
@@ -122,8 +130,13 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
     def takes(f: Callable) -> None:
         for name in ("SGD", "Adam"):
             taken, right, _ = run(f, fine, name)
-            assert taken, "all is finite, and no step was taken (a parameter without a gradient?)"
-            assert right, "the step is not that of the optimizer with the gradient of this loss"
+            large = run(f, steep_but_fine, name)
+            assert taken and large[0], (
+                "all is finite, and no step was taken (a parameter without a gradient?)"
+            )
+            assert right and large[1], (
+                "the step is not that of the optimizer with the gradient of this loss"
+            )
 
     def refuses(loss: Callable, complaint: str) -> Callable[[Any], None]:
         def test(f: Callable) -> None:
@@ -180,10 +193,10 @@ def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Ver
         modes = [m.training for m in model.modules()]
         state = {name: t.clone() for name, t in model.state_dict().items()}
         before = x.clone(), y.clone()
+        streams = random_states()
         got = f(model, x, y)
-        assert isinstance(got, list) and all(type(i) is int for i in got), (
-            f"return a list of ints, got {got!r}"
-        )
+        drawn = random_states() != streams
+        got = ints(got, "return a list of ints")
         assert [m.training for m in model.modules()] == modes, "a module is in another mode now"
         same = torch.allclose(x, before[0], rtol=0, atol=0, equal_nan=True)
         assert same and torch.equal(y, before[1]) and not x.requires_grad, (
@@ -197,6 +210,7 @@ def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Ver
             "the gradients have changed"
         )
         assert got == right, f"{got} instead of {right}"
+        assert not drawn, "random numbers were drawn: leave the streams where they were"
 
     def none(f: Callable) -> None:
         compare(f, *case(), [])
@@ -216,7 +230,7 @@ def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Ver
         y = torch.tensor([0, 1, 2, 0, 1, 2])
         x[1, 1] = -math.inf  # the label's score: the loss is inf
         x[3, 2] = -math.inf  # another one's: the loss is finite
-        x[4, 1] = -1e6  # the label's score: the loss is large and finite
+        x[4, 1] = -1e30  # the label's score: the loss is large and finite
         compare(f, Scores(4, 3), x, y, [1])
 
     def ignored(f: Callable) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from helpers.autograd import saved_tensors
 from helpers.detach import gradients
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor, instance, leaves
 
 
 def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor]) -> Verdict:
@@ -20,28 +23,30 @@ def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor])
     """
 
     def models(dtype=torch.float32):
-        a = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 4))
+        a = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Dropout(), nn.Linear(16, 4))
         x = torch.randn(int(torch.randint(5, 9, ())), 3)
         return a.to(dtype), nn.Linear(4, 1).to(dtype), x.to(dtype)
 
     def value(f):
         for dtype in (torch.float32, torch.float64):
             a, b, x = models(dtype)
-            right = b(a(x)).mean().item()
-            loss = f(a, b, x)
-            assert torch.is_grad_enabled(), "gradients stay switched off afterwards"
-            assert isinstance(loss, Tensor), f"expected a tensor, got {type(loss).__name__}"
+            own = partial(lambda a, b, x: b(a(x)).mean().item(), a, b, x)
+            right, loss = _alike(own, partial(f, a, b, x))
+            a_tensor(loss)
             assert loss.dim() == 0, f"expected a single number, got shape {tuple(loss.shape)}"
             assert abs(loss.item() - right) < 1e-5, "the loss is not the mean of B(A(x))"
 
     def gradient(f):
         a, b, x = models()
-        (right,) = torch.autograd.grad(b(a(x)).mean(), b.weight)
-        loss = f(a, b, x)
+        x.requires_grad_()
+        right, loss = _alike(
+            lambda: torch.autograd.grad(b(a(x)).mean(), b.weight)[0], lambda: f(a, b, x)
+        )
         assert loss.requires_grad, "the loss has no graph, so B cannot learn either"
         loss.backward()
         assert all(gradients(b).values()), "B got no gradient"
         assert not any(gradients(a).values()), "a gradient still reaches A"
+        assert x.grad is None, "a gradient still reaches x: it goes through A"
         assert torch.allclose(b.weight.grad, right, atol=1e-6), "B got a wrong gradient"
 
     def memory(f):
@@ -53,22 +58,22 @@ def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor])
     def untouched(f):
         a, b, x = models()
         a[1].eval()
-        for name, model in (("A", a), ("B", b)):
-            before = _state(model)
-            f(a, b, x)
-            assert _state(model) == before, f"{name} is not as it was: weights, flags or mode"
+        for p in (*a.parameters(), *b.parameters()):
+            p.grad = torch.ones_like(p)
+        leaves(f, "A", "B", "x")(a, b, x)
 
     return verdict(answer, [value, gradient, memory, untouched])
 
 
-def _state(model: nn.Module) -> tuple[list, list, list]:
-    """Values and flags of the parameters of `model`, and the modes of its modules."""
-    parameters = list(model.parameters())
-    return (
-        [p.tolist() for p in parameters],
-        [(id(p), p.requires_grad) for p in parameters],
-        [m.training for m in model.modules()],
-    )
+def _alike(*functions: Callable[[], Any]) -> list[Any]:
+    """Return the results of the functions, each of which draws the same random numbers."""
+    with torch.random.fork_rng(devices=[]):
+        seed = torch.seed()
+        results = []
+        for function in functions:
+            torch.manual_seed(seed)
+            results.append(function())
+    return results
 
 
 def check_straight_through(answer: Callable[[Tensor], Tensor]) -> Verdict:
@@ -86,7 +91,7 @@ def check_straight_through(answer: Callable[[Tensor], Tensor]) -> Verdict:
             x.requires_grad_()
             before = x.tolist()
             out = f(x)
-            assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+            a_tensor(out)
             assert x.tolist() == before, "x itself was changed"
             assert out.dtype == dtype, f"expected {dtype}, got {out.dtype}"
             assert out.shape == x.shape, f"expected shape (3, 4), got {tuple(out.shape)}"
@@ -112,15 +117,16 @@ def check_snapshot(answer: Callable[[nn.Module], dict[str, Tensor]]) -> Verdict:
     """
 
     def build() -> nn.Module:
-        model = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 2)).double()
+        model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 2)).double()
+        for p in model.parameters():
+            p.grad = torch.randn_like(p)
         model[0].bias.requires_grad_(False)
         return model
 
     def content(f):
         model = build()
-        before = _state(model)
-        got = f(model)
-        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
+        got = leaves(f, "the model")(model)
+        instance("a dict", got, dict)
         names = [name for name, _ in model.named_parameters()]
         assert sorted(got) == sorted(names), f"expected the keys {names}, got {list(got)}"
         for name, p in model.named_parameters():
@@ -129,7 +135,6 @@ def check_snapshot(answer: Callable[[nn.Module], dict[str, Tensor]]) -> Verdict:
             assert kept.dtype == p.dtype, f"{name}: expected {p.dtype}, got {kept.dtype}"
             assert torch.equal(kept, p), f"{name} does not hold the parameter's values"
             assert not kept.requires_grad, f"{name} still requires grad"
-        assert _state(model) == before, "the model is not as it was: weights, flags or mode"
 
     def stays(f):
         model = build()

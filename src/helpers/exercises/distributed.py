@@ -6,11 +6,13 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_float, random_state_kept
 
 
 def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Verdict:
@@ -29,8 +31,10 @@ def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Ve
     def shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]:
         found = []
         for rank in range(world):
+            hashes = _hashes_of_another_process()
             torch.manual_seed(int(torch.randint(0, 10**6, ())) + rank)  # as other processes would
-            share = list(f(n, rank, world, epoch))
+            with hashes:
+                share = list(f(n, rank, world, epoch))
             for index in share:
                 whole = isinstance(index, Tensor) and not index.is_floating_point()
                 assert whole or hasattr(index, "__index__") and not isinstance(index, Tensor), (
@@ -62,7 +66,7 @@ def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Ve
         )
 
     def fresh(f: Any) -> None:
-        epochs = [shares(f, 30, 2, epoch) for epoch in (0, 1, 2, 3, 7)]
+        epochs = [shares(f, 30, 2, epoch) for epoch in (*range(13), 16, 20, 32, 100)]
         for found in epochs:
             steps = {
                 (b - a) % 30 for share in found for a, b in zip(share, share[1:], strict=False)
@@ -79,21 +83,34 @@ def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Ve
             "a process sees the same samples in every epoch; only their order changes"
         )
 
+        places = torch.arange(60.0)
+        drawn = [torch.tensor(shares(f, 60, 1, epoch)[0], dtype=torch.float) for epoch in range(6)]
+        near = [torch.corrcoef(torch.stack([places, order]))[0, 1].abs() for order in drawn]
+        assert sum(near) / len(near) < 0.6, "samples stay near their places: shuffle all of them"
+
     def own_state(f: Any) -> None:
-        import numpy as np
-
-        def state() -> list[Any]:
-            kind, keys, *rest = np.random.get_state()
-            return [torch.get_rng_state().tolist(), random.getstate(), kind, keys.tolist(), rest]
-
-        before = state()
-        f(30, 0, 2, 0)
-        assert state() == before, (
-            "the random state of the process changed, so all processes would go on with the same "
-            "numbers: use a generator of its own"
-        )
+        with random_state_kept(
+            "the random state of the process changed ({}), so all processes would go on with the "
+            "same numbers: use a generator of its own"
+        ):
+            f(30, 0, 2, 0)
 
     return verdict(answer, [once, agrees, fresh, own_state])
+
+
+def _hashes_of_another_process() -> Any:
+    """Hash strings as another process would: Python draws their hashes anew in each."""
+    salt = random.SystemRandom().random()
+
+    def has_text(value: Any) -> bool:
+        return isinstance(value, str | bytes) or (
+            isinstance(value, tuple) and any(map(has_text, value))
+        )
+
+    def hashed(value: Any) -> int:
+        return value.__hash__() if not has_text(value) else (salt, value).__hash__()
+
+    return mock.patch("builtins.hash", hashed)
 
 
 class _Hung(Exception):
@@ -204,9 +221,7 @@ def check_mean(answer: Callable[[Tensor, Callable[[Tensor], None]], float]) -> V
         right = torch.cat(inputs).double().mean().item()
         found = _on_ranks(f, inputs)
         for rank, got in enumerate(found):
-            assert isinstance(got, float), (
-                f"{what}: rank {rank} returns {type(got).__name__} instead of a float"
-            )
+            got = a_float(got, f"{what}: rank {rank}")
             assert abs(got - right) < 1e-3 * max(1.0, abs(right)), (
                 f"{what}: rank {rank} finds {got:.3f} instead of {right:.3f}"
             )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from helpers.evaluation import averages, confusion_matrix, scores
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import instance, ints, leaves, unchanged
 
 
 class _Probe(nn.Module):
@@ -72,11 +73,9 @@ def check_accuracy(
 
     def no_graph(f: Callable) -> None:
         model, batches, *_ = case()
-        f(model, batches)
-        assert not model.recorded, "autograd recorded a graph for every batch"
-        with torch.enable_grad():  # puts the switch back, whatever the answer does to it
+        with unchanged("modes", model=model, loader=batches):
             f(model, batches)
-            assert torch.is_grad_enabled(), "autograd is switched off for the rest of the program"
+        assert not model.recorded, "autograd recorded a graph for every batch"
 
     def modes(f: Callable) -> None:
         for training in (True, False):
@@ -135,8 +134,8 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
     def compare(f: Callable, matrix: Tensor, c: int, k: int) -> None:
         before = matrix.clone()
         got = f(matrix, c, k)
-        assert isinstance(got, list), f"expected a list, got {type(got).__name__}"
-        assert all(type(j) is int for j in got), "expected a list of Python ints"
+        instance("a list", got, list)
+        got = ints(got, "expected a list of Python ints")
         assert torch.equal(matrix, before), "your function changed the matrix it was given"
         assert c not in got, "the class itself is in the list: the diagonal is no mistake"
         row = [(n, j) for j, n in enumerate(matrix[c].tolist()) if n and j != c]
@@ -216,7 +215,7 @@ def check_macro_f1(
 
     def compare(f: Callable, missing: int) -> None:
         batches, c, want = draw(int(torch.randint(4, 7, ())), missing)
-        got: Any = f(batches, c)
+        got: Any = leaves(f, "batches")(batches, c)
         assert isinstance(got, (float, int)) or getattr(got, "ndim", None) == 0, (
             f"expected one number, got {type(got).__name__}"
         )

@@ -13,6 +13,18 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import (
+    a_tensor,
+    between,
+    close,
+    grad_mode_kept,
+    ints,
+    kind,
+    learns,
+    leaves,
+    tensors,
+    unchanged,
+)
 from helpers.export import quiet, said
 
 
@@ -84,17 +96,12 @@ def check_answers(answer: Callable[[nn.Module, list[Tensor]], list[int]]) -> Ver
     """
 
     def asked(f: Callable, model: _Served, requests: list[Tensor]) -> list[int]:
-        kept = [x.clone() for x in requests]
-        with torch.enable_grad():
+        with unchanged(requests=requests), grad_mode_kept():
             got = f(model, requests)
-            assert torch.is_grad_enabled(), "gradients stay switched off for the caller"
         added = sorted(vars(model).keys() - model.names)
         assert not added, f"the model got the attribute {added[:1]}, which other threads share"
-        assert len(requests) == len(kept), "the list of requests was changed"
-        assert all(map(torch.equal, requests, kept)), "a request was changed in place"
-        assert isinstance(got, list), f"return a list, got {type(got).__name__}"
-        for one in got:
-            assert type(one) is int, f"the classes must be int, got {type(one).__name__}"
+        assert isinstance(got, list), f"return a list, got {kind(got)}"
+        got = ints(got, "the classes must be int")
         changed = model.switched or model.modes
         assert not changed, "another thread works with this model: leave its mode alone"
         frozen = model.frozen or not all(p.requires_grad for p in model.parameters())
@@ -116,8 +123,14 @@ def check_answers(answer: Callable[[nn.Module, list[Tensor]], list[int]]) -> Ver
             )
 
     def several(f: Callable) -> None:
-        for count in (8, 3, int(torch.randint(30, 90, ()))):
+        for count in (8, 3, between(30, 90), 1000):
             compare(f, count, "wrong for several requests")
+        model, requests = _Served(4, 5), list(3 * torch.randn(9, 4) + 1)
+        for _ in range(2):  # other numbers with the same sum, in the same places
+            want = model.layers(torch.stack(requests)).argmax(1).tolist()
+            assert f(model, requests) == want, "the answer to other requests is given again"
+            for x in requests:
+                x.copy_(x.flip(0))
 
     def one(f: Callable) -> None:
         compare(f, 1, "wrong for a single request")
@@ -167,9 +180,7 @@ def check_clip(answer: Callable[[], nn.Module]) -> Verdict:
         return size * x / x.norm()
 
     def compare(got: Any, x: Tensor, complaint: str) -> None:
-        assert isinstance(got, Tensor), f"return a tensor, got {type(got).__name__}"
-        assert got.shape == x.shape, f"the shape is {tuple(got.shape)} instead of {tuple(x.shape)}"
-        assert got.dtype == x.dtype, f"the dtype is {got.dtype} instead of {x.dtype}"
+        a_tensor(got, x.shape, x.dtype)
         assert not got.isnan().any(), f"nan: {complaint}"
         assert torch.allclose(got, right(x), rtol=1e-4, atol=1e-5), complaint
 
@@ -190,9 +201,8 @@ def check_clip(answer: Callable[[], nn.Module]) -> Verdict:
         double = (case(4, 5.0, 3, torch.float64), "wrong in float64")
         for mode in (True, False):
             for x, complaint in [*cases(3), *cases(int(torch.randint(4, 9, ()))), double]:
-                kept = x.clone()
-                got = model.train(mode)(x)
-                assert torch.equal(x, kept), "the input was changed in place"
+                with unchanged(**{"the input": x}):
+                    got = model.train(mode)(x)
                 compare(got, x, complaint if mode else f"in evaluation mode {complaint}")
 
     def program(f: Callable, example: Tensor) -> Callable[[Tensor], Tensor]:
@@ -216,6 +226,13 @@ def check_clip(answer: Callable[[], nn.Module]) -> Verdict:
                     ) from error
                 compare(got, x, f"as an exported program {complaint}")
 
+        for x, complaint in cases(4):
+            if x.any():  # at 0 the norm has no derivative
+                x.requires_grad_()
+                (mine,) = learns(f()(x), x, "the result has no graph: gradients must reach x")
+                (theirs,) = torch.autograd.grad(right(x).sum(), x)
+                close(mine, theirs, f"the gradient is {complaint}", 1e-3, 1e-4)
+
     return verdict(answer, [plain, exports])
 
 
@@ -227,16 +244,7 @@ def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict
     """
 
     def ask(f: Callable, weight: Tensor) -> tuple[Tensor, Tensor]:
-        kept = weight.clone()
-        needs = weight.requires_grad
-        with torch.enable_grad():
-            got = f(weight)
-            assert torch.is_grad_enabled(), "gradients stay switched off for the caller"
-        assert isinstance(got, (tuple, list)) and len(got) == 2, "return a tuple of two tensors"
-        q, scale = got
-        assert isinstance(q, Tensor) and isinstance(scale, Tensor), "return two tensors"
-        assert torch.equal(weight, kept), "the weight was changed in place"
-        assert weight.requires_grad == needs, "the weight does not want gradients any more"
+        q, scale = tensors(leaves(f, "the weight")(weight), 2, "return a tuple of two tensors")
         assert q.dtype == torch.int8, f"the first must be int8, got {q.dtype}"
         assert q.shape == weight.shape, f"int8 of shape {tuple(q.shape)}: keep that of the weight"
         assert scale.shape in ((len(weight),), (len(weight), 1)), (

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import instance, unchanged
 
 
 def check_groups(answer: Callable[[nn.Module, str, float], Any]) -> Verdict:
@@ -28,7 +29,8 @@ def check_groups(answer: Callable[[nn.Module, str, float], Any]) -> Verdict:
 
     def form(f: Callable) -> None:
         model, lr = case()
-        groups = f(model, "head", lr)
+        with unchanged("requires_grad", model=model):
+            groups = f(model, "head", lr)
         assert isinstance(groups, list | tuple) and len(groups) == 2, (
             "expected a list of two groups"
         )
@@ -136,8 +138,10 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
             linear = model[0][0](x)
             norm = model[0][1](linear)
             right = {"0.0": linear, "0.1": norm, "1": model[1](norm.relu())}
-        got = f(model, list(right), x)
-        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
+        names = list(right)
+        with unchanged("modes hooks settings", model=model, names=names, x=x):
+            got = f(model, names, x)
+        instance("a dict", got, dict)
         assert sorted(got) == sorted(right), f"expected a key for each name, got {list(got)}"
         overwritten = got["0.1"]
         if isinstance(overwritten, Tensor) and overwritten.shape == norm.shape:

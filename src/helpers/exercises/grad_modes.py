@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from helpers.autograd import saved_tensors
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor, unchanged
 
 
 def _network() -> nn.Sequential:
@@ -36,10 +36,12 @@ def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
     def value(f):
         net, x = case()
         expected = copy.deepcopy(net).eval()(x)
-        out = f(net, x)
-        assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
-        assert out.shape == expected.shape, f"expected shape (n, 2), got {tuple(out.shape)}"
-        assert torch.allclose(out, expected, atol=1e-6), "this is not the output in eval mode"
+        for p in net.parameters():
+            p.grad = torch.randn_like(p)
+        with unchanged("modes", net=net, x=x):
+            out = a_tensor(f(net, x))
+            assert out.shape == expected.shape, f"expected shape (n, 2), got {tuple(out.shape)}"
+            assert torch.allclose(out, expected, atol=1e-6), "this is not the output in eval mode"
 
     def graph(f):
         net, x = case()
@@ -75,7 +77,7 @@ def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
             f(*case())
             assert not torch.is_grad_enabled(), "the caller had switched gradients off"
 
-    return _with_gradients(answer, [value, graph, modes, broken, caller])
+    return verdict(answer, [value, graph, modes, broken, caller])
 
 
 def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
@@ -95,7 +97,7 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
     def content(f):
         for name, values, dtype in sources():
             out = f(values, dtype)
-            assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
+            a_tensor(out)
             assert out.dtype == dtype, f"{name}: expected {dtype}, got {out.dtype}"
             assert torch.equal(out, values.to(dtype)), f"{name}: the values are not the same"
 
@@ -120,7 +122,7 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
         out = f(values, torch.float32)
         assert not out.is_inference(), "an inference tensor: the result is one too"
 
-    return _with_gradients(answer, [content, leaf, memory, inference])
+    return verdict(answer, [content, leaf, memory, inference])
 
 
 def check_stream(answer: Callable[[nn.Module, Iterable[Tensor]], Iterable[Tensor]]) -> Verdict:
@@ -130,7 +132,7 @@ def check_stream(answer: Callable[[nn.Module, Iterable[Tensor]], Iterable[Tensor
     """
 
     def case():
-        return nn.Linear(3, 2), [torch.randn(4, 3) for _ in range(random.randint(2, 5))]
+        return nn.Linear(3, 2), [torch.randn(4, 3) for _ in range(random.randint(4, 6))]
 
     def walk(f, net, batches):
         """The outputs, and after each of them whether gradients are on here."""
@@ -146,12 +148,15 @@ def check_stream(answer: Callable[[nn.Module, Iterable[Tensor]], Iterable[Tensor
 
     def values(f):
         net, batches = case()
-        outputs, _ = walk(f, net, batches)
+        for p in net.parameters():
+            p.grad = torch.randn_like(p)
+        with unchanged(net=net, batches=batches):
+            outputs, _ = walk(f, net, batches)
         assert len(outputs) == len(batches), (
             f"expected {len(batches)} outputs for as many batches, got {len(outputs)}"
         )
         for out, x in zip(outputs, batches, strict=True):
-            assert isinstance(out, Tensor), f"expected tensors, got {type(out).__name__}"
+            a_tensor(out)
             right = out.shape == (4, 2) and torch.allclose(out, net(x), atol=1e-6)
             assert right, "an output is not net(x)"
 
@@ -188,21 +193,4 @@ def check_stream(answer: Callable[[nn.Module, Iterable[Tensor]], Iterable[Tensor
             walk(f, net, [torch.randn(2, 5)])
         assert torch.is_grad_enabled(), "after an error in the net, gradients stay off"
 
-    return _with_gradients(answer, [values, graph, caller, lazy, broken])
-
-
-def _with_gradients(answer: Any, tests: Sequence[Callable[[Any], None]]) -> Verdict:
-    """The verdict with gradients on at the start of each test, and the caller's mode after it."""
-
-    def careful(test: Callable[[Any], None]) -> Callable[[Any], None]:
-        def run(f: Any) -> None:
-            mode = torch.is_grad_enabled()
-            try:
-                torch.set_grad_enabled(True)
-                test(f)
-            finally:
-                torch.set_grad_enabled(mode)
-
-        return run
-
-    return verdict(answer, [careful(test) for test in tests])
+    return verdict(answer, [values, graph, caller, lazy, broken])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import numpy as np
+
 from helpers.exercises import Verdict, verdict
 from helpers.installation import driver_suffices, runs
 
@@ -26,7 +28,7 @@ def check_will_run(answer: Callable[[tuple[int, int], list[str]], bool]) -> Verd
         given = list(archs)
         found = f(capability, given)
         said = f"will_run({capability}, {archs})"
-        assert isinstance(found, bool), f"{said} is {found!r}, expected True or False"
+        assert isinstance(found, bool | np.bool_), f"{said} is {found!r}, expected True or False"
         assert given == archs, f"{said} changed the list that it was given"
         expected = runs(capability, archs) is not None
         assert found == expected, f"{said} is {found}, expected {expected}"
@@ -52,6 +54,10 @@ def check_will_run(answer: Callable[[tuple[int, int], list[str]], bool]) -> Verd
             ((8, 0), ["compute_86"]),
             ((10, 0), ["compute_86"]),
             ((8, 6), []),
+            ((9, 0), ["sm_90a"]),  # for this architecture alone
+            ((10, 0), ["sm_90a", "compute_90a"]),
+            ((10, 3), ["compute_100f"]),
+            ((12, 0), ["sm_120f"]),
         ]:
             ask(f, capability, archs)
 

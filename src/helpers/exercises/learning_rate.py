@@ -13,6 +13,7 @@ from torch.optim import SGD, Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import instance, leaves
 from helpers.learning_rate import Make, one_weight
 
 
@@ -95,9 +96,7 @@ def check_per_step(answer: Callable[[Optimizer, int, int, int], LRScheduler]) ->
         base = 0.1 + torch.rand(()).item()
         optimizer = one_weight(base)
         scheduler = f(optimizer, epochs, batches, accumulate)
-        assert isinstance(scheduler, LRScheduler), (
-            f"expected a scheduler, got {type(scheduler).__name__}"
-        )
+        instance("a scheduler", scheduler, LRScheduler)
         assert scheduler.optimizer is optimizer, "the scheduler belongs to another optimizer"
         seen = [optimizer.param_groups[0]["lr"] / base]
         for _ in range(epochs):
@@ -178,7 +177,7 @@ def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verd
             for name, part in zip(names, straight, strict=True)
         }
         kept = copy.deepcopy(checkpoint["optimizer"]["state"])
-        parts = f(checkpoint, build, schedule)
+        parts = leaves(f, "checkpoint")(checkpoint, build, schedule)
         kinds = (nn.Module, Optimizer, LRScheduler)
         assert (
             isinstance(parts, tuple | list) and list(map(isinstance, parts, kinds)) == [True] * 3

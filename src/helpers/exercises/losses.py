@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor
 
 
 def _scalar(value: object) -> Tensor:
-    assert isinstance(value, Tensor), f"expected a tensor, got {type(value).__name__}"
+    a_tensor(value)
     assert value.shape == (), "expected one number, a tensor of shape (), got a tensor with axes"
     return value.float()
 
@@ -48,7 +49,7 @@ def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor])
         )
 
     def weights(f):
-        for scale in (1, 1, 0.01):  # small weights: their sum may be less than 1
+        for scale in (1, 1, 0.01, 1e-8):  # small weights: their sum may be less than 1
             x, y, w = batch()
             w = w * scale
             got = f(x, y, w, -100)
@@ -81,9 +82,11 @@ def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor])
         assert got.isfinite(), "large logits give inf or nan: take log_softmax, not log(softmax)"
 
     def gradient(f):
-        x, y, w = batch()
-        x.requires_grad_()
-        _same_gradient(f(x, y, w, -100), F.cross_entropy(x, y, weight=w), x)
+        for ignored in (0, 2):
+            x, y, w = batch()
+            x.requires_grad_()
+            y[:ignored] = -100
+            _same_gradient(f(x, y, w, -100), F.cross_entropy(x, y, weight=w), x)
 
     return verdict(answer, [plain, weights, ignored, stable, gradient])
 
@@ -178,5 +181,7 @@ def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
         loss, keep = draw()
         got = _scalar(f(torch.where(keep, torch.nan, loss), keep))
         assert got.isnan(), "a nan among the losses kept is hidden: the reader must see it"
+        got = _scalar(f(torch.where(keep, torch.inf, loss), keep))
+        assert not got.isfinite(), "an inf among the losses kept is hidden: the reader must see it"
 
     return verdict(answer, [value, nothing, garbage, honest])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from helpers.allocator import (
     replay,
 )
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_float, unchanged
 from helpers.memory_caching import watch
 
 
@@ -54,7 +56,7 @@ def _segments_agree(answer: Callable[[int], int], sizes: Iterable[int]) -> None:
 
 def _is_bytes(got: Any, where: str) -> None:
     assert got is not None, f"{where} your function returned None"
-    assert isinstance(got, int) and not isinstance(got, bool), (
+    assert isinstance(got, Integral) and not isinstance(got, bool), (
         f"{where} expected a whole number of bytes (int), got {got!r}"
     )
 
@@ -160,15 +162,20 @@ def _mean_loss_is_right(answer: Callable[..., float]) -> None:
             losses = [loss_fn(model(x), y).item() for x, y in batches]
         sizes = [len(y) for _, y in batches]
         want = sum(loss * n for loss, n in zip(losses, sizes, strict=True)) / sum(sizes)
-        got = answer(model, iter(batches), loss_fn)
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        with unchanged("modes", model=model):
+            got = answer(model, iter(batches), loss_fn)
         assert got is not None, "your function returned None, not the mean loss"
         assert not isinstance(got, torch.Tensor), (
             "your function returned a tensor"
             + (", and its graph with it" * got.requires_grad)
             + ": return a Python float"
         )
-        assert isinstance(got, float), f"expected a float, got {type(got).__name__}"
-        assert not model.training, "your function switched the model to training mode"
+        got = a_float(got)
+        assert not any(m.training for m in model.modules()), (
+            "your function switched the model to training mode"
+        )
         if count > 1:
             assert abs(got - sum(losses)) > 1e-6 * abs(got), (
                 f"over {count} batches you returned the sum of the losses"

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import instance, ints, leaves
 
 
 def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
@@ -19,12 +20,10 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
         return int(torch.randint(2, 9, ()))
 
     def ask(f, model):
-        got = f(model)
-        is_pair = (
-            isinstance(got, tuple | list) and len(got) == 2 and all(type(n) is int for n in got)
-        )
+        got = leaves(f, "the model")(model)
+        is_pair = isinstance(got, tuple | list) and len(got) == 2
         assert is_pair, f"expected two ints, got {got!r}"
-        return got
+        return ints(list(got), "expected two ints")
 
     def plain(f):
         a, b = width(), width()
@@ -76,7 +75,7 @@ def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verd
 
     def registered(f):
         model, mean, widths = build(f)
-        assert isinstance(model, nn.Module), f"expected a module, got {type(model).__name__}"
+        instance("a module", model, nn.Module)
         shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
         extra = [s for s in shapes if s == tuple(mean.shape)]
         assert not extra, "the mean is a parameter that requires grad, so it would be trained"

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import an_int, instance
 from helpers.monitoring import Sink, quiet
 
 
@@ -112,7 +113,7 @@ def check_smooth(answer: Callable[[list[float], float], Sequence[float]]) -> Ver
     def shown(f: Callable, values: list[float], weight: float) -> list[float]:
         before = list(values)
         got = f(values, weight)
-        assert isinstance(got, Sequence), f"expected a list, got {type(got).__name__}"
+        instance("a list", got, Sequence)
         assert values == before, "the values that came in were changed"
         assert len(got) == len(values), f"expected {len(values)} values, got {len(got)}"
         return list(got)
@@ -174,8 +175,7 @@ def check_count_calls(answer: Callable[[Callable[[], Any], str], int]) -> Verdic
             got = f(function, operator)
         assert ran, "the function was never called"
         assert len(ran) == 1, f"the function was called {len(ran)} times"
-        assert type(got) is int, f"expected an int, got {type(got).__name__}"
-        return got
+        return an_int(got)
 
     def linears(f: Callable) -> None:
         work, layers, times = task()

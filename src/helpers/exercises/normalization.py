@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import leaves, tensors, unchanged
 
 
 def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Verdict:
@@ -50,7 +51,7 @@ def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Ver
 
     def statistics(f: Callable) -> None:
         model, batches, right = case()
-        f(model, batches)
+        leaves(f, "", "batches")(model, batches)
         for name, value in right.items():
             found = model.get_buffer(name)
             what = f"{name} is not the average over the batches"
@@ -103,11 +104,8 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
 
     def run(f: Callable) -> tuple[Tensor, Tensor, Tensor]:
         inputs, whole = case()
-        got = f(*inputs)
-        pair = isinstance(got, tuple | list) and len(got) == 2
-        assert pair and all(isinstance(t, Tensor) for t in got), (
-            "return two tensors: mean, variance"
-        )
+        got = leaves(f, "means", "variances", "counts")(*inputs)
+        tensors(got, 2, "return two tensors: mean, variance")
         for name, t in zip(("mean", "variance"), got, strict=True):
             shape = tuple(t.shape)
             assert shape == (3,), f"the {name} should have one number per channel, got {shape}"
@@ -193,7 +191,8 @@ def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
     def same_objects(f: Callable) -> None:
         net = model()
         before = dict(net.named_parameters())
-        f(net)
+        with unchanged("values requires_grad objects settings", net=net):
+            f(net)
         for name, p in net.named_parameters():
             what = f"{name} is a new object: an optimizer built before would train the old one"
             assert p is before.get(name), what

@@ -8,22 +8,13 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from helpers.demos.reproducibility import job
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import leaves, random_state_kept, random_states
 from helpers.reproducibility import draws, seed_everything
-
-
-def _states() -> dict[str, Any]:
-    name, keys, *rest = np.random.get_state()
-    return {
-        "random": random.getstate(),
-        "numpy.random": (name, keys.tobytes(), *rest),
-        "torch": torch.get_rng_state().numpy().tobytes(),
-    }
 
 
 def check_undisturbed(answer: Callable[[Callable[[], Any], int], Any]) -> Verdict:
@@ -45,11 +36,8 @@ def check_undisturbed(answer: Callable[[Callable[[], Any], int], Any]) -> Verdic
 
     def puts_back(f):
         shuffle()
-        before = _states()
-        f(draws, 3)
-        after = _states()
-        for name in before:
-            assert before[name] == after[name], f"the stream of {name} is not where it was"
+        with random_state_kept():
+            f(draws, 3)
 
     def once(f):
         calls = []
@@ -64,14 +52,14 @@ def check_undisturbed(answer: Callable[[Callable[[], Any], int], Any]) -> Verdic
                 raise error
 
             shuffle()
-            before = _states()
+            before = random_states()
             try:
                 f(fails, 3)
             except error:
                 pass
             else:
                 raise AssertionError("the exception of function() is swallowed")
-            assert _states() == before, (
+            assert random_states() == before, (
                 f"after a {error.__name__} the streams are not where they were"
             )
 
@@ -99,10 +87,7 @@ def check_sum(answer: Callable[[Tensor], float]) -> Verdict:
         assert len(sums) == 1, "other orders of the same numbers give other sums"
 
     def untouched(f):
-        x = numbers()
-        before = x.clone()
-        f(x)
-        assert torch.equal(x, before), "your function changes x"
+        leaves(f, "x")(numbers())
 
     return verdict(answer, [value, order, untouched])
 
@@ -126,10 +111,12 @@ def check_stop(answer: Callable[[subprocess.Popen[str]], Any]) -> Verdict:
             begin = time.monotonic()
             try:
                 f(j.process)
+                reaped = j.process.returncode is not None
                 j.process.wait(timeout=2)
             except subprocess.TimeoutExpired:
                 raise AssertionError("a process that ignores SIGTERM is left running") from None
             assert time.monotonic() - begin < 20, "you wait too long before you kill"
+            assert reaped, "after kill() wait for the process: until then it is still there"
 
     def gone(f):
         with job() as j:

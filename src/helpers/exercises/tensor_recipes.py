@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor, leaves
+from helpers.performance import operators, waits
 from helpers.tensor_recipes import EXACT
 
 
 def _shaped(got: object, shape: tuple[int, ...]) -> Tensor:
-    assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
-    assert got.shape == shape, f"expected the shape {shape}, got {tuple(got.shape)}"
+    a_tensor(got, shape)
     return got
 
 
@@ -51,7 +53,7 @@ def check_windows(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
 
     def compare(f, x: Tensor, start: Tensor, length: int) -> None:
         want = torch.stack([row[s : s + length] for row, s in zip(x, start.tolist(), strict=True)])
-        got = _shaped(f(x, start, length), tuple(want.shape))
+        got = a_tensor(leaves(f, "x", "start")(x, start, length), want.shape)
         if torch.equal(got, want):
             return
         assert not torch.equal(got, x[:, :length]), "every row begins at 0: start is not used"
@@ -89,6 +91,15 @@ def check_windows(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
         assert (g.sum(1) == length).all(), "the gradient does not go to the entries taken"
 
     def device(f):
+        found = waits(partial(f, *draw(4, 3)))
+        assert not found, (
+            f"{found[0].call} in the line `{found[0].line}` reads numbers into Python, which waits "
+            "for a GPU"
+        )
+        few, many = (sum(operators(partial(f, *draw(n, 3))).values()) for n in (4, 40))
+        assert many <= few + 5, (
+            f"{few} operators ran for 4 rows and {many} for 40: leave the loop to PyTorch"
+        )
         _on_one_device(f, *draw(4, 3))
 
     return verdict(answer, [value, sizes, to_the_end, gradient, device])
@@ -113,7 +124,7 @@ def check_class_means(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdic
     def value(f):
         values, labels, c = draw()
         want = means(values, labels, c)
-        got = _shaped(f(values, labels, c), (c, 4))
+        got = _shaped(leaves(f, "values", "labels")(values, labels, c), (c, 4))
         if torch.allclose(got, want, atol=1e-5):
             return
         counts = labels.bincount(minlength=c)[:, None]
@@ -166,6 +177,9 @@ def check_class_means(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdic
 
     def device(f):
         _on_one_device(f, *draw())
+        many = torch.full((1000, 4), 100.0, dtype=torch.float16)
+        got = f(many, torch.zeros(1000, dtype=torch.long), 1)
+        assert got.isfinite().all(), "a sum of 1000 float16 values overflowed: sum in float32"
 
     return verdict(answer, [value, empty, gradient, dtypes, device])
 
@@ -182,7 +196,7 @@ def check_distances(answer: Callable[[Tensor], Tensor]) -> Verdict:
 
     def value(f):
         x = torch.randn(int(torch.randint(5, 9, ())), 3)
-        got = _shaped(f(x), (len(x), len(x)))
+        got = _shaped(leaves(f, "x")(x), (len(x), len(x)))
         want = exact(x).float()
         assert not torch.allclose(got, want**2, atol=1e-4), "these are the squares"
         assert not got.isnan().any(), "there is a nan among the distances"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor, instance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,7 @@ def check_to_uint8(answer: Callable[[Tensor], np.ndarray]) -> Verdict:
     def layout(f):
         shape = draw()
         out = f(torch.rand(shape))
-        assert isinstance(out, np.ndarray), f"expected a NumPy array, got {type(out).__name__}"
+        instance("a NumPy array", out, np.ndarray)
         assert out.dtype == np.uint8, f"expected uint8, got {out.dtype}"
         assert out.shape != shape, "the shape is still (C, H, W), and PIL wants (H, W, C)"
         assert out.shape == (*shape[1:], 3), "the shape is not (H, W, C)"
@@ -101,8 +102,7 @@ def check_own_tensor(answer: Callable[[np.ndarray], Tensor]) -> Verdict:
     def content(f):
         for array in arrays():
             out = f(array)
-            assert isinstance(out, Tensor), f"expected a tensor, got {type(out).__name__}"
-            assert out.dtype == torch.float32, f"expected float32, got {out.dtype}"
+            a_tensor(out, dtype=torch.float32)
             assert out.tolist() == array.tolist(), "the values are not those of the array"
 
     def own(f):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from numbers import Real
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from helpers.autograd import saved_tensors
 from helpers.evaluation import evaluating
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import instance, kind, leaves, unchanged
 from helpers.training_loop import Batches, untrained
 
 
@@ -36,7 +38,7 @@ def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
             return F.cross_entropy(model(x), y).item()
 
     def number(got: object) -> float:
-        assert isinstance(got, float | Tensor), f"expected a float, got {type(got).__name__}"
+        assert isinstance(got, Real | Tensor), f"expected a float, got {kind(got)}"
         if isinstance(got, Tensor):
             assert got.shape == (), "expected one number, got a tensor with axes"
             return got.item()
@@ -87,13 +89,14 @@ def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
         model, loader, got = net(), batches(4, 3), []
         saved = saved_tensors(lambda: got.append(f(model, loader)))
         assert not saved, "autograd recorded the forward passes: nobody will go backward"
-        with torch.enable_grad():  # puts the switch back, whatever the answer does to it
-            f(model, loader)
-            assert torch.is_grad_enabled(), "autograd is switched off for the rest of the program"
         assert all(p.grad is None for p in model.parameters()), "parameters have gradients now"
 
     def once(f):
-        model, loader = net().eval(), batches(4, 3)
+        model, loader = net().train(), batches(4, 3)
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        with unchanged(model=model, loader=loader):
+            f(model, loader)
         assert close(number(f(model, iter(loader))), right(model, loader)), (
             "the loader is read twice, and an iterator gives its batches once"
         )
@@ -135,8 +138,8 @@ def check_decay_groups(answer: Callable[[nn.Module, float], list[dict]]) -> Verd
                 self.second.weight = self.first.weight
 
     def groups(f, model: nn.Module, weight_decay: float) -> dict[int, float]:
-        given = f(model, weight_decay)
-        assert isinstance(given, list | tuple), f"expected a list, got {type(given).__name__}"
+        given = leaves(f, "the model")(model, weight_decay)
+        instance("a list", given, list, tuple)
         given = [{**g, "params": list(g["params"])} for g in given]
         ids = [id(p) for g in given for p in g["params"]]
         names = {id(p): n for n, p in model.named_parameters()}

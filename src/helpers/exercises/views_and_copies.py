@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor, instance, leaves
 from helpers.views_and_copies import same_storage, storage_cells
 
 
@@ -79,7 +80,7 @@ def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     def compare(f, x: Tensor, heads: int) -> None:
         b, t, width = x.shape
         got = f(x, heads)
-        assert isinstance(got, Tensor), f"expected a tensor, got {type(got).__name__}"
+        a_tensor(got)
         shape = (b, heads, t, width // heads)
         assert got.shape == shape, f"expected shape {shape}, got {tuple(got.shape)}"
         want = torch.stack(x.chunk(heads, dim=2), dim=1)
@@ -118,8 +119,8 @@ def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> V
         return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
 
     def run(f, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        got = f(dict(state))
-        assert isinstance(got, dict), f"expected a dict, got {type(got).__name__}"
+        got = leaves(f, "state")(dict(state))
+        instance("a dict", got, dict)
         assert sorted(got) == sorted(state), f"expected the keys {list(state)}, got {list(got)}"
         for name, t in state.items():
             same = isinstance(got[name], Tensor) and got[name].dtype == t.dtype

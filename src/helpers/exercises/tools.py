@@ -1,0 +1,253 @@
+"""Tools of the checkers: each raises an AssertionError whose sentence is for the reader."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+def between(low: int, high: int) -> int:
+    """Return a random int, both ends included."""
+    return int(torch.randint(low, high + 1, ()))
+
+
+def kind(value: object) -> str:
+    """Return the name of the type of `value`; None is named as it is written."""
+    return "None" if value is None else type(value).__name__
+
+
+def instance(wanted: str, got: Any, *types: type) -> Any:
+    """Return `got`, an instance of one of `types`, which `wanted` names ("a dict")."""
+    assert isinstance(got, types), f"expected {wanted}, got {kind(got)}"
+    return got
+
+
+def a_tensor(
+    got: Any,
+    shape: Sequence[int] | None = None,
+    dtype: torch.dtype | None = None,
+    name: str = "",
+) -> Tensor:
+    """Return `got`, a tensor of this shape and dtype; `name` says which one in the sentence.
+
+    NumPy arrays, numbers, tuples and None are no tensors.
+    """
+    where = f"{name}: " if name else ""
+    assert isinstance(got, Tensor), f"{where}expected a tensor, got {kind(got)}"
+    if shape is not None:
+        assert got.shape == tuple(shape), (
+            f"{where}expected shape {tuple(shape)}, got {tuple(got.shape)}"
+        )
+    assert dtype is None or got.dtype == dtype, f"{where}expected {dtype}, got {got.dtype}"
+    return got
+
+
+def tensors(got: Any, count: int, wanted: str) -> Sequence[Tensor]:
+    """Return `got`, a tuple or list of `count` tensors; `wanted` is the sentence if it is not."""
+    assert isinstance(got, tuple | list) and len(got) == count, wanted
+    assert all(isinstance(t, Tensor) for t in got), wanted
+    return got
+
+
+def a_float(got: Any, name: str = "") -> float:
+    """Return `got` as a float; NumPy's floats count, tensors and ints do not."""
+    assert isinstance(got, Real) and not isinstance(got, Integral), (
+        f"{name}{': ' * bool(name)}expected a float, got {kind(got)}"
+    )
+    return float(got)
+
+
+def an_int(got: Any, name: str = "") -> int:
+    """Return `got` as an int; NumPy's ints count, tensors and bools do not."""
+    assert isinstance(got, Integral) and not isinstance(got, bool), (
+        f"{name}{': ' * bool(name)}expected an int, got {kind(got)}"
+    )
+    return int(got)
+
+
+def ints(got: Any, wanted: str = "expected a list of ints") -> list[int]:
+    """Return `got`, a list of Python's or NumPy's ints, as a list of int."""
+    assert isinstance(got, list), f"{wanted}, got {kind(got)}"
+    for number in got:
+        whole = isinstance(number, Integral) and not isinstance(number, bool)
+        assert whole, f"{wanted}, got a list with {number!r}"
+    return [int(number) for number in got]
+
+
+def close(
+    got: Any, right: Tensor, wrong: str = "", rtol: float = 1e-5, atol: float = 1e-5, name: str = ""
+) -> None:
+    """Raise with the sentence `wrong` if `got` is not a tensor near `right`.
+
+    Shape and dtype must be the same. Without `wrong` the first difference is named.
+    """
+    a_tensor(got, right.shape, right.dtype, name)
+    differs = ~torch.isclose(got, right, rtol=rtol, atol=atol, equal_nan=True)
+    if differs.any():
+        place = differs.nonzero()[0].tolist()
+        at = f" at {place}" if place else ""
+        mine, theirs = (t[tuple(place)].item() for t in (got, right))
+        raise AssertionError(wrong or f"{name or 'the result'}{at} is {mine:.5g}, not {theirs:.5g}")
+
+
+def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Tensor]:
+    """Return the gradients of the sum of `loss`; raise `wrong` if one of `inputs` gets none."""
+    inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    assert loss.requires_grad, wrong
+    gradients = torch.autograd.grad(loss.sum(), inputs, retain_graph=True, allow_unused=True)
+    assert all(g is not None for g in gradients), wrong
+    return list(gradients)
+
+
+# ---------------------------------------------------------------- what must stay as it was
+
+
+@contextmanager
+def grad_mode_kept() -> Iterator[None]:
+    """Switch gradients on for the block; raise if they are off behind it, and restore the mode.
+
+    If both this and a test of the block fail, the mode is named, because the rest follows from it.
+    """
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+    try:
+        try:
+            yield
+        except AssertionError as wrong:
+            if "gradients" not in str(wrong):  # else the sentence is about them already
+                _gradients_are_on()
+            raise
+        _gradients_are_on()
+    finally:
+        torch.set_grad_enabled(before)
+
+
+def _gradients_are_on() -> None:
+    assert torch.is_grad_enabled(), (
+        "gradients stay switched off for all that follows: use torch.no_grad() as a decorator or "
+        "in a with statement"
+    )
+
+
+def random_states() -> dict[str, Any]:
+    """Return the states of the global generators of Python, NumPy and PyTorch (on the CPU)."""
+    name, keys, *rest = np.random.get_state()
+    return {
+        "random": random.getstate(),
+        "numpy.random": (name, keys.tobytes(), *rest),
+        "torch": torch.get_rng_state().numpy().tobytes(),
+    }
+
+
+@contextmanager
+def random_state_kept(wrong: str = "the stream of {} is not where it was") -> Iterator[None]:
+    """Raise if the block moves a global generator; `wrong` is the sentence, {} the generator."""
+    before = random_states()
+    yield
+    for name, state in random_states().items():
+        assert state == before[name], wrong.format(name)
+
+
+Fact = tuple[str, str, Any]  # what it is about, the sentence if it no longer holds, and its value
+
+
+@contextmanager
+def unchanged(but: str = "", **named: Any) -> Iterator[None]:
+    """Raise if the block changes one of the objects, which the sentence calls by its keyword.
+
+    Looks into tensors (values, requires_grad, gradients), arrays, modules (also modes of all
+    submodules, settings, hooks, and that the parameters are the same objects), optimizers, dicts,
+    lists and tuples. `but` names what may change, such as "values gradients". What raises is not
+    judged.
+    """
+    before = {name: list(_facts(value, name)) for name, value in named.items()}
+    yield
+    for name, value in named.items():
+        after = {sentence: fact for _, sentence, fact in _facts(value, name)}
+        for about, sentence, fact in before[name]:
+            if about not in but.split():
+                assert sentence in after and _same(fact, after[sentence]), sentence
+
+
+def leaves(answer: Callable[..., Any], *names: str, but: str = "") -> Callable[..., Any]:
+    """Return `answer` as a function that raises if it changes its arguments (see `unchanged`).
+
+    `names` are the sentence's names for the arguments, in order; "" leaves one out.
+    """
+
+    def asked(*arguments: Any) -> Any:
+        given = {n: a for n, a in zip(names, arguments, strict=False) if n}
+        with unchanged(but, **given):
+            return answer(*arguments)
+
+    return asked
+
+
+def _facts(value: Any, name: str, hint: str = ": work on a copy") -> Iterator[Fact]:
+    if isinstance(value, Tensor):
+        yield "values", f"{name} was changed{hint}", _Bits(value)
+        yield "requires_grad", f"requires_grad of {name} was changed", value.requires_grad
+        grad = value.grad if value.is_leaf else None
+        bits = None if grad is None else _Bits(grad)
+        yield "gradients", f"the gradient of {name} was changed", bits
+    elif isinstance(value, np.ndarray):
+        bits = (value.dtype, value.shape, value.tobytes())
+        yield "values", f"{name} was changed{hint}", bits
+    elif isinstance(value, nn.Module):
+        yield from _facts_of_module(value, name)
+    elif isinstance(value, Mapping | list | tuple):
+        keys = list(value) if isinstance(value, Mapping) else len(value)
+        yield "entries", f"{name} was changed: entries were added, removed or moved", keys
+        items = list(value.items() if isinstance(value, Mapping) else enumerate(value))
+        yield "objects", f"{name} was changed: it has other entries now", [id(v) for _, v in items]
+        for key, item in items:
+            yield from _facts(item, f"{name}[{key!r}]", hint)
+
+
+def _facts_of_module(model: nn.Module, name: str) -> Iterator[Fact]:
+    for path, module in model.named_modules():
+        where = f"{path} of {name}" if path else name
+        mode = "training" if module.training else "eval"
+        yield "modes", f"{where} came in {mode} mode and was left in another", module.training
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+        yield "hooks", f"a hook is left on {where}, or another's is gone", [len(h) for h in hooks]
+        if type(module).__module__.startswith("torch.nn"):
+            yield "settings", f"a setting of {where} was changed", _settings(module)
+    named = (*model.named_parameters(), *model.named_buffers())
+    ids = [(path, id(tensor)) for path, tensor in named]
+    yield "objects", f"{name} has other parameters or buffers than before", ids
+    for path, tensor in named:
+        yield from _facts(tensor, f"{path} of {name}", "")
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    kinds = Real | str | tuple
+    return {k: v for k, v in vars(module).items() if isinstance(v, kinds) and k != "training"}
+
+
+class _Bits:
+    """A copy of a tensor's values, dtype and shape; nan equals nan, and a meta tensor its like."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.kind = (tensor.dtype, tensor.shape, tensor.device, tensor.layout)
+        numbers = not tensor.is_meta and tensor.layout == torch.strided
+        self.values = tensor.detach().clone() if numbers else None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Bits) or self.kind != other.kind:
+            return False
+        if self.values is None or other.values is None:
+            return True
+        same = self.values == other.values
+        return bool((same | ((self.values != self.values) & (other.values != other.values))).all())
+
+
+def _same(before: Any, after: Any) -> bool:
+    return before is after or (type(before) is type(after) and bool(before == after))

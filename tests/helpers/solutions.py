@@ -1,0 +1,91 @@
+"""The solutions and starters of all exercises, from the texts of the chapters."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from bookbuild.source import texts
+from bookbuild.source.checkout import Book
+from helpers import exercises
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTERS = sorted(
+    f.stem
+    for f in Path(exercises.__file__).parent.glob("*.py")
+    if f.stem not in ("__init__", "tools")
+)
+
+
+def _cells(chapter, tag):
+    for cell in texts.load(Book(ROOT), chapter).cells:
+        if cell.type == "code" and tag in _tags(cell):
+            yield cell
+
+
+def _tags(cell):
+    return cell.metadata.get("tags", [])
+
+
+def _checks(cell):
+    """The name of the checker that a cell calls, and of the answer that it gives to it."""
+    call = ast.parse(cell.source).body[-1].value
+    return call.func.attr, ast.unparse(call.args[0])
+
+
+NAMES = {c: [_checks(cell)[0] for cell in _cells(c, "solution")] for c in CHAPTERS}
+ALL = [(chapter, check) for chapter, checks in NAMES.items() for check in checks]
+
+
+def _names(chapter):
+    """What the cells before the exercises import, and the constants that they set."""
+    space = {}
+    for cell in texts.load(Book(ROOT), chapter).cells:
+        if cell.type == "code" and not {"solution", "exercise"} & set(_tags(cell)):
+            for node in filter(_is_name, _tree(cell)):
+                with suppress(ImportError):  # a cell that shows an old import
+                    exec(compile(ast.Module([node], []), cell.id, "exec"), space)
+    return space
+
+
+def _is_name(node):
+    if isinstance(node, ast.Assign):
+        return isinstance(node.targets[0], ast.Name) and re.fullmatch(
+            "[A-Z]{2,}", node.targets[0].id
+        )
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _tree(cell):
+    try:
+        return ast.parse(cell.source).body
+    except SyntaxError:  # a cell with a magic command
+        return []
+
+
+@cache
+def _answers(chapter, tag):
+    space, found = _names(chapter), {}
+    for cell in _cells(chapter, tag):
+        check, answer = _checks(cell)
+        tree = ast.parse(cell.source)
+        tree.body.pop()
+        exec(compile(tree, cell.id, "exec"), space)
+        found[check] = eval(answer, space)
+    return found
+
+
+def checker(chapter, check):
+    return getattr(importlib.import_module(f"helpers.exercises.{chapter}"), check)
+
+
+def solution(chapter, check):
+    return _answers(chapter, "solution")[check]
+
+
+def starter(chapter, check):
+    return _answers(chapter, "exercise")[check]

@@ -1,0 +1,594 @@
+"""Every checker accepts the book's solution, and refuses what no exercise allows."""
+
+import copy
+import math
+import subprocess
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from solutions import ALL, checker, solution, starter
+from torch import Tensor, nn
+from verdicts import expect
+
+NOT_A_FUNCTION = {"check_root", "check_clip", "check_normalize", "check_standardized"}
+IN_THREADS = {"check_mean"}  # each thread has a grad mode of its own
+CHANGES_MODES = {"check_train_mode"}
+NO_NUMBER = {"check_accuracy", "check_to_device"}  # a Python float; whatever came in
+ANSWERS = pytest.mark.parametrize(("chapter", "check"), ALL)
+FUNCTIONS = pytest.mark.parametrize(
+    ("chapter", "check"), [pair for pair in ALL if pair[1] not in NOT_A_FUNCTION]
+)
+
+
+@ANSWERS
+def test_the_solution_passes_and_the_starter_does_not(chapter, check):
+    result = checker(chapter, check)(solution(chapter, check))
+    assert result.passed, result
+    assert not checker(chapter, check)(starter(chapter, check)).passed
+
+
+# ---------------------------------------------------------------- the same attacks for all
+
+
+def spoiled(answer, spoil, changes):
+    """`answer`, after which `spoil` changes the arguments; `changes` counts where it did."""
+
+    def f(*arguments):
+        result = answer(*arguments)
+        changes.append(spoil(arguments, result))
+        return result
+
+    return f
+
+
+def attack(chapter, check, spoil):
+    changes = []
+    result = checker(chapter, check)(spoiled(solution(chapter, check), spoil, changes))
+    assert torch.is_grad_enabled(), "the caller's mode is another"
+    assert result.passed == (not any(changes)), result
+
+
+def switch_off(arguments, result):
+    torch.set_grad_enabled(False)
+    return True
+
+
+def switch_a_mode(arguments, result):
+    models = [model for model in arguments if isinstance(model, nn.Module)]
+    for model in models:
+        last = list(model.modules())[-1]
+        last.training = not last.training
+    return bool(models)
+
+
+def tensors_in(value):
+    if type(value) is Tensor:
+        yield value
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def add_one(arguments, result):
+    own = {t.data_ptr() for t in tensors_in(result) if not t.is_meta}
+    changed = False
+    for t in tensors_in(arguments):
+        if t.numel() and not t.is_meta and t.data_ptr() not in own and t.dtype != torch.bool:
+            before = t.detach().clone()
+            t.data += 1
+            changed |= not torch.equal(before.nan_to_num(), t.detach().nan_to_num())
+    return changed
+
+
+def grow(arguments, result):
+    mutable = [value for value in arguments if type(value) in (list, dict)]
+    for value in mutable:
+        if isinstance(value, list):
+            value.append(value[-1] if value else None)
+        else:
+            value["stranger"] = next(iter(value.values()), None)
+    return bool(mutable)
+
+
+@FUNCTIONS
+def test_gradients_left_switched_off_are_refused(chapter, check):
+    if check not in IN_THREADS:
+        attack(chapter, check, switch_off)
+
+
+@FUNCTIONS
+@pytest.mark.parametrize("spoil", [switch_a_mode, add_one, grow])
+def test_changed_arguments_are_refused(chapter, check, spoil):
+    if not (spoil is switch_a_mode and check in CHANGES_MODES):
+        attack(chapter, check, spoil)
+
+
+def as_numpy(value):
+    if isinstance(value, bool):
+        return np.bool_(value)
+    if isinstance(value, int):
+        return np.int64(value)
+    if isinstance(value, float):
+        return np.float64(value)
+    return type(value)(map(as_numpy, value)) if type(value) in (list, tuple) else value
+
+
+@FUNCTIONS
+def test_numpy_numbers_are_numbers(chapter, check):
+    if check in NO_NUMBER:
+        return
+    answer = solution(chapter, check)
+    result = checker(chapter, check)(lambda *arguments: as_numpy(answer(*arguments)))
+    assert result.passed, result
+
+
+# ---------------------------------------------------------------- wrong answers, one by one
+
+
+def book(check):
+    """The book's solution of the exercise with this checker."""
+    return solution(*next(pair for pair in ALL if pair[1] == check))
+
+
+def masked(hidden):
+    def attend(q, k, v, keep):
+        lq, lk = q.shape[-2], k.shape[-2]
+        seen = torch.ones(lq, lk, dtype=torch.bool).tril(lk - lq) & keep[:, None, None]
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return (scores + hidden * ~seen).softmax(-1) @ v
+
+    return attend
+
+
+def in_eval(check):
+    def f(model, *arguments):
+        model.eval()
+        return book(check)(model, *arguments)
+
+    return f
+
+
+def then(check, spoil):
+    """The solution, after which `spoil` is called with the arguments."""
+
+    def f(*arguments):
+        result = book(check)(*arguments)
+        spoil(*arguments)
+        return result
+
+    return f
+
+
+def freeze(model, *_):
+    model.requires_grad_(False)
+
+
+def clear(model, *_):
+    model.zero_grad()
+
+
+def freeze_and_eval(model, *_):
+    model.eval().requires_grad_(False)
+
+
+def gradients_off(model, batches, loss_fn):
+    torch.set_grad_enabled(False)
+    losses = [(loss_fn(model(x), y).item(), len(y)) for x, y in batches]
+    return sum(a * n for a, n in losses) / sum(n for _, n in losses)
+
+
+def moves_in_place(batch, device):
+    if isinstance(batch, OrderedDict):
+        for key in batch:
+            batch[key] = moves_in_place(batch[key], device)
+        return batch
+    return book("check_to_device")(batch, device)
+
+
+def moved_state(optimizer, groups, names, target):
+    for p in [p for group in groups for p in group["params"]]:
+        for name in names & optimizer.state[p].keys():
+            optimizer.state[p][name] = optimizer.state[p][name].to(target)
+
+
+NAMES = {"exp_avg", "exp_avg_sq", "sum", "momentum_buffer"}
+
+
+def first_group(model, optimizer, target):
+    model.to(target)
+    moved_state(optimizer, optimizer.param_groups[:1], NAMES | {"max_exp_avg_sq"}, target)
+
+
+def four_names(model, optimizer, target):
+    model.to(target)
+    moved_state(optimizer, optimizer.param_groups, NAMES, target)
+
+
+def children_only(model, optimizer, target):
+    for child in model.children():
+        child.to(target)
+    moved_state(optimizer, optimizer.param_groups, NAMES | {"max_exp_avg_sq"}, target)
+
+
+class FrozenParameters(nn.Module):
+    def __init__(self, mean, std):
+        super().__init__()
+        self.mean = nn.Parameter(mean, requires_grad=False)
+        self.std = nn.Parameter(std, requires_grad=False)
+
+    def forward(self, x):
+        return (x - self.mean) / self.std
+
+
+class InAList(nn.Module):
+    def __init__(self, mean, std):
+        super().__init__()
+        self.constants = [mean, std]
+
+    def get_extra_state(self):
+        return self.constants
+
+    def set_extra_state(self, state):
+        self.constants = state
+
+    def forward(self, x):
+        mean, std = (t.to(x.device).to(x.dtype) for t in self.constants)
+        return (x - mean) / std
+
+
+def shard_backward(model, shards):
+    count = sum(y.numel() for _, y in shards)
+    for x, y in shards:
+        (F.mse_loss(model(x), y, reduction="sum") / count).backward()
+    return [p.grad for p in model.parameters()]
+
+
+def cross_entropy(logits, target, weight, ignore_index, least=0.0, graph=True):
+    keep = target != ignore_index
+    w = weight[target.where(keep, 0)] * keep
+    each = -logits.log_softmax(1).gather(1, target.where(keep, 0)[:, None])[:, 0]
+    loss = (w * each).sum() / w.sum().clamp(min=least)
+    return loss if graph else loss + ((~keep)[:, None] * (logits - logits.detach())).sum()
+
+
+def clipped_infinities(loss, keep):
+    return book("check_masked_mean")(loss.clamp(max=1e6), keep)
+
+
+def loop_over_rows(x, start, length):
+    return torch.stack([x[i, int(s) : int(s) + length] for i, s in enumerate(start)])
+
+
+def sums_in_half(values, labels, num_classes):
+    sums = values.new_zeros(num_classes, values.shape[1]).index_add(0, labels, values)
+    return sums / labels.bincount(minlength=num_classes).clamp(min=1)[:, None]
+
+
+STASH = []
+
+
+class Stashing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        y = x ** (1 / n)
+        STASH.append(x)
+        ctx.n = n
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, upstream):
+        (y,) = ctx.saved_tensors
+        return upstream * y ** (1 - ctx.n) / ctx.n, None
+
+
+class InAClosure(Stashing):
+    @staticmethod
+    def forward(ctx, x, n):
+        y = x ** (1 / n)
+        ctx.kept, ctx.n = (lambda: x), n
+        ctx.save_for_backward(y)
+        return y
+
+
+def raises_at_letters(capability, archs):
+    built = [(a.split("_")[0], int(a.split("_")[1])) for a in archs]
+    number = capability[0] * 10 + capability[1]
+    return any(n <= number and (k == "compute" or n // 10 == number // 10) for k, n in built)
+
+
+def eval_and_back(gru, x, lengths):
+    mode = gru.training
+    gru.eval()
+    result = book("check_vectors")(gru, x, lengths)
+    gru.train(mode)
+    return result
+
+
+def zeroed_padding(gru, x, lengths):
+    real = (torch.arange(x.shape[1]) < lengths[:, None])[..., None]
+    return book("check_vectors")(gru, x * real + 0 * x.sum(1, keepdim=True), lengths)
+
+
+def masked_loss(logits, tags, ids, padding):
+    each = F.cross_entropy(logits.transpose(1, 2), tags, reduction="none")
+    return (each * (ids != padding)).sum() / (ids != padding).sum()
+
+
+def table(**how):
+    def make(vocab, vectors, dim):
+        made = nn.Embedding(len(vocab), dim, padding_idx=vocab["<pad>"], **how)
+        with torch.no_grad():
+            for word, i in vocab.items():
+                if word in vectors and word != "<pad>":
+                    made.weight[i] = vectors[word]
+        return made
+
+    return make
+
+
+def tiny_vectors(vocab, vectors, dim):
+    made = table()(vocab, vectors, dim)
+    with torch.no_grad():
+        for word, i in vocab.items():
+            if word not in vectors:
+                made.weight[i] *= 1e-30
+    return made
+
+
+def restores_the_top(model, batches):
+    mode = model.training
+    result = book("check_perplexity")(model, batches)
+    return model.train(mode) and result
+
+
+def own_step(model, x, y, optimizer, scaler, max_norm):
+    optimizer.zero_grad()
+    scaler.scale(F.mse_loss(model(x), y)).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    finite = all(p.grad.isfinite().all() for p in model.parameters())
+    if finite:
+        optimizer.step()
+    scaler.update(scaler.get_scale() / (1 if finite else 2))
+
+
+def in_bfloat16(model, x, y, optimizer, scaler, max_norm):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = F.mse_loss(model(x).float(), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def rms(x, eps=0.0):
+    with torch.autocast("cpu", enabled=False):
+        return (x.float().square().mean(-1, keepdim=True) + eps).sqrt().to(x.dtype)
+
+
+def nearest_by_power(points, centres, power=1.9):
+    return ((points[:, None] - centres).abs() ** power).sum(-1).argmin(1)
+
+
+def nearest_by_squares(points, centres):
+    return (centres.square().sum(1) - 2 * points @ centres.T).argmin(1)
+
+
+def mean_without_infinities(losses, limit):
+    counts = (losses < limit) & (losses > -math.inf)
+    return torch.where(counts, losses, 0).sum() / counts.sum().clamp(min=1)
+
+
+def shares(order):
+    def partition(n, rank, world, epoch):
+        return order(n, epoch)[rank::world]
+
+    return partition
+
+
+def drawn(n, seed):
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def in_blocks(n, epoch):
+    rng = np.random.default_rng(epoch)
+    return [int(i) for at in range(0, n, 8) for i in at + rng.permutation(min(8, n - at))]
+
+
+def guarded(model, loss, optimizer, clip=None, train=True):
+    model.train(train)
+    optimizer.zero_grad()
+    value = loss()
+    value.backward()
+    model.train()
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    finite = bool(value.isfinite()) and all(bool(g.isfinite().all()) for g in grads)
+    if finite:
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+    else:
+        optimizer.zero_grad()
+    return finite
+
+
+def large_is_bad(model, x, y):
+    return sorted({*book("check_bad_samples")(model, x, y), *large(model, x, y)})
+
+
+@torch.no_grad()
+def large(model, x, y):
+    twin = copy.deepcopy(model).eval()
+    each = F.cross_entropy(twin(x), y, reduction="none")
+    return (each > 1e7).nonzero().flatten().tolist()
+
+
+class Detached(nn.Module):
+    def forward(self, x):
+        return book("check_clip")()(x).detach()
+
+
+CACHE = {}
+
+
+def cached(model, requests):
+    key = id(model), tuple(map(id, requests)), tuple(round(x.sum().item(), 3) for x in requests)
+    if key not in CACHE:
+        CACHE[key] = book("check_answers")(model, requests)
+    return CACHE[key]
+
+
+def bfloat16_scores(model, requests):
+    if not requests:
+        return []
+    with torch.inference_mode():
+        return model(torch.stack(requests)).bfloat16().argmax(1).tolist()
+
+
+def other_options(optimizer, saved, lr):
+    book("check_continue")(optimizer, saved, lr)
+    for group in optimizer.param_groups:
+        group["eps"], group["betas"] = 1e-8, (0.9, 0.999)
+
+
+def float64_arrays(value):
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(np.array(value, dtype=np.float64))
+    if isinstance(value, dict):
+        return {k: float64_arrays(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(float64_arrays, value))
+    return book("check_plain")({"x": value})["x"]
+
+
+def refuses_buffers(model, saved):
+    own = dict(model.named_parameters())
+    if not any(n in own and own[n].shape == v.shape for n, v in saved.items()):
+        raise ValueError("nothing fits")
+    return book("check_load_matching")(model, saved)
+
+
+def kills_and_leaves(process):
+    process.terminate()
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def float32_loss(logits, ids, lengths):
+    return book("check_next_token_loss")(logits.float(), ids, lengths)
+
+
+def strips_the_tail(logits, ids, lengths):
+    """Wrong if padding and end are one token: the first end of each row is lost."""
+    shorter = lengths.clone()
+    for i, n in enumerate(lengths.tolist()):
+        tail = ids[i, n:]
+        if len(tail) > 2 and (tail == ids[i, n - 1]).all():
+            shorter[i] -= 1
+    return book("check_next_token_loss")(logits, ids, shorter)
+
+
+def capture_in_training(model, names, x):
+    """Right names and statistics, values of training mode."""
+    twin = copy.deepcopy(model)
+    found = book("check_capture")(model, names, x)
+    if model.training and names == ["2"]:
+        with torch.no_grad():
+            found["2"] = twin(x)
+    return found
+
+
+WRONG = [
+    ("check_attend", masked(-30.0), "a hidden key with a large score"),
+    ("check_attend", masked(-1e4), "a hidden key with a large score"),
+    ("check_attend", masked(-1e9), "a hidden key with a large score"),
+    ("check_attend", then("check_attend", lambda q, k, v, keep: k.data.zero_()), "k was changed"),
+    ("check_attend", lambda *args: book("check_attend")(*args).detach(), "no gradient reaches"),
+    ("check_accumulate", in_eval("check_accumulate"), "came in training mode"),
+    ("check_load_matching", refuses_buffers, "nothing fits"),
+    ("check_continue", other_options, "the other settings are not the saved ones"),
+    ("check_plain", float64_arrays, "has another value or type"),
+    ("check_normalize", FrozenParameters, "register buffers"),
+    ("check_normalize", InAList, "register both constants as buffers"),
+    ("check_to_device", moves_in_place, "the caller's batch"),
+    ("check_move", first_group, "stayed torch.float32"),
+    ("check_move", four_names, "stayed torch.float32"),
+    ("check_move", children_only, "the model did not move"),
+    ("check_root", Stashing, "the input is kept somewhere else"),
+    ("check_root", InAClosure, "the input is kept somewhere else"),
+    ("check_shard_gradients", shard_backward, "not the gradients of the full batch"),
+    ("check_guarded_step", lambda *a: guarded(*a, clip=100), "the step is not that"),
+    ("check_guarded_step", lambda *a: guarded(*a, train=False), "computed in eval mode"),
+    ("check_bad_samples", large_is_bad, "instead of [1]"),
+    (
+        "check_bad_samples",
+        then("check_bad_samples", lambda *_: torch.rand(())),
+        "random numbers were drawn",
+    ),
+    (
+        "check_train_only_b",
+        lambda a, b, x: (
+            book("check_train_only_b")(a, b, x) + 0 * (a.zero_grad() or b.zero_grad() or 0)
+        ),
+        "the gradient of",
+    ),
+    ("check_snapshot", lambda m: {k: v.clone() for k, v in m.state_dict().items()}, "the keys"),
+    ("check_snapshot", then("check_snapshot", clear), "the gradient of"),
+    ("check_partition", shares(lambda n, e: drawn(n, e % 8)), "the same order"),
+    ("check_partition", shares(lambda n, e: drawn(n, e % 10)), "the same order"),
+    ("check_partition", shares(in_blocks), "stay near their places"),
+    ("check_partition", shares(lambda n, e: drawn(n, hash(("x", e)) % 2**63)), "is seen twice"),
+    ("check_clip", Detached, "has no graph"),
+    ("check_answers", cached, "the answer to other requests"),
+    ("check_answers", bfloat16_scores, "instead of"),
+    ("check_capture", capture_in_training, "'2' does not hold"),
+    ("check_predict", then("check_predict", clear), "the gradient of"),
+    ("check_predict", then("check_predict", freeze), "requires_grad of"),
+    ("check_stream", then("check_stream", freeze_and_eval), "left in another"),
+    ("check_will_run", raises_at_letters, "raised ValueError"),
+    ("check_next_token_loss", float32_loss, "give a loss of torch.float32"),
+    ("check_next_token_loss", strips_the_tail, "padding and end are one token"),
+    ("check_perplexity", restores_the_top, "put back the mode of each module"),
+    (
+        "check_cross_entropy",
+        lambda *a: cross_entropy(*a, least=1e-6),
+        "wrong value with class weights",
+    ),
+    ("check_cross_entropy", lambda *a: cross_entropy(*a, graph=False), "the gradient is not"),
+    ("check_masked_mean", clipped_infinities, "an inf among the losses kept is hidden"),
+    ("check_mean_loss", gradients_off, "gradients stay switched off"),
+    ("check_mean_loss", then("check_mean_loss", freeze), "requires_grad of"),
+    ("check_scaled_step", own_step, "the scale never grows"),
+    ("check_scaled_step", in_bfloat16, "the step is not that of SGD"),
+    ("check_rms", rms, "the gradient of a row of zeros is not finite"),
+    ("check_rms", lambda x: rms(x, 1e-16), "an epsilon is not needed"),
+    ("check_nearest", lambda p, c: nearest_by_power(p.half(), c.half(), 2), "far from the origin"),
+    ("check_nearest", nearest_by_power, "wrong for"),
+    ("check_nearest", nearest_by_squares, "far from the origin"),
+    ("check_mean_below", mean_without_infinities, "-inf, which is below every limit"),
+    ("check_stop", kills_and_leaves, "after kill() wait"),
+    ("check_vectors", eval_and_back, "ran in another mode"),
+    ("check_vectors", zeroed_padding, "nan in it"),
+    ("check_tag_loss", masked_loss, "scores of nan at the padding"),
+    ("check_table", table(max_norm=50), "max_norm"),
+    ("check_table", table(scale_grad_by_freq=True), "scale_grad_by_freq"),
+    ("check_table", tiny_vectors, "words without a vector"),
+    ("check_class_means", sums_in_half, "overflowed"),
+    ("check_windows", loop_over_rows, "into Python"),
+]
+
+
+@pytest.mark.parametrize(("check", "answer", "says"), WRONG)
+def test_wrong_answers_are_refused(check, answer, says):
+    chapter = next(chapter for chapter, name in ALL if name == check)
+    expect(checker(chapter, check)(answer), says)
