@@ -33,10 +33,11 @@ MAX_COLUMNS = 79
 RECAP = ("Recap", "小结")
 _PATHS = re.compile(r"(?:/(?:home|root|tmp|Users|work|mnt|var)/|\b[A-Z]:\\\\)[\w./\\-]+")
 _FOREIGN = re.compile(r"""(?:src|href)=\\?["'](?:https?:)?//[^"'\\]+""")
-# A test's assertion that a checker's verdict is a refusal.
+# A test's assertion that a checker's verdict is a refusal (`expect` of tests/helpers/verdicts.py).
 _REFUSAL = re.compile(
     r"\bassert\b[^\n]*(?:\bnot [\w.]+(?:\([^\n]*\))?\.passed|\.passed (?:==|is) (?!True)"
     r"|\.message\b)"
+    r"|\bexpect\([^\n]*, says\)"
 )
 # What a translation must carry over unchanged: maths, link targets, directives, labels.
 _FIXED = re.compile(
