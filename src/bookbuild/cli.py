@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
+import errno
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from bookbuild.source.checkout import Book, BookError, fingerprint, program, write_text
+from bookbuild.source.checkout import Book, BookError
 
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 NAMES = click.argument("names", metavar="[CHAPTER]...", nargs=-1)
 
 
 class Commands(click.Group):
-    """Shows a `BookError` as one message instead of a traceback."""
+    """Shows errors that a user can mend as one message instead of a traceback."""
 
     def invoke(self, ctx: click.Context):
         """Run the command."""
         try:
             return super().invoke(ctx)
         except BookError as error:
-            click.echo(f"book: {error}", err=True)
-            ctx.exit(1)
+            problem = str(error)
+        except OSError as error:
+            if error.errno not in _DISK_ERRORS:
+                raise
+            problem = f"{error.filename or 'a file'}: cannot be written: {error.strerror}"
+        click.echo(f"book: {problem}", err=True)
+        ctx.exit(1)
 
 
 @click.group(cls=Commands)
@@ -47,15 +56,16 @@ def update(names: tuple[str, ...], accept: tuple[str, ...], again: bool) -> None
     book = Book.find()
     names = names or tuple(dict.fromkeys(a.partition("::")[0] for a in accept))
     failed = update(book, names, accept, again, echo=click.echo)
-    late = waiting(book)
-    for piece in late:
+    untranslated = waiting(book)
+    for piece in untranslated:
         click.echo(f"waits: {piece}")
-    if late:
+    if untranslated:
+        first = untranslated[0]
         click.echo(
-            f"{len(late)} translation{'s wait' if len(late) != 1 else ' waits'}; "
-            f"one that still holds: book update --accept {late[0].chapter}::{late[0].cell}"
+            f"{len(untranslated)} translation{'s wait' if len(untranslated) != 1 else ' waits'}; "
+            f"one that still holds: book update --accept {first.chapter}::{first.cell}"
         )
-    _tell(failed + check(book, names))
+    _report([*failed.values(), *check(book, names, failed=failed)], names)
 
 
 @main.command()
@@ -69,46 +79,27 @@ def adopt(name: str) -> None:
     book = Book.find()
     for cell in adopt(book, name):
         click.echo(f"book/text/{name}.md: took {cell}")
-    _tell(update(book, [name], over=True, echo=click.echo) + check(book, [name]))
+    failed = update(book, [name], over=True, echo=click.echo)
+    _report([*failed.values(), *check(book, [name], failed=failed)], [name])
 
 
 @main.command()
 @NAMES
 @click.option("--release", is_flag=True, help="A translation that waits is a problem, too.")
 def check(names: tuple[str, ...], release: bool) -> None:
-    """Prove what needs no kernel; a line for each problem, exit 1 if there is one.
-
-    What had no problem has none while all contents stay: then nothing is proved anew.
-    """
-    book = Book.find()
-    proved, now = book.root / "_build/proved", _contents(book, names, release)
-    if proved.is_file() and proved.read_bytes() == now.encode():
-        return _tell([])
-    import gc
-
+    """Prove what needs no kernel; a line for each problem, exit 1 if there is one."""
     from bookbuild.commands.check import check
 
-    gc.disable()  # it would take a quarter of the time, and the process ends soon
-    problems = check(book, names, release)
-    if not problems and now == _contents(book, names, release):
-        write_text(proved, now)
-    _tell(problems)
+    _report(check(Book.find(), names, release), names)
 
 
-def _contents(book: Book, names: tuple[str, ...], release: bool) -> str:
-    """What a check depends on."""
-    folders = ("book", "src/helpers", "tests/helpers")
-    files = [path for folder in folders for path in (book.root / folder).rglob("*")]
-    files += [book.root / name for name in ("_config.yml", "_toc.yml", "requirements.txt")]
-    files += Path(__file__).parents[1].glob("helpers/*.py")  # those that work here
-    return "\n".join([fingerprint(files), str(release), *names, *program()])
-
-
-def _tell(problems: list[str]) -> None:
+def _report(problems: list[str], names: Sequence[str] = ()) -> None:
     """Print problems, a line each, and exit 1 if there is one."""
+    problems = list(dict.fromkeys(problems))
     for problem in problems:
         click.echo(problem)
-    click.echo(f"{len(problems)} problem{'s' * (len(problems) != 1)}", err=True)
+    left_out = "; other chapters and generated pages were not checked" if names else ""
+    click.echo(f"{len(problems)} problem{'s' * (len(problems) != 1)}{left_out}", err=True)
     sys.exit(1 if problems else 0)
 
 
@@ -125,8 +116,14 @@ def messages(names: tuple[str, ...]) -> None:
     entries = messages.load(book)
     installed = [find_spec(name) for name in ("torch", "torchvision")]
     folders = [Path(spec.origin).parent for spec in installed if spec]
+    ids = {entry.id for entry in entries}
+    for name in names:
+        if name not in ids:
+            near = difflib.get_close_matches(name, ids, 1)
+            hint = f": did you mean {near[0]}?" if near else " in book/messages"
+            raise BookError(f"no message {name!r}{hint}")
     chosen = [e for e in entries if not names or e.id in names]
-    _tell([*messages.problems(book, entries), *message_proofs.unproved(book, chosen, folders)])
+    _report([*messages.problems(book, entries), *message_proofs.unproved(book, chosen, folders)])
 
 
 @main.command()
@@ -163,3 +160,7 @@ def status() -> None:
     from bookbuild import pages
 
     click.echo(pages.status_table(Book.find()))
+
+
+if __name__ == "__main__":
+    main()

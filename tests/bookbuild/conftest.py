@@ -141,7 +141,7 @@ def template(tmp_path_factory):
         (root / f"book/text/{name}.md").write_text(text, "utf8")
         (root / f"src/helpers/{name}.py").write_text('"""Nothing."""\n')
         (root / f"tests/helpers/test_{name}.py").write_text(TESTS.format(name))
-    assert update(Book(root), echo=lambda line: None) == []
+    assert update(Book(root), echo=lambda line: None) == {}
     return root
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 
 import pytest
@@ -67,7 +68,7 @@ def test_code_changed_by_hand_in_text_and_notebook_has_not_run(book, mend, edit,
         "run `book update adding`"
         for p in check(book)
     )
-    assert update(book, echo=lambda line: None) == [] and quick == ["book/text/adding.md"]
+    assert update(book, echo=lambda line: None) == {} and quick == ["book/text/adding.md"]
     outputs = cell(read(book.notebook("en", "adding")), "adding-numbers").outputs
     assert outputs[0].data["text/plain"] == "4"
 
@@ -111,9 +112,15 @@ def test_cells_moved_removed_or_added_by_hand(faults, edit, book, lang):
         nb.cells.append(copy.deepcopy(nb.cells[2]))
         nb.cells[-1].update(id="adding-forged", execution_count=5)
 
-    for change in (swap, add, lambda nb: nb.cells.pop(), lambda nb: nb.cells.pop(0)):
+    removed = "removed by hand; remove it in book/text/adding.md"
+    for change, told in (
+        (swap, ADOPT),
+        (add, ADOPT),
+        (lambda nb: nb.cells.pop(), removed),
+        (lambda nb: nb.cells.pop(0), removed),
+    ):
         edit(lang, "adding", change)
-        assert any(p.startswith(f"{lang}/adding::") and ADOPT in p for p in faults()), faults()
+        assert any(p.startswith(f"{lang}/adding::") and told in p for p in faults()), faults()
         book.notebook(lang, "adding").write_bytes(before)
     assert faults() == []
 
@@ -228,7 +235,7 @@ def test_what_an_output_must_not_hold(faults, forge, cell, output, what):
 
 def test_an_exception_without_tag_or_cause(book, mend, quick):
     mend("failing", "%%% cause\nThe divisor is zero.\n%%% zh\n除数为零。\n", "")
-    assert update(book, ["failing"], echo=lambda line: None) == []
+    assert update(book, ["failing"], echo=lambda line: None) == {}
     starts(
         check(book, ["failing"]),
         "en/failing::failing-error: raises, but does not say why: give it a cause",
@@ -287,7 +294,7 @@ def test_long_lines_and_large_files(faults, mend, forge, cell):
 
 def test_a_claim_that_no_cell_names(book, mend, quick):
     mend("adding", " claims=A-1", "")
-    assert update(book, echo=lambda line: None) == []
+    assert update(book, echo=lambda line: None) == {}
     only(check(book), "book/claims.yml:2: A-1: no cell of adding proves it")
     path = book.root / "book/claims.yml"
     path.write_text(path.read_text("utf8") + "    proof: {en: A slip., zh: 笔误。}\n", "utf8")
@@ -309,14 +316,14 @@ def test_a_claim_on_a_cell_that_proves_nothing(book, mend, quick, code, proves):
         "# add both numbers\na = 1 + 1\nassert a == 2\na\n```\n%%% zh\n把两个数相加",
         code + "\n```",
     )
-    assert update(book, echo=lambda line: None) == []
+    assert update(book, echo=lambda line: None) == {}
     found = check(book)
     assert found == ([] if proves else ["book/claims.yml:2: A-1: no cell of adding proves it"])
 
 
 def test_a_claim_that_nobody_made(book, mend, quick):
     mend("adding", " claims=A-1", " claims=A-1,A-9")
-    assert update(book, echo=lambda line: None) == []
+    assert update(book, echo=lambda line: None) == {}
     only(check(book), "en/adding: proves A-9, which claims.yml does not have")
 
 
@@ -447,7 +454,7 @@ def test_english_alone_is_enough(book, quick):
     text = book.text("adding").read_text("utf8")
     alone = re.sub(r"^%%% zh\n.*?(?=^%%%|\Z)", "", text, flags=re.M | re.S)
     book.text("adding").write_text(alone, "utf8")
-    assert update(book, echo=lambda line: None) == []
+    assert update(book, echo=lambda line: None) == {}
     assert check(book) == []
     assert [p.split(": ")[1:] for p in check(book, release=True)] == [
         ["adding::summary", "not translated"],
@@ -455,3 +462,28 @@ def test_english_alone_is_enough(book, quick):
         ["adding::adding-numbers/comments", "comments not translated"],
         ["adding::adding-recap", "not translated"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("link", "told"),
+    [
+        ("[x](gone.ipynb#x)", "9: adding-title: gone.ipynb#x: no chapter 'gone'"),
+        ("[x](adding.ipynb#reacp)", "adding has no section 'reacp': did you mean recap?"),
+        ("[x](erors.md)", "erors.md: no page 'erors': did you mean errors?"),
+        ("[x](adding.ipynb#recap) [y](errors.md#any) [z](failing.ipynb) [i](index.md)", ""),
+    ],
+)
+def test_a_link_that_leads_nowhere(book, mend, link, told):
+    mend("adding", "Addition needs $a + b$.", f"Addition needs $a + b$. {link}")
+    lines = [line for line in check(book) if "book/text/adding.md" in line]
+    assert [line for line in lines if "not the same" not in line] == lines[: bool(told)]
+    assert not told or told in lines[0]
+
+
+def test_a_notebook_without_cells_is_a_few_lines(book):
+    path = book.notebook("zh", "adding")
+    nb = json.loads(path.read_text("utf8"))
+    path.write_text(json.dumps(nb | {"cells": []}), "utf8")
+    lines = [line for line in check(book) if line.startswith("zh/adding")]
+    assert len(lines) == 4 and "removed by hand" in lines[0]
+    assert not any("adopt" in line for line in lines)

@@ -258,7 +258,7 @@ def test_a_changed_message_makes_the_product_of_the_helpers_stale(book, quick):
     write(book.root, [DIVISION | {"cure": "x = 1"}, OTHER])
     path = book.root / messages.PRODUCT
     assert list(pages.problems(book)) == [f"{messages.PRODUCT}: stale; run `book update`"]
-    assert update(book, echo=lambda line: None) == []
+    assert update(book, echo=lambda line: None) == {}
     assert list(pages.problems(book)) == []
     path.unlink()
     assert len(list(pages.problems(book))) == 1

@@ -43,7 +43,7 @@ def test_a_full_disk_leaves_the_old_file(book, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     nb = read(path)
     nb.cells[0].source += " More."
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(BookError, match="cannot be written: No space left"):
         write(nb, path)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir() if "part" in p.name] == []

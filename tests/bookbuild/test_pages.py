@@ -123,7 +123,7 @@ def larger(template, in_process, tmp_path_factory):
         path.write_text(text.replace(f"%%% md {name}-recap\n", more.strip("\n") + "\n"), "utf8")
     with pytest.MonkeyPatch.context() as patch:
         in_process(patch)
-        assert update(Book(root), echo=lambda line: None) == []
+        assert update(Book(root), echo=lambda line: None) == {}
     pages.write(Book(root))
     return root
 
@@ -245,7 +245,7 @@ def test_an_update_writes_no_page(book, quick):
     before = text_of(book, "en", "then_and_now.md")
     path = book.root / "book/claims.yml"
     path.write_text(path.read_text("utf8").replace("verdict: holds", "verdict: wrong"), "utf8")
-    assert update(book, echo=lambda line: None) == []
+    assert update(book, echo=lambda line: None) == {}
     assert text_of(book, "en", "then_and_now.md") == before
     pages.write(book)
     assert text_of(book, "en", "then_and_now.md") != before
@@ -401,7 +401,7 @@ def test_status_shows_the_health_of_the_translation(book, mend, quick):
     pieces = len(list(load(book, "adding").pieces()))
     mend("adding", "The sum is printed.", "The sum is shown.")
     mend("adding", "%%% zh\n零除以零。\n", "")
-    assert update(book, echo=lambda line: None) == []
+    assert update(book, echo=lambda line: None) == {}
     state = status.collect(book, chapters(book))[0].translation
     assert state["waiting"] == 2 and state["current"] > 2 and state.total() <= pieces
     current, total = state["current"], state.total()

@@ -61,7 +61,7 @@ def problems(book):
 
 
 def test_a_question_stands_before_its_cell_in_both_languages(asked):
-    assert asked() == [] and check(asked.book) == []
+    assert asked() == {} and check(asked.book) == []
     for lang, title, why in (
         ("en", "Predict.", "Two were added."),
         ("zh", "先猜一猜。", "加的是两个数。"),

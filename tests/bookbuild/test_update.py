@@ -236,17 +236,17 @@ def test_code_helpers_and_tags_make_a_chapter_run(book, call, mend, quick):
     for why, change in steps.items():
         change()
         said.clear()
-        assert update(book, echo=said.append) == []
+        assert update(book, echo=said.append) == {}
         assert any(": running " in line and f"cells ({why}" in line for line in said), (why, said)
         assert check(book) == []
         quick.clear()
-        assert update(book, echo=quiet) == [] and quick == []
+        assert update(book, echo=quiet) == {} and quick == []
 
 
 def test_a_cell_that_shall_raise_from_now_on_runs(book, mend, quick):
     mend("adding", "adding-numbers claims", "adding-numbers tags=raises-exception claims")
     said = []
-    assert update(book, echo=said.append) == []
+    assert update(book, echo=said.append) == {}
     assert "running 4 cells (the tags of adding-numbers changed)" in said[0]
 
 
@@ -263,7 +263,7 @@ def test_prose_tags_and_comments_make_nothing_run(book, call, mend, no_run):
 def test_again_runs_what_nothing_changed(book, quick):
     said = []
     before = files(book)
-    assert update(book, ["adding"], again=True, echo=said.append) == []
+    assert update(book, ["adding"], again=True, echo=said.append) == {}
     assert quick == ["book/text/adding.md"]
     assert files(book) == before
     assert said[0] == "[1/1] adding: running 4 cells (asked for)"
@@ -298,13 +298,13 @@ def test_without_pytorch_prose_is_updated_and_code_says_what_it_needs(
 def test_a_renamed_helper_named_in_a_string_counts(book, mend, quick):
     mend("adding", "a = 1 + 1\n", "a = len('xx') or 'helpers.adding'\n")
     for text, runs in (("x = 1\n", 1), ("from helpers import failing\n", 1)):
-        assert update(book, echo=quiet) == []
+        assert update(book, echo=quiet) == {}
         quick.clear()
         (book.root / "src/helpers/adding.py").write_text(text)
-        assert update(book, echo=quiet) == [] and len(quick) == runs
+        assert update(book, echo=quiet) == {} and len(quick) == runs
     quick.clear()
     (book.root / "src/helpers/failing.py").write_text("y = 1\n")
-    assert update(book, echo=quiet) == [] and quick == ["book/text/adding.md"]
+    assert update(book, echo=quiet) == {} and quick == ["book/text/adding.md"]
 
 
 def test_data_called_after_a_module_counts_for_that_module_alone(book, mend):
@@ -349,8 +349,9 @@ def test_a_cell_that_fails_is_named_and_leaves_its_files(
     mend("failing", "This always fails.", "This fails.")
     before, said = files(book), []
     failed = update(book, echo=said.append)
-    assert len(failed) == 1 and failed[0].startswith(what) and "\n" not in failed[0]
-    assert said[1] == f"[1/2] {failed[0]}"
+    assert list(failed) == ["adding"]
+    assert failed["adding"].startswith(what) and "\n" not in failed["adding"]
+    assert said[1] == f"[1/2] {failed['adding']}"
     changed = {
         p.relative_to(book.root).as_posix() for p, b in files(book).items() if b != before[p]
     }
@@ -361,9 +362,10 @@ def test_a_cell_that_fails_is_named_and_leaves_its_files(
 
 def test_a_cell_that_should_raise_and_does_not(book, mend):
     mend("failing", "1 / 0", "1 / 1")
-    assert update(book, ["failing"], echo=quiet) == [
-        "book/text/failing.md::failing-error: tagged raises-exception, but nothing was raised"
-    ]
+    assert update(book, ["failing"], echo=quiet) == {
+        "failing": "book/text/failing.md::failing-error: tagged raises-exception, but nothing was "
+        "raised"
+    }
 
 
 SCRIPT = "from bookbuild.cli import main; main(['update'])"
@@ -497,7 +499,7 @@ def test_deprecations_can_be_made_errors(book, mend, monkeypatch, source, raises
     monkeypatch.setenv("BOOK_WARNINGS", "error")
     failed = update(book, ["adding"], echo=quiet)
     wanted = f"book/text/adding.md::adding-numbers: {raises}"
-    assert failed[0].startswith(wanted) if raises else failed == []
+    assert failed["adding"].startswith(wanted) if raises else failed == {}
 
 
 def test_a_compiler_for_cuda_without_a_gpu_says_nothing(monkeypatch, tmp_path):
@@ -518,5 +520,63 @@ def test_a_book_of_texts_alone_becomes_one_that_is_proved(book, quick):
         if path.suffix in (".ipynb", ".md") and path.parent.name in ("en", "zh"):
             path.unlink()
     (book.root / "book/translated.json").unlink()
-    assert update(Book(book.root), echo=quiet) == []
+    assert update(Book(book.root), echo=quiet) == {}
     assert check(Book(book.root), release=True) == []
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("over", [False, True])
+def test_an_edit_saved_while_the_cells_run_is_kept(book, mend, edit, cell, monkeypatch, lang, over):
+    mend("adding", "a = 1 + 1", "a = 3 - 1")
+    real = running.execute
+
+    def execute(nb, folder, where):
+        def act(nb):
+            cell(nb, "adding-title").source += "\n\nSaved in the meantime."
+
+        edit(lang, "adding", act)
+        return nb
+
+    monkeypatch.setattr(running, "execute", execute)
+    monkeypatch.setattr("bookbuild.commands.update.clean", lambda nb: nb)
+    before = {x: book.notebook(x, "adding").read_bytes() for x in ("en", "zh")}
+    failed = update(book, ["adding"], over=over, echo=quiet)
+    assert failed["adding"].startswith(f"{lang}/adding::adding-title: edited by hand")
+    assert "saved during the update, nothing was written" in failed["adding"]
+    after = {x: book.notebook(x, "adding").read_bytes() for x in ("en", "zh")}
+    assert b"Saved in the meantime." in after[lang]
+    assert {x for x in after if after[x] != before[x]} == {lang}
+    assert running.execute is not real
+
+
+def test_a_notebook_that_another_update_wrote_meanwhile_is_no_edit(book, mend, quick, monkeypatch):
+    mend("adding", "a = 1 + 1", "a = 3 - 1")
+    run = running.execute
+
+    def execute(nb, folder, where):
+        monkeypatch.setattr(running, "execute", run)
+        assert update(Book(book.root), ["adding"], echo=quiet) == {}
+        return run(nb, folder, where)
+
+    monkeypatch.setattr(running, "execute", execute)
+    assert update(book, ["adding"], echo=quiet) == {}
+
+
+def test_a_notebook_that_is_too_large_is_not_written_and_its_largest_cell_is_named(
+    book, mend, quick
+):
+    before = files(book)
+    mend("adding", "Addition needs $a + b$.", "\n".join(["word " * 900] * 120))
+    failed = update(book, ["adding"], echo=quiet)
+    assert failed["adding"].startswith("book/text/adding.md:6: adding-title: the en notebook would")
+    after = files(book)
+    assert {p.name for p in after if after[p] != before[p]} == {"adding.md"}
+
+
+def test_a_chapter_is_made_once_for_each_language(book, quick, monkeypatch):
+    from bookbuild.commands import update as updating
+
+    calls, make = [], updating.notebook
+    monkeypatch.setattr(updating, "notebook", lambda *args: calls.append(args[1]) or make(*args))
+    assert update(book, ["adding"], again=True, echo=quiet) == {}
+    assert calls == ["en", "zh"]

@@ -28,7 +28,7 @@ def test_a_page_names_the_oldest_version_that_ran_its_chapter(book, mend):
     runs = {v: {"chapters": {"adding": ""}, "differs": {}} for v in ("2.15.0", "2.9.1")}
     runs["2.8.0"] = {"chapters": {"failing": ""}, "differs": {}}
     (book.root / "book/versions.json").write_text(json.dumps(runs))
-    assert update(book, ["adding"], echo=lambda line: None) == []
+    assert update(book, ["adding"], echo=lambda line: None) == {}
     assert "PyTorch 2.9." in read(book.notebook("en", "adding")).cells[0].source
 
 

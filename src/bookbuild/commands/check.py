@@ -6,30 +6,32 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import zip_longest
 
 from nbformat import NotebookNode
 
-from bookbuild.commands.update import told
+from bookbuild import pages
+from bookbuild.commands.update import edit_advice
 from bookbuild.notebooks import question_proofs
 from bookbuild.notebooks.cells import alt, code_cells, tags, tokens
 from bookbuild.notebooks.comparison import changes, edited, why_run, written
 from bookbuild.notebooks.conversion import notebook
 from bookbuild.notebooks.dependencies import helpers_used
 from bookbuild.notebooks.figures import is_drawing, spoken
-from bookbuild.notebooks.files import problems_of_schema, read
+from bookbuild.notebooks.files import MAX_BYTES, problems_of_schema, read
 from bookbuild.source import claims as claims_file
-from bookbuild.source import messages, pitfalls, symptoms, translation
+from bookbuild.source import links, messages, pitfalls, symptoms, translation, versions
 from bookbuild.source import texts as texts
 from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.source.headings import headings
+from bookbuild.source.moved import moved
 from bookbuild.source.texts import SETUP, Text
 from bookbuild.source.translation import Waiting
 from bookbuild.source.typography import lint
 
-MAX_BYTES = 500_000
 MAX_COLUMNS = 79
+MAX_EDITS = 3  # edited cells of a notebook that are named one by one
 RECAP = ("Recap", "小结")
 _PATHS = re.compile(r"(?:/(?:home|root|tmp|Users|work|mnt|var)/|\b[A-Z]:\\\\)[\w./\\-]+")
 _FOREIGN = re.compile(r"""(?:src|href)=\\?["'](?:https?:)?//[^"'\\]+""")
@@ -46,70 +48,108 @@ _FIXED = re.compile(
 )
 
 
-def check(book: Book, names: Iterable[str] = (), release: bool = False) -> list[str]:
-    """All problems of the chapters, each as one line `file::cell: what`.
+def check(
+    book: Book,
+    names: Iterable[str] = (),
+    release: bool = False,
+    failed: Collection[str] = (),
+) -> list[str]:
+    """Return all problems, each as one line `file:line: id: problem`.
 
-    `release` counts a translation that waits as a problem, too.
+    Args:
+        book: the checkout.
+        names: chapters; all, and the generated pages, if empty.
+        release: a translation that waits is a problem, too.
+        failed: chapters whose notebooks are not looked at, because `book update` just failed.
     """
     chosen = book.choose(list(names))
-    problems = [] if names else list(_files(book))
-    proved: dict[str, set[str]] = {}
-    notebooks: dict[tuple[str, str], NotebookNode] = {}
     try:
         stamps = translation.load(book)
     except BookError as error:
         return [str(error)]
+    problems = [] if names else list(_files(book))
+    problems += _damaged(book)
+    notebooks: dict[tuple[str, str], NotebookNode] = {}
     for name in chosen:
         try:
             source = texts.load(book, name)
+            current, waiting = translation.compare(source, stamps.get(name, {}))
+            problems += _text(source, waiting)
+            problems += links.problems(source)
+            if name in book.chapters:
+                problems += _chapter(book, source)
+            if name not in failed:
+                if current != stamps.get(name):
+                    problems.append(f"{translation.FILE}::{name}: {_UPDATE.format(name)}")
+                problems += _notebooks(book, source, waiting, notebooks)
         except BookError as error:
             problems.append(str(error))
             continue
-        made, waiting = translation.compare(source, stamps.get(name, {}))
-        if made != stamps.get(name):
-            problems.append(f"{translation.FILE}::{name}: {_UPDATE.format(name)}")
-        problems += _text(source, waiting)
-        if name in book.chapters:
-            problems += _chapter(book, source)
         problems += map(str, waiting) if release else ()
-        helpers = helpers_used(book, source)
-        for lang in LANGUAGES:
-            try:
-                nb = notebooks[lang, name] = read(book.notebook(lang, name))
-                problems += list(_notebook(book, lang, source, waiting, helpers, nb))
-            except BookError as error:
-                problems.append(str(error))
-        if english := notebooks.get(("en", name)):
-            proved[name] = _proved(english)
-            if chinese := notebooks.get(("zh", name)):
-                problems += _same_outputs(name, english, chinese)
-    if OLD_NOTES in book.texts and OLD_NOTES not in proved:
-        notebook_ = book.notebook("en", OLD_NOTES)
-        proved[OLD_NOTES] = _proved(read(notebook_)) if notebook_.exists() else set()
-    problems += _claims(book, proved)
-    if not names:
-        from bookbuild import pages
-
-        problems += pages.problems(book, notebooks)
-        try:
-            problems += messages.problems(book, messages.load(book))
-            wanted = {page for _, pages_ in book.parts for page in pages_}
-            if "symptoms" in wanted:
-                problems += symptoms.problems(book, symptoms.load(book))
-            if "pitfalls" in wanted:
-                problems += pitfalls.problems(book)
-        except BookError as error:
-            problems.append(str(error))
+    problems += _claims(book, _proofs(book, chosen, notebooks))
+    problems += _facts(book, chosen)
+    problems += pages.problems(book, notebooks) if not names else ()
     return list(dict.fromkeys(problems))
 
 
+def _damaged(book: Book) -> Iterator[str]:
+    """Yield what is wrong with files that only a build or a status page reads."""
+    for load in (lambda book: book.config, moved, versions.tested, versions.validated):
+        try:
+            load(book)
+        except BookError as error:
+            yield str(error)
+
+
+def _notebooks(
+    book: Book,
+    source: Text,
+    waiting: list[Waiting],
+    notebooks: dict[tuple[str, str], NotebookNode],
+) -> Iterator[str]:
+    """Yield what is wrong with the notebooks of a chapter, which are added to `notebooks`."""
+    name, helpers = source.name, helpers_used(book, source)
+    for lang in LANGUAGES:
+        try:
+            nb = notebooks[lang, name] = read(book.notebook(lang, name))
+            yield from _notebook(book, lang, source, waiting, helpers, nb)
+        except BookError as error:
+            yield str(error)
+    if all((lang, name) in notebooks for lang in LANGUAGES):
+        yield from _same_outputs(name, notebooks["en", name], notebooks["zh", name])
+
+
+def _proofs(
+    book: Book, chosen: list[str], notebooks: dict[tuple[str, str], NotebookNode]
+) -> dict[str, set[str]]:
+    """Return the claims that the cells of each chapter prove."""
+    proved = {name: _proved(notebooks["en", name]) for name in chosen if ("en", name) in notebooks}
+    if OLD_NOTES in book.texts and OLD_NOTES not in proved:
+        path = book.notebook("en", OLD_NOTES)
+        proved[OLD_NOTES] = _proved(read(path)) if path.exists() else set()
+    return proved
+
+
+def _facts(book: Book, chosen: list[str]) -> Iterator[str]:
+    """Yield what is wrong with the messages, the symptoms and the pitfalls of the chapters."""
+    listed = book.pages
+    try:
+        yield from messages.problems(book, messages.load(book))
+        if "symptoms" in listed:
+            yield from symptoms.problems(book, symptoms.load(book))
+        if "pitfalls" in listed:
+            yield from pitfalls.problems(book, chosen)
+    except BookError as error:
+        yield str(error)
+
+
 def waiting(book: Book, names: Iterable[str] = ()) -> list[Waiting]:
-    """The pieces of Chinese that wait for a translator."""
+    """Return the pieces of Chinese that wait for a translator."""
     stamps = translation.load(book)
     return [
-        late
+        piece
         for name in book.choose(list(names))
-        for late in translation.compare(texts.load(book, name), stamps.get(name, {}))[1]
+        for piece in translation.compare(texts.load(book, name), stamps.get(name, {}))[1]
     ]
 
 
@@ -211,8 +251,10 @@ def _notebook(
     if (size := book.notebook(lang, name).stat().st_size) > MAX_BYTES:
         yield f"{where}: {size} bytes, at most {MAX_BYTES}"
     by_hand = edited(nb, expected, states)
-    for cell_id in by_hand:
-        yield told(lang, name, cell_id)
+    for cell_id in by_hand[:MAX_EDITS]:
+        yield edit_advice(lang, name, cell_id, nb)
+    if more := len(by_hand[MAX_EDITS:]):
+        yield f"{where}: {more} more cells edited or removed by hand"
     if not by_hand:
         yield from _as_written(where, name, expected, nb)
     for cell in source.cells if lang == "en" else ():

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from pathlib import Path
 
 from nbformat import NotebookNode
 
+from bookbuild import pages
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.cleaning import clean
 from bookbuild.notebooks.comparison import edited, stamp, why_run
-from bookbuild.notebooks.conversion import notebook
+from bookbuild.notebooks.conversion import notebook, take_outputs
 from bookbuild.notebooks.dependencies import helpers_used
 from bookbuild.notebooks.execution import Interrupted
-from bookbuild.notebooks.files import read, write
+from bookbuild.notebooks.files import MAX_BYTES, dumps, read, write
 from bookbuild.source import texts as texts
 from bookbuild.source import translation
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
 from bookbuild.source.texts import Text
-from bookbuild.source.translation import Waiting
+from bookbuild.source.translation import Stamps
 
 
 def update(
@@ -29,7 +32,7 @@ def update(
     again: bool = False,
     over: bool = False,
     echo: Callable[[str], None] = print,
-) -> list[str]:
+) -> dict[str, str]:
     """Make what is not as its text says: run the chapters whose code or helpers changed, write all.
 
     Each file is written whole or not at all. A chapter that fails leaves its files as they were.
@@ -39,11 +42,11 @@ def update(
         names: chapters; all if empty.
         accept: `chapter` or `chapter::cell` whose Chinese holds for today's English.
         again: run these chapters even if nothing changed.
-        over: write over what was edited in a notebook.
+        over: write over what was edited in a notebook before the call.
         echo: shows progress.
 
     Returns:
-        What failed, a line each.
+        The error of each chapter that failed, by name.
 
     Raises:
         BookError: a text has another form, a name is unknown, or a notebook was edited by hand;
@@ -53,114 +56,146 @@ def update(
     sources = {name: texts.load(book, name) for name in chosen}
     stamps = translation.load(book)
     accepted = _accepted(book, accept, sources, stamps)
-    found = {
-        name: translation.compare(source, stamps.get(name, {}), accepted.get(name, ()))
+    chapters = [
+        _Chapter(book, source, stamps.get(name, {}), accepted.get(name, set()))
         for name, source in sources.items()
-    }
-    for name, source in sources.items() if not over else ():
-        # as the notebooks were written: before anything was accepted
-        refuse_edited(book, source, translation.compare(source, stamps.get(name, {}))[1])
-    failed, done = [], 0
-    for number, (name, source) in enumerate(sources.items(), 1):
-        begun = time.perf_counter()
-        made, late = found[name]
+    ]
+    for chapter in chapters if not over else ():
+        chapter.refuse_edited()
+    failed, updated = {}, 0
+    for number, chapter in enumerate(chapters, 1):
+        start, name, progress = time.perf_counter(), chapter.name, f"[{number}/{len(chosen)}]"
         try:
-            what = _chapter(
-                book, source, late, again, echo=lambda s, n=number: echo(f"[{n}/{len(chosen)}] {s}")
-            )
+            action = chapter.update(again, lambda line, p=progress: echo(f"{p} {line}"))
         except Interrupted:
             raise
         except BookError as error:
-            failed.append(str(error))
-            echo(f"[{number}/{len(chosen)}] {error}")
+            failed[name] = str(error)
+            echo(f"{progress} {error}")
             continue
-        # Read again: somebody may have updated another chapter meanwhile.
-        if translation.save(book, translation.load(book) | {name: made}) or what:
-            done += 1
-            seconds = time.perf_counter() - begun
-            echo(f"[{number}/{len(chosen)}] {name}: {what or 'stamped'} in {seconds:.1f} s")
+        # Load again: another process may have updated another chapter meanwhile.
+        if translation.save(book, translation.load(book) | {name: chapter.stamps}) or action:
+            updated += 1
+            seconds = time.perf_counter() - start
+            echo(f"{progress} {name}: {action or 'stamped'} in {seconds:.1f} s")
     if not failed:
-        from bookbuild import pages
-
         for path in pages.write_messages(book):
             echo(f"{book.relative(path)}: written")
-        if not done:
+        if not updated:
             echo(f"{len(chosen)} chapter{'s' * (len(chosen) != 1)}: nothing to do")
     return failed
 
 
-def _chapter(
-    book: Book, source: Text, late: list[Waiting], again: bool, echo: Callable[[str], None]
-) -> str:
-    """Make the notebooks of one chapter; returns what was done, empty if nothing."""
-    before = _existing(book, "en", source.name)
-    helpers = helpers_used(book, source)
-    english = notebook(source, "en", ran=before)
-    why = "asked for" if again else why_run(english, before, helpers)
-    if why:
+class _Chapter:
+    """A chapter with its notebooks, as the text makes them and as the files were at the start."""
+
+    def __init__(self, book: Book, source: Text, stamps: Stamps, accepted: set[str]) -> None:
+        self.book, self.source, self.name = book, source, source.name
+        self.stamps, self.waiting = translation.compare(source, stamps, accepted)
+        # The files were written before anything was accepted.
+        waiting = translation.compare(source, stamps)[1] if accepted else self.waiting
+        self.notebooks = {lang: notebook(source, lang, waiting) for lang in LANGUAGES}
+        self.accepted = bool(accepted)
+        self.contents = {lang: _contents(book.notebook(lang, self.name)) for lang in LANGUAGES}
+
+    def refuse_edited(self) -> None:
+        """Raise a `BookError` if a notebook was edited by hand, or is no notebook."""
+        for lang in LANGUAGES:
+            try:
+                nb = self._stored(lang)
+            except BookError as error:
+                raise BookError(f"{error}; delete it and run `book update {self.name}`") from None
+            if nb and (cells := edited(nb, self.notebooks[lang])):
+                raise BookError(edit_advice(lang, self.name, cells[0], nb))
+
+    def update(self, again: bool, echo: Callable[[str], None]) -> str:
+        """Run and write the notebooks; return what was done, empty if nothing."""
+        before, helpers = self._stored("en"), helpers_used(self.book, self.source)
+        english = self.notebooks["en"]
+        reason = "asked for" if again else why_run(english, before, helpers)
+        ran = self._run(reason, echo) if reason else before
+        take_outputs(english, ran, "en")
+        if self.accepted:
+            self.notebooks["zh"] = notebook(self.source, "zh", self.waiting)
+        take_outputs(self.notebooks["zh"], english, "zh")
+        for lang, nb in self.notebooks.items():
+            stamp(nb, helpers)
+            self._check_size(lang, nb)
+        for lang, nb in self.notebooks.items():
+            self._refuse_edit_meanwhile(lang, nb)
+        paths = {lang: self.book.notebook(lang, self.name) for lang in LANGUAGES}
+        changed = [lang for lang, path in paths.items() if write(self.notebooks[lang], path)]
+        return ("ran, " if reason else "") + (
+            "written" if changed else "unchanged" if reason else ""
+        )
+
+    def _run(self, reason: str, echo: Callable[[str], None]) -> NotebookNode:
         if find_spec("torch") is None:
             raise BookError(
-                f"{source.name} must run ({why}), and that needs PyTorch: "
+                f"{self.name} must run ({reason}), and that needs PyTorch: "
                 "`make lab` or `make test` installs it"
             )
         from bookbuild.notebooks.execution import execute, prepare_kernels
 
-        echo(f"{source.name}: running {len(code_cells(english))} cells ({why})")
+        nb = copy.deepcopy(self.notebooks["en"])
+        echo(f"{self.name}: running {len(code_cells(nb))} cells ({reason})")
         prepare_kernels()
-        for cell in code_cells(english):
-            cell.outputs, cell.execution_count = [], None
-        folder = book.notebook("en", source.name).parent
+        folder = self.book.notebook("en", self.name).parent
         folder.mkdir(parents=True, exist_ok=True)
-        ran = clean(execute(english, folder, f"book/text/{source.name}.md"))
-        english = notebook(source, "en", ran=ran)
-    stamp(english, helpers)
-    chinese = notebook(source, "zh", late, english)
-    stamp(chinese, helpers)
-    changed = [
-        lang
-        for lang, nb in zip(LANGUAGES, (english, chinese), strict=True)
-        if write(nb, book.notebook(lang, source.name))
-    ]
-    return ("ran, " if why else "") + ("written" if changed else "unchanged" if why else "")
+        return clean(execute(nb, folder, f"book/text/{self.name}.md"))
+
+    def _check_size(self, lang: str, nb: NotebookNode) -> None:
+        size = len(dumps(nb).encode())
+        if size > MAX_BYTES:
+            sizes = {cell.id: len(str(cell)) for cell in nb.cells}
+            largest = max(sizes, key=sizes.get)
+            lines = {cell.id: cell.line for cell in self.source.cells}
+            raise BookError(
+                f"book/text/{self.name}.md:{lines.get(largest, 1)}: {largest}: the {lang} notebook "
+                f"would have {size:,} bytes, at most {MAX_BYTES:,}; this cell is its largest"
+            )
+
+    def _refuse_edit_meanwhile(self, lang: str, nb: NotebookNode) -> None:
+        """Raise if a notebook was edited since the start: the cells may have run for minutes."""
+        if _contents(self.book.notebook(lang, self.name)) == self.contents[lang]:
+            return
+        current = self._stored(lang)
+        if current and (cells := edited(current, nb)):
+            advice = edit_advice(lang, self.name, cells[0], current)
+            raise BookError(f"{advice}; it was saved during the update, nothing was written")
+
+    def _stored(self, lang: str) -> NotebookNode | None:
+        path = self.book.notebook(lang, self.name)
+        return read(path) if path.exists() else None
 
 
-def refuse_edited(book: Book, source: Text, waiting: list[Waiting]) -> None:
-    """Refuse to write over what somebody wrote in a notebook.
-
-    Raises:
-        BookError: a notebook of the chapter was edited by hand, or is no notebook.
-    """
-    for lang in LANGUAGES:
-        try:
-            nb = _existing(book, lang, source.name)
-        except BookError as error:
-            raise BookError(f"{error}; delete it and run `book update {source.name}`") from None
-        if nb and (cells := edited(nb, notebook(source, lang, waiting))):
-            raise BookError(told(lang, source.name, cells[0]))
+def _contents(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
-def told(lang: str, name: str, cell: str) -> str:
-    """What to do about a cell that was edited in a notebook."""
+def edit_advice(lang: str, name: str, cell: str, nb: NotebookNode) -> str:
+    """Return what to do about a cell that was edited or removed in a notebook."""
+    restore = f"`git checkout book/{lang}/{name}.ipynb`"
+    if cell not in (c.id for c in nb.cells):
+        return (
+            f"{lang}/{name}::{cell}: removed by hand; remove it in book/text/{name}.md, "
+            f"or {restore} restores it"
+        )
     return (
         f"{lang}/{name}::{cell}: edited by hand; `book adopt {name}` takes the edit into "
-        f"book/text/{name}.md, `git checkout book/{lang}/{name}.ipynb` drops it"
+        f"book/text/{name}.md, {restore} drops it"
     )
-
-
-def _existing(book: Book, lang: str, name: str) -> NotebookNode | None:
-    path = book.notebook(lang, name)
-    return read(path) if path.exists() else None
 
 
 def _accepted(
     book: Book, accept: Iterable[str], sources: dict[str, Text], stamps: dict
 ) -> dict[str, set[str]]:
-    """The accepted cells of each chapter.
+    """Return the accepted cells of each chapter.
 
     Raises:
         BookError: there is no such cell, or it has no Chinese that could hold.
     """
-    found: dict[str, set[str]] = {}
+    chapters: dict[str, set[str]] = {}
     for name in accept:
         chapter, colons, cell = name.partition("::")
         if colons and not cell:
@@ -171,9 +206,9 @@ def _accepted(
         cells = {piece.partition("/")[0] for piece, _ in source.pieces()}
         if cell and cell not in cells:
             raise BookError(f"--accept {name}: {chapter} has no cell {cell}")
-        wanted = {cell} if cell else cells
-        _, late = translation.compare(source, stamps.get(chapter, {}), wanted)
-        if cell and (missing := [w for w in late if w.cell == cell]):
+        chosen = {cell} if cell else cells
+        _, waiting = translation.compare(source, stamps.get(chapter, {}), chosen)
+        if cell and (missing := [piece for piece in waiting if piece.cell == cell]):
             raise BookError(f"--accept {name}: {missing[0]}")
-        found.setdefault(chapter, set()).update(wanted)
-    return found
+        chapters.setdefault(chapter, set()).update(chosen)
+    return chapters

@@ -14,7 +14,7 @@ _JSON = json.JSONEncoder(sort_keys=True)
 
 
 def written(cell: NotebookNode) -> str:
-    """Fingerprint of what an author writes: type, source, and the metadata that means something.
+    """Return a fingerprint of what an author writes: type, source and our own metadata.
 
     What Jupyter adds by itself, such as times and collapsed outputs, is left out.
     """
@@ -27,12 +27,12 @@ def written(cell: NotebookNode) -> str:
 
 
 def printed(cell: NotebookNode) -> str:
-    """Fingerprint of what a run stored in a code cell."""
+    """Return a fingerprint of what a run stored in a code cell."""
     return digest(_JSON.encode([cell.execution_count, cell.outputs]))
 
 
 def stamp(nb: NotebookNode, helpers: str = "") -> None:
-    """Note in a notebook what was written, so that a change made by hand is seen.
+    """Store fingerprints of the cells in a notebook, so that edits by hand are seen.
 
     `helpers` is the fingerprint of the modules that its run used.
     """
@@ -51,7 +51,7 @@ def why_run(
     helpers: str,
     states: dict[str, str] | None = None,
 ) -> str:
-    """Why a chapter must run: empty if its stored outputs are those of its code.
+    """Return why a chapter must run: empty if its stored outputs are those of its code.
 
     `states` are the changes of `before`, where they are known already.
     """
@@ -78,43 +78,43 @@ def why_run(
 
 
 def changes(nb: NotebookNode) -> dict[str, str]:
-    """What each cell is since `book update` wrote it: `new`, `edited`, `output` (changed) or ``."""
-    made, found = stored(nb), {}
+    """Return what each cell is since `book update`: `new`, `edited`, `output` (changed) or ``."""
+    before, states = stored(nb), {}
     for cell in nb.cells:
-        if cell.id not in made:
-            found[cell.id] = "new"
-        elif made[cell.id][0] != written(cell):
-            found[cell.id] = "edited"
+        if cell.id not in before:
+            states[cell.id] = "new"
+        elif before[cell.id][0] != written(cell):
+            states[cell.id] = "edited"
         else:
-            same = cell.cell_type != "code" or made[cell.id][1] == printed(cell)
-            found[cell.id] = "" if same else "output"
-    return found
+            same = cell.cell_type != "code" or before[cell.id][1] == printed(cell)
+            states[cell.id] = "" if same else "output"
+    return states
 
 
 def edited(
     nb: NotebookNode, expected: NotebookNode, states: dict[str, str] | None = None
 ) -> list[str]:
-    """The cells that somebody wrote, removed or moved in a notebook since `book update` wrote it.
+    """Return the cells that were written, removed or moved in a notebook since `book update`.
 
-    What the text says by now, in `expected`, is no edit to keep. `states` are the changes of `nb`,
-    where they are known already.
+    Cells that already match the current text (`expected`) are ignored. `states` are the changes of
+    `nb`, where they are known already.
     """
-    made, ids, states = list(stored(nb)), [c.id for c in nb.cells], states or changes(nb)
-    wanted = {c.id: written(c) for c in expected.cells}
-    found = [
+    states, before, now = states or changes(nb), list(stored(nb)), [c.id for c in nb.cells]
+    current = {c.id: written(c) for c in expected.cells}
+    changed = [
         c.id
         for c in nb.cells
-        if states[c.id] in ("new", "edited") and written(c) != wanted.get(c.id)
+        if states[c.id] in ("new", "edited") and written(c) != current.get(c.id)
     ]
-    found += [name for name in made if name not in ids and name in wanted]
-    kept = [name for name in ids if name in made]
-    if not found and kept != [name for name in made if name in ids] and ids != list(wanted):
-        found += [a for a, b in zip(kept, made, strict=False) if a != b][:1]
-    return found
+    removed = [name for name in before if name not in now and name in current]
+    if changed or removed or now == list(current):
+        return changed + removed
+    kept, stayed = [c for c in now if c in before], [c for c in before if c in now]
+    return [a for a, b in zip(kept, stayed, strict=False) if a != b][:1]  # the first that moved
 
 
 def stored(nb: NotebookNode) -> dict[str, list[str]]:
-    """The fingerprints of the cells as `book update` wrote them; empty if it never did."""
+    """Return the fingerprints of the cells as `book update` wrote them; empty if it never did."""
     try:
         cells = [line.split() for line in nb.metadata["made"]["cells"]]
         return {name: [*prints, ""][:2] for name, *prints in cells if prints}
@@ -123,5 +123,5 @@ def stored(nb: NotebookNode) -> dict[str, list[str]]:
 
 
 def same_code(one: str, other: str) -> bool:
-    """Whether two cells do the same: comments may differ."""
+    """Return whether two cells do the same: comments may differ."""
     return one == other or tokens(one) == tokens(other)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from nbformat import NotebookNode, from_dict
 
 from bookbuild.notebooks import question_cells, setup_cell
+from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.comparison import same_code
 from bookbuild.notebooks.figures import spoken
 from bookbuild.source import links, questions, versions
@@ -38,28 +39,21 @@ def notebook(
     text: Text,
     lang: str,
     waiting: Iterable[Waiting] = (),
-    ran: NotebookNode | None = None,
 ) -> NotebookNode:
-    """A chapter as a notebook in one language, not yet stamped.
+    """Return a chapter as a notebook in one language, without outputs and stamps.
 
     Args:
         text: the chapter.
         lang: `"en"` or `"zh"`.
         waiting: the pieces whose Chinese waits; the page says so.
-        ran: a notebook whose outputs are taken over, cell by cell, where the code is the same.
     """
     late = {w.piece for w in waiting}
-    old = {c.id: c for c in ran.cells if c.cell_type == "code"} if ran else {}
     cells = []
     for cell in text.cells:
         cells += _before(cell, lang, late)
         made = _prose(cell, lang, late) if cell.type == "markdown" else _code(cell, lang)
         if made["cell_type"] == "markdown" and text.book:
             made["source"] = _filled(text.book, text.name, cell, made["source"], lang)
-        before = old.get(cell.id)
-        if made["cell_type"] == "code" and before and same_code(before.source, made["source"]):
-            made["outputs"] = spoken(before.outputs, lang)
-            made["execution_count"] = before.execution_count
         cells.append(made)
     summary = _say(text.summary, lang)
     return from_dict(
@@ -70,6 +64,15 @@ def notebook(
             "nbformat_minor": 5,
         }
     )
+
+
+def take_outputs(nb: NotebookNode, ran: NotebookNode | None, lang: str) -> None:
+    """Take over the outputs of a notebook that ran, cell by cell, where the code is the same."""
+    before = {cell.id: cell for cell in code_cells(ran)} if ran else {}
+    for cell in code_cells(nb):
+        if (old := before.get(cell.id)) and same_code(old.source, cell.source):
+            cell.outputs = spoken(old.outputs, lang)
+            cell.execution_count = old.execution_count
 
 
 def _filled(book: Book, name: str, cell: Cell, source: str, lang: str) -> str:
@@ -135,6 +138,3 @@ def _code(cell: Cell, lang: str) -> dict:
         "execution_count": None,
         "outputs": [],
     }
-
-
-# ---------------------------------------------------------------- what a run depends on

@@ -11,6 +11,8 @@ from nbformat import NotebookNode
 from bookbuild.notebooks.cells import alt
 from bookbuild.source.checkout import BookError, read_text, write_text
 
+MAX_BYTES = 500_000  # of a notebook: GitHub and Colab show larger ones slowly or not at all
+
 
 def read(path: Path) -> NotebookNode:
     """Read a notebook.

@@ -87,9 +87,17 @@ _LANGUAGES = Form(
         "description": "a list of languages under `languages`",
     }
 )
-_CONFIG = Form({"type": "object"})
 # Addresses of _config.yml that a variable of the environment overrides: a fork sets them in CI.
 ADDRESSES = {("repository", "url"): "BOOK_REPOSITORY_URL", ("html", "baseurl"): "BOOK_BASE_URL"}
+_CONFIG = Form(
+    {
+        "type": "object",
+        "properties": {
+            section: {"type": ["object", "null"], "properties": {key: {"type": ["string", "null"]}}}
+            for section, key in ADDRESSES
+        },
+    }
+)
 
 
 @dataclass(frozen=True)

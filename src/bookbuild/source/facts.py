@@ -211,7 +211,7 @@ def _problem(error: fastjsonschema.JsonSchemaValueException) -> str:
     if error.rule == "enum":
         return f"{value!r} is none of {', '.join(schema['enum'])}"
     kind = schema.get("type")
-    expected = schema.get("description") or _KINDS.get(kind if isinstance(kind, str) else "")
+    expected = schema.get("description") or _KINDS.get(kind[0] if isinstance(kind, list) else kind)
     return f"expected {expected or error.message}, got {_short(value)}"
 
 

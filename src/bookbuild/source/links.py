@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text
 from bookbuild.source.headings import Heading, anchors, headings
 from bookbuild.source.outline import outline
+from bookbuild.source.texts import Text
 
 EMPTY = re.compile(r"\[\]\(([\w-]+)\.(ipynb|md)(?:#([\w-]+))?\)")
+_LINK = re.compile(r"\]\(([\w-]+)\.(ipynb|md)(?:#([^)\s]+))?\)")
 
 
 def fill(book: Book, source: str, lang: str) -> str:
@@ -47,3 +51,31 @@ def _titles(book: Book, page: str, suffix: str, lang: str) -> dict[str, str]:
 
 def _headings(path: Path) -> tuple[Heading, ...]:
     return headings(read_text(path, f"{path.parent.name}/{path.name}"))
+
+
+def problems(text: Text) -> Iterator[str]:
+    """Yield the links of a chapter that lead to no page or section, a line each."""
+    where = f"book/text/{text.name}.md"
+    for piece, words in text.pieces():
+        for line, body in ((words.line, words.en), (words.zh_line, words.zh or "")):
+            for link in _LINK.finditer(body) if not piece.endswith("/comments") else ():
+                if problem := _problem(text.book, *link.groups()):
+                    row = line + 1 + body.count("\n", 0, link.start())
+                    yield f"{where}:{row}: {piece}: {link[0][2:-1]}: {problem}"
+
+
+def _problem(book: Book, page: str, suffix: str, anchor: str | None) -> str:
+    if suffix == "md":  # the headings of a generated page are known when it is built
+        listed = page == "index" or page in book.pages
+        return "" if listed else f"no page {page!r}{_hint(page, book.pages)}"
+    if page not in book.texts:
+        return f"no chapter {page!r}{_hint(page, book.texts)}"
+    known = [section.anchor for section in outline(book, page).sections]
+    if anchor and anchor not in known:
+        return f"{page} has no section {anchor!r}{_hint(anchor, known)}"
+    return ""
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f": did you mean {near[0]}?" if near else ""

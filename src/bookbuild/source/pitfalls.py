@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from bookbuild.source.checkout import Book
@@ -39,14 +39,14 @@ def load(book: Book) -> list[Pitfall]:
     ]
 
 
-def problems(book: Book) -> Iterator[str]:
-    """What is wrong with the pitfalls, a line each.
+def problems(book: Book, names: Collection[str]) -> Iterator[str]:
+    """Yield what is wrong with the pitfalls of chapters, a line each.
 
     Every section with a cell tagged `wrong` has a pitfall; its wrong code stands in the cell, the
     right one in a cell of the section that is tagged `right`, and without one there is an answer.
     Blanks, line ends and semicolons do not count, and `…` stands for anything.
     """
-    for name in book.chapters:
+    for name in (name for name in book.chapters if name in names):
         for part in sections(load_text(book, name)):
             wrong = [cell for cell in part.code if "wrong" in cell.metadata.get("tags", ())]
             if wrong and not any(cell.pitfall for cell in part.code):
