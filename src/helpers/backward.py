@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from helpers.forward import copied_buffers, uncompiled
+from helpers.forward import copied_buffers, tensors_in, uncompiled
 
 
 def blame(function: Callable[[], Any]) -> dict[str, str] | None:
@@ -127,15 +126,13 @@ def first_nan(model: nn.Module, *inputs: Any, **named: Any) -> dict[str, Any] | 
 
 
 def _has_nan(value: Any) -> bool:
-    """Return True if a tensor in nested tuples, lists, mappings and dataclasses contains a nan."""
-    if isinstance(value, Tensor):
-        if nn.parameter.is_lazy(value):  # no values yet
-            return False
-        if value.layout is not torch.strided:  # sparse or jagged
-            value = (value.coalesce() if value.is_sparse else value).values()
-        return bool((value != value).any())
-    if is_dataclass(value) and not isinstance(value, type):
-        return any(_has_nan(getattr(value, field.name)) for field in fields(value))
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    return isinstance(value, list | tuple) and any(_has_nan(item) for item in value)
+    """Return True if a tensor in nested containers contains a nan."""
+    return any(map(_is_nan, tensors_in(value)))
+
+
+def _is_nan(tensor: Tensor) -> bool:
+    if nn.parameter.is_lazy(tensor):  # no values yet
+        return False
+    if tensor.layout is not torch.strided:  # sparse or jagged
+        tensor = (tensor.coalesce() if tensor.is_sparse else tensor).values()
+    return bool((tensor != tensor).any())

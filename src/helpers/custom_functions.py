@@ -1,10 +1,11 @@
-"""Helpers of the chapter on functions of one's own: is this backward right?
+"""Helpers of the chapter on custom functions: check the backward pass of a `Function`.
 
 Source: "Extending PyTorch", https://pytorch.org/docs/stable/notes/extending.html
 """
 
 from __future__ import annotations
 
+import gc
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
+from torch.multiprocessing.reductions import StorageWeakRef
 
 _WIDE = (torch.float64, torch.complex128)
 _WRONG = "the {order} derivative by {inputs} is wrong"
@@ -21,37 +23,40 @@ _WRONG = "the {order} derivative by {inputs} is wrong"
 def check_function(
     function: type[torch.autograd.Function] | Callable[..., Any], *inputs: Any, second: bool = True
 ) -> list[str]:
-    """Say in words what is wrong with the backward of `function` at `inputs`.
+    """Return in words what is wrong with the backward pass of `function` at `inputs`.
 
-    The inputs are copied to float64 (complex ones to complex128), on the device where they are,
-    and what is compared with small differences of the outputs is: the derivative by each input
-    while it alone requires a gradient, then by all together; the same for the second derivative
-    if `second`. Then come a gradient that arrives expanded or transposed, a second call before the
-    backward pass of the first, the dtypes of the outputs, and a backward pass in float32.
+    The inputs are copied to float64 (complex ones to complex128) on their device. First derivatives
+    are compared with finite differences: by each input while it alone requires a gradient, then by
+    all of them. If `second`, second derivatives are compared, too. Then follow inputs that are not
+    contiguous, a gradient that is expanded or transposed, a second call before the backward pass of
+    the first, an input that is edited before the backward pass, memory that is not freed, the
+    dtypes of the outputs, and a backward pass in float32.
 
-    Give every dimension another size, small ones, such as (3, 2): in a square matrix a transposed
-    gradient has the right shape. Keep away from kinks, such as 0 for a ReLU. What differs from
-    the true derivative on purpose, as a straight-through estimator does, counts as wrong here.
+    Use small sizes, different for each dimension, such as (3, 2): in a square matrix a transposed
+    gradient has the right shape. Avoid kinks, such as 0 for a ReLU. gradcheck tolerates absolute
+    errors up to 1e-5, so scale a function up whose derivatives are that small. A gradient that
+    differs from the true derivative on purpose, as in a straight-through estimator, is reported.
 
     Args:
-        function: A `torch.autograd.Function`, which is called by its `apply`, or what takes
-            `inputs` and returns a tensor or a tuple in which there is one. What works in place
-            and returns its input, marked with `ctx.mark_dirty`, is called with clones.
-        inputs: At least one floating-point or complex tensor, and whatever else the function
-            takes. If some of them require a gradient, the others are held fixed; if none does,
-            each of these tensors is differentiated.
-        second: Whether the second derivative is looked at, too.
+        function: a `torch.autograd.Function`, which is called by its `apply`, or a callable that
+            takes `inputs` and returns a tensor or a tuple that contains one. A function that works
+            in place and returns its input, marked with `ctx.mark_dirty`, is called with clones.
+        inputs: at least one floating-point or complex tensor, and the other arguments of the
+            function. If some of the tensors require a gradient, the others are held fixed; if none
+            does, each of them is differentiated.
+        second: whether second derivatives are compared, too. Pass False for a backward pass that is
+            marked with `once_differentiable`.
 
     Returns:
-        A sentence for each fault, none if all is well. After a wrong first derivative the second
-        is not looked at.
+        One sentence for each fault; an empty list if there is none. After a wrong first derivative
+        the remaining checks are skipped.
 
     Raises:
-        TypeError: `function` is a module with weights or buffers, an object of a Function or cannot
-            be called, or floating-point tensors came in a list, tuple or mapping, where a Function
-            does not see them.
-        ValueError: no input is a floating-point or complex tensor with numbers in it.
-        Exception: the forward pass in float64 failed.
+        TypeError: `function` is a module with weights or buffers, an instance of a Function or not
+            callable, or floating-point tensors are in a list, tuple or mapping, which a Function
+            does not differentiate.
+        ValueError: no input is a dense floating-point or complex tensor with values.
+        Exception: the exception of the forward pass in float64.
 
     Source: https://pytorch.org/docs/stable/notes/gradcheck.html
     """
@@ -63,12 +68,36 @@ def check_function(
 def _faults(
     call: Callable[..., Any], inputs: tuple[Any, ...], chosen: list[int], second: bool
 ) -> list[str]:
+    call, doubles, fault = _forward_in_float64(call, inputs)
+    if fault := fault or _output_fault(call, doubles, chosen):
+        return [fault]
+    if faults := _compare(call, doubles, chosen, "first"):
+        return faults + _hint(call, doubles, chosen)
+    if faults := _upstream(call, doubles, chosen):
+        return faults
+    if second and (faults := _compare(call, doubles, chosen, "second")):
+        if _differentiable_once(call, doubles, chosen):
+            return [*faults, "backward is marked with once_differentiable: pass second=False"]
+        return [*faults, "compute in backward with torch, from saved inputs and outputs alone"]
+    return [
+        *_strided_inputs(call, doubles, chosen),
+        *_layouts(call, doubles, chosen),
+        *(_twice(call, doubles, chosen) or _unsaved(call, doubles, chosen)),
+        *_leak(call, doubles, chosen),
+        *_single(call, inputs, chosen),
+    ]
+
+
+def _forward_in_float64(
+    call: Callable[..., Any], inputs: tuple[Any, ...]
+) -> tuple[Callable[..., Any], list[Any], str | None]:
+    """Return `call` (on clones if it works in place), the inputs in float64, and a fault."""
     doubles = [_copy(x, torch.float64) for x in inputs]
     before = [_copy(x) for x in doubles]
     try:
         first = _tensors(call(*doubles))
     except Exception as error:
-        error.add_note("check_function has copied the inputs to float64, what is inside it has not")
+        error.add_note("check_function copied the inputs to float64, but not what forward uses")
         raise
     changed = [
         i
@@ -76,37 +105,34 @@ def _faults(
         if isinstance(x, Tensor) and not _same(x, old)
     ]
     for i in changed:
-        if not any(y is doubles[i] for y in first):  # it is the same object if it was marked
-            return [
+        if not any(y is doubles[i] for y in first):  # a marked input is returned itself
+            return (
+                call,
+                before,
                 f"forward changed input {i} in place: compute something new, or mark it with "
-                "`ctx.mark_dirty` and return it"
-            ]
+                "`ctx.mark_dirty` and return it",
+            )
     if changed:
         call, doubles, first = _on_clones(call), before, [_copy(y) for y in first]
     again = _tensors(call(*before))
     if not (len(first) == len(again) and all(map(_same, first, again))):
-        return ["forward returned something else the second time: switch off what is random"]
-    outputs = _tensors(call(*_requiring(doubles, chosen)))
+        fault = "forward returned something else the second time: switch off what is random"
+        return call, doubles, fault
+    return call, doubles, None
+
+
+def _output_fault(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> str | None:
+    """Return why the outputs cannot be differentiated in float64, or None."""
+    outputs = _tensors(call(*_requiring(inputs, chosen)))
     if not any(y.requires_grad for y in outputs):
-        return ["no output requires a gradient: does forward get each tensor by itself?"]
+        return "no output requires a gradient: does forward get each tensor by itself?"
     for i, y in enumerate(outputs):
         if y.requires_grad and not y.isfinite().all():
-            return [f"output {i} is not finite here: give inputs at which every number is"]
+            return f"output {i} is not finite here: give inputs at which every number is"
         if y.requires_grad and y.dtype not in _WIDE:
-            was = doubles[chosen[0]].dtype
-            return [f"output {i} is {y.dtype} though input {chosen[0]} is {was}: keep its dtype"]
-
-    if faults := _compare(call, doubles, chosen, "first"):
-        return faults + _hint(call, doubles, chosen)
-    if faults := _upstream(call, doubles, chosen):
-        return faults
-    if second and (faults := _compare(call, doubles, chosen, "second")):
-        return [*faults, "compute in backward with torch, from saved inputs and outputs alone"]
-    return [
-        *_layouts(call, doubles, chosen),
-        *_twice(call, doubles, chosen),
-        *_single(call, inputs, chosen),
-    ]
+            was = inputs[chosen[0]].dtype
+            return f"output {i} is {y.dtype} though input {chosen[0]} is {was}: keep its dtype"
+    return None
 
 
 def _on_clones(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,20 +154,20 @@ def _callable(function: Any) -> Callable[..., Any]:
         raise TypeError(f"expected a subclass of torch.autograd.Function or its apply, got {name}")
     if isinstance(function, torch.autograd.Function):
         raise TypeError(
-            f"expected the class {type(function).__name__} itself, got an object of it: "
-            "leave the parentheses away"
+            f"expected the class {type(function).__name__} itself, got an instance of it: "
+            "remove the parentheses"
         )
     return function
 
 
 def _differentiable(inputs: tuple[Any, ...]) -> list[int]:
-    """The places of the inputs that are differentiated."""
+    """Return the positions of the inputs that are differentiated."""
     for i, x in enumerate(inputs):
         inside = list(x.values()) if isinstance(x, Mapping) else x
         if isinstance(inside, list | tuple) and any(map(_has_slopes, inside)):
             raise TypeError(
-                f"input {i} is a {type(x).__name__} of tensors, which a Function does not see: "
-                "pass each tensor as an argument of its own, to a lambda that packs them if need be"
+                f"input {i} is a {type(x).__name__} of tensors, which a Function ignores: pass "
+                "each tensor as an argument of its own, to a lambda that packs them if need be"
             )
     floating = [i for i, x in enumerate(inputs) if _has_slopes(x)]
     if not floating:
@@ -151,7 +177,7 @@ def _differentiable(inputs: tuple[Any, ...]) -> list[int]:
         x = inputs[i]
         if x.layout is not torch.strided or x.is_meta:
             how = "on the meta device" if x.is_meta else f"of layout {x.layout}"
-            raise ValueError(f"expected dense tensors with numbers in them, input {i} is {how}")
+            raise ValueError(f"expected dense tensors with values, input {i} is {how}")
     chosen = [i for i in floating if inputs[i].requires_grad] or floating
     if not any(inputs[i].numel() for i in chosen):
         i = chosen[0]
@@ -170,7 +196,7 @@ def _kind(x: Any) -> str:
 
 
 def _copy(x: Any, dtype: torch.dtype | None = None) -> Any:
-    """A contiguous copy without history; floating-point and complex ones with the digits asked."""
+    """Return a contiguous copy without a graph; floating-point and complex ones in `dtype`."""
     if not isinstance(x, Tensor):
         return x
     if dtype is not None and (x.is_complex() or x.is_floating_point()):
@@ -183,14 +209,14 @@ def _same(x: Tensor, y: Tensor) -> bool:
 
 
 def _tensors(result: Any) -> list[Tensor]:
-    """The tensors that a function returned: itself, or those in a tuple or list."""
+    """Return the tensors of a function's result: itself, or those in a tuple or list."""
     items = result if isinstance(result, list | tuple) else [result]
-    found = [y for y in items if isinstance(y, Tensor)]
-    if not found:
+    tensors = [y for y in items if isinstance(y, Tensor)]
+    if not tensors:
         raise TypeError(
             f"expected a tensor or a tuple of tensors from forward, got {_kind(result)}"
         )
-    return found
+    return tensors
 
 
 def _floating(result: Any) -> tuple[Tensor, ...]:
@@ -204,14 +230,18 @@ def _requiring(inputs: list[Any], needed: list[int]) -> list[Any]:
 def _fails(
     check: Callable[..., bool], call: Callable[..., Any], inputs: list[Any], needed: list[int]
 ) -> str | None:
-    """None if the check passes, "" if numbers differ, else the first line of the error."""
+    """Return None if the check passes, "" if values differ, else the first line of the error."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Input #.* requires gradient")
             check(lambda *x: _floating(call(*x)), tuple(_requiring(inputs, needed)))
     except Exception as error:
-        said = str(error).strip() or type(error).__name__
-        return "" if "Jacobian mismatch" in said or "expected to be zero" in said else _line(error)
+        message = str(error).strip() or type(error).__name__
+        return (
+            ""
+            if "Jacobian mismatch" in message or "expected to be zero" in message
+            else _line(error)
+        )
     return None
 
 
@@ -223,17 +253,17 @@ def _line(error: Exception) -> str:
 def _compare(
     call: Callable[..., Any], inputs: list[Any], chosen: list[int], order: str
 ) -> list[str]:
-    """The faults of the first or second derivative: by each input alone, then by all."""
+    """Return the faults of the first or second derivative: by each input alone, then by all."""
     check = gradcheck if order == "first" else gradgradcheck
     alone = {i: _fails(check, call, inputs, [i]) for i in chosen}
     together = alone[chosen[0]] if len(chosen) == 1 else _fails(check, call, inputs, chosen)
     faults = []
-    for i, said in alone.items():
-        if said is None:
+    for i, failure in alone.items():
+        if failure is None:
             continue
         fault = _WRONG.format(order=order, inputs=f"input {i}")
-        if said:
-            fault = f"the {order} derivative by input {i} failed: {said}"
+        if failure:
+            fault = f"the {order} derivative by input {i} failed: {failure}"
         if together is None:
             fault += " while no other input requires a gradient: look at `ctx.needs_input_grad`"
         faults.append(fault)
@@ -249,18 +279,31 @@ def _compare(
 def _backward(
     call: Callable[..., Any], inputs: list[Any], chosen: list[int], upstream: list[Tensor] | None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The outputs that have a gradient, and the gradients by the chosen inputs."""
+    """Return the outputs that have a gradient, and the gradients by the chosen inputs."""
     inputs = _requiring(inputs, chosen)
     outputs = [y for y in _tensors(call(*inputs)) if y.requires_grad]
     upstream = [torch.ones_like(y) for y in outputs] if upstream is None else upstream
-    wanted = [inputs[i] for i in chosen]
+    leaves = [inputs[i] for i in chosen]
     return outputs, list(
-        torch.autograd.grad(outputs, wanted, upstream, allow_unused=True, materialize_grads=True)
+        torch.autograd.grad(outputs, leaves, upstream, allow_unused=True, materialize_grads=True)
     )
 
 
+def _differentiable_once(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> bool:
+    leaves = _requiring(inputs, chosen)
+    outputs = [y for y in _tensors(call(*leaves)) if y.requires_grad]
+    upstream = [torch.ones_like(y).requires_grad_() for y in outputs]
+    by = [leaves[i] for i in chosen]
+    first = torch.autograd.grad(outputs, by, upstream, create_graph=True, allow_unused=True)
+    try:
+        sum(g.abs().sum() for g in first if g is not None).backward()
+    except RuntimeError as error:
+        return "once_differentiable" in str(error)
+    return False
+
+
 def _hint(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
-    """A wrong gradient that does not double with upstream has left upstream out."""
+    """Return a hint if backward ignores the upstream gradient or forward rounds to float32."""
     try:
         outputs, once = _backward(call, inputs, chosen, None)
         twice = _backward(call, inputs, chosen, [2 * torch.ones_like(y) for y in outputs])[1]
@@ -277,14 +320,14 @@ def _hint(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> lis
 
 
 def _rounded(x: Tensor) -> bool:
-    """Has it the digits of float32 alone? Whole numbers say nothing."""
+    """Return True if `x` has only the digits of float32; integers do not count."""
     x = torch.view_as_real(x) if x.is_complex() else x
     x = x[x != x.round()]
     return bool(x.numel()) and torch.equal(x, x.float().to(x.dtype))
 
 
 def _upstream(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
-    """What a backward does to the gradient that comes: nothing, and its digits are kept."""
+    """Return a fault if backward edits the gradient that it receives, or loses its digits."""
     outputs = _backward(call, inputs, chosen, None)[0]
     upstream = [torch.randn_like(y) for y in outputs]
     before = [_copy(u) for u in upstream]
@@ -301,12 +344,12 @@ def _upstream(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) ->
 
 
 def _layouts(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
-    """The gradient may arrive in any memory layout: `sum()` sends one number, expanded."""
+    """Return a fault if a gradient in another memory layout, as after `sum()`, is used wrongly."""
     outputs = _backward(call, inputs, chosen, None)[0]
     random = [torch.randn_like(y) for y in outputs]
     kinds = {
         "expanded, as after `sum()`": [y.new_ones(()).expand_as(y) for y in outputs],
-        "transposed": [u.T.contiguous().T if u.dim() == 2 else _strided(u) for u in random],
+        "transposed": [_transposed(u) for u in random],
     }
     for kind, upstream in kinds.items():
         right = _backward(call, inputs, chosen, [u.contiguous() for u in upstream])[1]
@@ -320,7 +363,7 @@ def _layouts(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> 
 
 
 def _twice(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
-    """A layer may be called again before the backward pass of its first call."""
+    """Return a fault if a second forward call changes the backward pass of the first."""
     alone = _requiring(inputs, chosen)
     outputs = [y for y in _tensors(call(*alone)) if y.requires_grad]
     ones = [torch.ones_like(y) for y in outputs]
@@ -329,21 +372,86 @@ def _twice(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> li
     except Exception:  # its inputs may be bounded
         return []
     del again
-    wanted = [alone[i] for i in chosen]
-    got = torch.autograd.grad(outputs, wanted, ones, allow_unused=True, materialize_grads=True)
+    leaves = [alone[i] for i in chosen]
+    gradients = torch.autograd.grad(
+        outputs, leaves, ones, allow_unused=True, materialize_grads=True
+    )
     right = _backward(call, inputs, chosen, None)[1]
-    if all(torch.allclose(a, b) for a, b in zip(right, got, strict=True)):
+    if all(torch.allclose(a, b) for a, b in zip(right, gradients, strict=True)):
         return []
     return ["backward uses what a later call of forward has left: keep it in ctx"]
 
 
-def _strided(u: Tensor) -> Tensor:
-    """The same values, with a gap after each one."""
-    return torch.stack([u, u], -1)[..., 0]
+def _strided_inputs(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
+    """Return a fault if inputs that are not contiguous fail or give other results."""
+    other = [_transposed(x) if isinstance(x, Tensor) and x.dim() else x for x in inputs]
+    other = [x.requires_grad_() if i in chosen else x for i, x in enumerate(other)]
+    try:
+        outputs = [y for y in _tensors(call(*other)) if y.requires_grad]
+    except Exception as error:
+        return [f"forward failed on inputs that are not contiguous: {_line(error)}"]
+    ones = [torch.ones_like(y, memory_format=torch.contiguous_format) for y in outputs]
+    expected = _backward(call, inputs, chosen, None)
+    try:
+        gradients = torch.autograd.grad(
+            outputs, [other[i] for i in chosen], ones, allow_unused=True, materialize_grads=True
+        )
+    except Exception as error:
+        return [f"backward failed on inputs that are not contiguous: {_line(error)}"]
+    pairs = zip((*expected[0], *expected[1]), (*outputs, *gradients), strict=True)
+    if all(torch.allclose(a, b, equal_nan=True) for a, b in pairs):
+        return []
+    return ["inputs that are not contiguous give other results: use their strides or contiguous()"]
+
+
+def _unsaved(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
+    """Return a fault if an in-place edit of an input changes the gradient without an error."""
+    expected = _backward(call, inputs, chosen, None)[1]
+    for edited in chosen:
+        leaves = _requiring(inputs, chosen)
+        copies = [1 * x if i in chosen else x for i, x in enumerate(leaves)]
+        outputs = [y for y in _tensors(call(*copies)) if y.requires_grad]
+        ones = [torch.ones_like(y) for y in outputs]
+        with torch.no_grad():
+            copies[edited].mul_(0.5)
+        by = [leaves[i] for i in chosen]
+        try:
+            gradients = torch.autograd.grad(
+                outputs, by, ones, allow_unused=True, materialize_grads=True
+            )
+        except RuntimeError:  # the version counter detected the edit
+            continue
+        if not all(torch.allclose(a, b) for a, b in zip(expected, gradients, strict=True)):
+            return [
+                f"an in-place edit of input {edited} after forward changes the gradient without "
+                "an error: store it with `ctx.save_for_backward`"
+            ]
+    return []
+
+
+def _leak(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:
+    """Return a fault if an output is in a reference cycle, so that deleting it frees nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        outputs = [y for y in _tensors(call(*_requiring(inputs, chosen))) if y.requires_grad]
+        references = [StorageWeakRef(y.untyped_storage()) for y in outputs]
+        del outputs
+        if all(reference.expired() for reference in references):
+            return []
+    finally:
+        if enabled:
+            gc.enable()
+    return ["an output is not freed when it is deleted: store it with `ctx.save_for_backward`"]
+
+
+def _transposed(u: Tensor) -> Tensor:
+    """Return the same values, transposed in memory; a vector with a gap after each value."""
+    return u.mT.contiguous().mT if u.dim() > 1 else torch.stack([u, u], -1)[..., 0]
 
 
 def _single(call: Callable[..., Any], inputs: tuple[Any, ...], chosen: list[int]) -> list[str]:
-    """What float32 brings: outputs of this dtype, and a backward pass that runs."""
+    """Return a fault if float32 inputs give outputs of another dtype or a failing backward pass."""
     singles = [_copy(x, torch.float32) for x in inputs]
     try:
         outputs = _tensors(call(*_requiring(singles, chosen)))

@@ -1,7 +1,4 @@
-"""Helpers of the chapter "Load data with workers · DataLoader".
-
-A dataset over an HDF5 file that worker processes can use; what a read fetches, what cannot go to
-a worker, how much shared memory a loader needs.
+"""Helpers of the chapter on DataLoader: an HDF5 dataset for workers, chunk reads, pickling, memory.
 
 Sources: `torch.utils.data`, https://pytorch.org/docs/stable/data.html and h5py,
 https://docs.h5py.org/en/stable/high/file.html
@@ -26,7 +23,7 @@ from torch.utils.data import Dataset, get_worker_info
 if TYPE_CHECKING:
     import h5py
 
-SECONDS = 60  # no worker is waited for longer than this
+SECONDS = 60  # timeout for a worker
 
 
 def _open(path: Path) -> h5py.File:
@@ -41,7 +38,7 @@ def _open(path: Path) -> h5py.File:
 
 
 def _tensor(value: Any) -> Any:
-    """A tensor of what HDF5 returned, if it holds numbers; of big-endian ones, too."""
+    """Return a numeric HDF5 value of any byte order as a tensor, and other values unchanged."""
     if getattr(value, "dtype", np.dtype(object)).kind not in "biufc":
         return value
     value = np.asarray(value)
@@ -51,11 +48,11 @@ def _tensor(value: Any) -> Any:
 class H5Dataset(Dataset):
     """Samples of an HDF5 file, for any number of workers and any start method.
 
-    The file is checked and closed again in `__init__`. Every process opens it for itself, at its
-    first sample; a handle that came along through a fork is closed there, never read from.
-    (To HDF5, all handles of a process on one file are one: close others before you fork.)
-    A sample of a file that has become shorter since then is an `OSError`.
-    Numbers become tensors of their own dtype; strings stay as they are.
+    `__init__` checks the file and closes it again. Each process opens it at its first sample; a
+    handle inherited through a fork is closed and never read from. (HDF5 treats all handles of a
+    process on one file as one: close other handles before you fork.) Numbers become tensors of
+    their own dtype; strings are returned as they are. A sample raises `OSError` if the file has
+    become shorter since `__init__`.
 
     Args:
         path: the HDF5 file.
@@ -64,9 +61,9 @@ class H5Dataset(Dataset):
         transform: called with the tuple of tensors; returns the sample.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        OSError: the file is truncated, or is no HDF5 file.
-        ValueError: a dataset is missing, has another shape, or another number of rows.
+        FileNotFoundError: the file does not exist.
+        OSError: the file is truncated, or not an HDF5 file.
+        ValueError: a dataset is missing or is a single value, or shapes or numbers of rows differ.
     """
 
     def __init__(
@@ -129,7 +126,7 @@ class H5Dataset(Dataset):
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} samples")
         values = [self.file[key][index % len(self)] for key in self.keys]
-        # HDF5 reads zeros behind the end of a file that was cut short after it had been opened.
+        # HDF5 returns zeros for the missing part of a file that was truncated after opening.
         if (size := os.fstat(self.file.id.get_vfd_handle()).st_size) < self._bytes:
             raise OSError(f"{self.path} was cut short: it had {self._bytes} bytes, now {size}")
         sample = tuple(map(_tensor, values))
@@ -137,7 +134,7 @@ class H5Dataset(Dataset):
 
 
 class _Recorder(io.FileIO):
-    """A file that notes where it is read."""
+    """File that records the offset of each read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -149,7 +146,7 @@ class _Recorder(io.FileIO):
 
 
 def _fetched(path: Path, key: str, indices: Iterable[int], cache: int) -> int:
-    """How many chunks are read from disk for these rows; one that is read again counts again."""
+    """Return how many chunks are read from disk for these rows, counting repeated reads again."""
     import h5py
 
     with (
@@ -173,17 +170,17 @@ def _fetched(path: Path, key: str, indices: Iterable[int], cache: int) -> int:
 
 
 def chunk_reads(path: str | Path, key: str, indices: Sequence[int], cache: int = 0) -> dict:
-    """Read rows one by one and count the chunks that HDF5 fetched from the file.
+    """Read rows one by one and count the chunks that HDF5 reads from the file.
 
     Args:
         path: the HDF5 file.
         key: a chunked dataset in it.
         indices: the rows, in the order in which they are read.
-        cache: bytes of HDF5's chunk cache; 0 switches it off.
+        cache: bytes of HDF5's chunk cache; 0 disables it.
 
     Returns:
-        `chunks`: how many were fetched, one that is fetched again counts again.
-        `unpacked`: bytes of these chunks, unpacked, per byte asked for.
+        `chunks`: number of chunks read, repeated reads included.
+        `unpacked`: uncompressed bytes of these chunks per byte requested.
 
     Raises:
         ValueError: `indices` is empty, or the dataset is not chunked.
@@ -200,24 +197,24 @@ def chunk_reads(path: str | Path, key: str, indices: Sequence[int], cache: int =
 
 
 def cannot_travel(dataset: Any) -> list[str]:
-    """The attributes of `dataset` that cannot be pickled for a spawned or forkserver worker.
+    """Return the attributes of `dataset` that cannot be pickled for a spawned or forkserver worker.
 
-    What `__getstate__` leaves out is not counted. Locks and queues of `multiprocessing` are
-    named, although a worker may receive them. If the attributes are fine and the dataset is not,
-    it is named by its class, such as `"list"`.
+    Attributes that `__getstate__` omits are not listed. Locks and queues of `multiprocessing` are
+    listed, although a worker may receive them. If every attribute can be pickled and the dataset
+    cannot, its class is listed, such as `"list"`.
     """
     if _pickles(dataset):
         return []
     state = getattr(dataset, "__getstate__", lambda: vars(dataset))()
-    parts = state if isinstance(state, tuple) else (state,)  # with __slots__ there are two
-    found = [
+    parts = state if isinstance(state, tuple) else (state,)  # with __slots__: (dict, slots)
+    names = [
         name
         for part in parts
         if isinstance(part, Mapping)
         for name, value in part.items()
         if not _pickles(value)
     ]
-    return found or [type(dataset).__name__]
+    return names or [type(dataset).__name__]
 
 
 def _pickles(value: Any) -> bool:
@@ -229,16 +226,16 @@ def _pickles(value: Any) -> bool:
 
 
 def fresh_rng(worker: int) -> None:
-    """A `worker_init_fn`: give the worker's dataset a generator of its own.
+    """Give the dataset of a worker its own NumPy generator; pass this as `worker_init_fn`.
 
-    Its seed is the one PyTorch chose for this worker and this epoch.
+    It is seeded with the seed that PyTorch chose for this worker and this epoch.
     """
     info = get_worker_info()
     info.dataset.rng = np.random.default_rng(info.seed)
 
 
 def tensor_bytes(batch: Any) -> int:
-    """Bytes of all tensors in a batch: a tensor, or dicts, lists and tuples of them."""
+    """Return the bytes of all tensors in a batch: a tensor, or dicts, lists and tuples of them."""
     if isinstance(batch, Tensor):
         return batch.nbytes
     if isinstance(batch, Mapping):
@@ -249,7 +246,7 @@ def tensor_bytes(batch: Any) -> int:
 
 
 def shared_memory_needed(batch: Any, workers: int, prefetch_factor: int = 2) -> int:
-    """Bytes of shared memory that a loader may fill: the batches ahead and the one in your hands.
+    """Return the bytes of shared memory that a loader may use: prefetched batches plus one.
 
     Raises:
         ValueError: `workers` is negative, or `prefetch_factor` is below 1.

@@ -1,37 +1,40 @@
-"""Helpers of the chapter on `nn.DataParallel`.
+"""Helpers of the chapter on `nn.DataParallel`: its four steps, on the CPU.
 
-DataParallel's four steps by hand, on the CPU, and a stand-in that runs its real `forward` with
-them.
+`StandIn` runs the real `forward` of `nn.DataParallel` with these steps.
 
-Source: `torch.nn.DataParallel`, https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
+Source: `torch.nn.DataParallel`,
+https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import scatter_gather
 
 
 def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
     """Split every tensor in `inputs` into at most `replicas` chunks along `dim`.
 
-    Tuples, named ones too, lists and dicts are split member by member; anything else goes to
-    every replica.
-    Like `torch.nn.parallel.scatter`, which also moves the chunks to their devices.
+    Tuples (also named ones), lists and dicts are split member by member; any other value goes to
+    every replica. `torch.nn.parallel.scatter` also moves the chunks to their devices.
 
     Returns:
-        One item per chunk, of the same structure as `inputs`. `torch.chunk` may make fewer
-        chunks than asked for.
+        One item per chunk, of the same structure as `inputs`. `torch.chunk` may return fewer chunks
+        than requested.
 
     Raises:
-        ValueError: `replicas` is smaller than 1.
+        ValueError: `replicas` is smaller than 1, or a tensor has no dimensions.
     """
     if replicas < 1:
         raise ValueError(f"replicas must be at least 1, got {replicas}")
     if isinstance(inputs, Tensor):
+        if inputs.dim() == 0:
+            raise ValueError("expected tensors with a batch dimension, got one of shape ()")
         return list(inputs.chunk(replicas, dim))
     if isinstance(inputs, dict) and inputs:
         columns = [scatter(value, replicas, dim) for value in inputs.values()]
@@ -44,16 +47,16 @@ def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
 
 
 def _like(sequence: Any, members: Iterable[Any]) -> Any:
-    """A named tuple takes its members one by one."""
+    """Return `members` in the type of `sequence`; a named tuple takes them one by one."""
     return getattr(type(sequence), "_make", type(sequence))(members)
 
 
 def replicate(module: nn.Module, replicas: int) -> list[nn.Module]:
     """Copy a module `replicas` times, so that gradients of the copies add up in the original.
 
-    The weights of a copy are not leaves: each is made from the original's parameter, and a
-    backward pass runs through to it. Replica 0 shares the original's memory, as
-    `torch.nn.DataParallel` guarantees for `device_ids[0]`; the others hold copies.
+    The weights of a copy are not leaves: each is computed from the original's parameter, and a
+    backward pass reaches that parameter. Replica 0 shares the original's memory, as
+    `torch.nn.DataParallel` guarantees for `device_ids[0]`; the others have copies.
 
     Raises:
         ValueError: `replicas` is smaller than 1.
@@ -66,12 +69,12 @@ def replicate(module: nn.Module, replicas: int) -> list[nn.Module]:
 
 def _replica(modules: list[nn.Module], first: bool) -> nn.Module:
     copies = {original: _shallow_copy(original) for original in modules}
-    made: dict[Tensor, Tensor] = {}  # tied weights stay tied
+    copied: dict[Tensor, Tensor] = {}  # tied weights stay tied
 
     def copy(tensor: Tensor) -> Tensor:
-        if tensor not in made:
-            made[tensor] = tensor.view_as(tensor) if first else tensor.clone()
-        return made[tensor]
+        if tensor not in copied:
+            copied[tensor] = tensor.view_as(tensor) if first else tensor.clone()
+        return copied[tensor]
 
     for original, replica in copies.items():
         for name, inner in original._modules.items():
@@ -85,18 +88,19 @@ def _replica(modules: list[nn.Module], first: bool) -> nn.Module:
 
 
 def _shallow_copy(module: nn.Module) -> nn.Module:
-    """PyTorch's private copy of a module whose parameters and children are yet to be filled in."""
+    """Call PyTorch's private shallow copy of a module, without its parameters and children."""
     return module._replicate_for_data_parallel()
 
 
 def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
     """Join the replicas' outputs along `dim`; scalars become a vector with one entry each.
 
-    Tuples, lists and dicts are joined member by member. Like `torch.nn.parallel.gather`, which
-    also moves everything to the output device, and warns about scalars.
+    Tuples, lists and dicts are joined member by member. `torch.nn.parallel.gather` also moves the
+    results to the output device, and warns about scalars.
 
     Raises:
         ValueError: `outputs` is empty.
+        TypeError: an output is not a tensor, None, or a tuple, list or dict of them.
     """
     if not outputs:
         raise ValueError("gather needs at least one output, got none")
@@ -107,18 +111,22 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
         return None
     if isinstance(first, dict):
         return type(first)((key, gather([out[key] for out in outputs], dim)) for key in first)
+    if not isinstance(first, (tuple, list)):
+        raise TypeError(
+            f"expected tensors, or tuples, lists and dicts of them, got {type(first).__name__}"
+        )
     return _like(first, (gather(row, dim) for row in zip(*outputs, strict=True)))
 
 
 class StandIn(nn.DataParallel):
-    """A `DataParallel` whose GPUs are played by another device, so that it runs anywhere.
+    """`DataParallel` whose GPUs are replaced by another device, so that it runs on any machine.
 
     `forward` is that of `torch.nn.DataParallel`; its four steps are the functions above.
 
     Args:
         module: the module to replicate.
-        replicas: how many GPUs to play.
-        device: `"cpu"`, to compare numbers, or `"meta"`, to see what has to be where.
+        replicas: how many GPUs to simulate.
+        device: `"cpu"`, to compare numbers, or `"meta"`, to check which device each tensor needs.
         dim: the batch dimension.
     """
 
@@ -138,13 +146,21 @@ class StandIn(nn.DataParallel):
                 return type(item)((key, move(value)) for key, value in item.items())
             return _like(item, map(move, item)) if isinstance(item, (tuple, list)) else item
 
-        shards = scatter((move(inputs), move(kwargs)), len(device_ids), self.dim)
-        return tuple(i for i, _ in shards), tuple(k for _, k in shards)
+        def split(values: Any, device_ids: Sequence[int], dim: int) -> list[Any]:
+            return scatter(move(values), len(device_ids), dim)
+
+        with patch.object(scatter_gather, "scatter", split):  # PyTorch pairs the shards
+            return scatter_gather.scatter_kwargs(inputs, kwargs, device_ids, self.dim)
 
     def replicate(self, module, device_ids):  # noqa: D102
         return replicate(module, len(device_ids))
 
     def parallel_apply(self, replicas, inputs, kwargs):  # noqa: D102
+        if not len(replicas) == len(inputs) == len(kwargs):
+            raise ValueError(
+                f"expected shards for {len(replicas)} replicas, got {len(inputs)} of the arguments "
+                f"and {len(kwargs)} of the keyword arguments: do their batch sizes differ?"
+            )
         return [r(*i, **k) for r, i, k in zip(replicas, inputs, kwargs, strict=True)]
 
     def gather(self, outputs, output_device):  # noqa: D102

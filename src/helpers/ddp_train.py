@@ -1,4 +1,4 @@
-"""Train on all GPUs of a machine, or in processes on the CPU: a whole script to copy.
+"""Complete script to copy: train on all GPUs of a machine, or in several processes on the CPU.
 
 torchrun --standalone --nproc-per-node=2 -m helpers.ddp_train model.pt
 """
@@ -16,14 +16,14 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def data() -> TensorDataset:
-    """The same 16 samples in every process: `x` (16, 3) and `y` (16, 1), float32."""
+    """Return 16 samples, the same in every process: `x` (16, 3) and `y` (16, 1), float32."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(16, 3, generator=generator)
     return TensorDataset(x, torch.randn(16, 1, generator=generator))
 
 
 def start() -> torch.device:
-    """Meet the other processes; returns the device of this one."""
+    """Initialize the process group, and return the device of this process."""
     if not torch.cuda.is_available():
         dist.init_process_group("gloo")
         return torch.device("cpu")
@@ -34,7 +34,7 @@ def start() -> torch.device:
 
 
 def train(model: nn.Module, device: torch.device, epochs: int = 2) -> None:
-    """What every process runs, each with its own share of the samples."""
+    """Train `model` with DDP; each process uses its own shard of the samples."""
     dataset = data()
     sampler = DistributedSampler(dataset)  # it shuffles
     loader = DataLoader(dataset, batch_size=4, sampler=sampler)
@@ -50,14 +50,14 @@ def train(model: nn.Module, device: torch.device, epochs: int = 2) -> None:
 
 @record  # torchrun's report then shows the exception
 def main(path: str) -> None:
-    """Train, and let one process save the model to `path`, without the wrapper."""
+    """Train, and save the model without the DDP wrapper to `path` from rank 0."""
     device = start()
     torch.manual_seed(0)
     model = nn.Linear(3, 1)
     train(model, device)
     if dist.get_rank() == 0:
         torch.save(model.state_dict(), path)
-    dist.barrier()  # nobody reads the file before it is whole
+    dist.barrier()  # no rank may read the file before it is complete
     dist.destroy_process_group()
 
 

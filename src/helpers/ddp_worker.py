@@ -1,6 +1,6 @@
-"""What two processes try out for the chapter on training in many processes, one fact each.
+"""Experiments in two processes for the chapter on distributed training, one fact each.
 
-torchrun starts it, one process per GPU, or on the CPU where there is none:
+torchrun starts them, one process per GPU, or on the CPU if there is none:
 
     torchrun --standalone --nproc-per-node=2 -m helpers.ddp_worker FOLDER
 
@@ -29,36 +29,36 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from helpers import distributed
 from helpers.ddp_train import data, start, train
 
-SECONDS = 180  # a process that lives longer ends itself
+SECONDS = 180  # a process ends itself after this time
 
 
 def child_environment() -> dict[str, str]:
-    """Variables that keep the talk between processes on this machine."""
+    """Return the environment variables that keep the communication on this machine."""
     loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     return {"GLOO_SOCKET_IFNAME": loopback[0]} if loopback else {}
 
 
 def network(seed: int = 0) -> nn.Linear:
-    """A linear layer 3 to 1 whose first weights depend on `seed` alone."""
+    """Return a linear layer 3 to 1 whose initial weights depend on `seed` alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Linear(3, 1)
 
 
 def samples() -> tuple[Tensor, Tensor]:
-    """All 16 samples: `x` (16, 3) and `y` (16, 1), float32."""
+    """Return all 16 samples: `x` (16, 3) and `y` (16, 1), float32."""
     return data().tensors
 
 
 def trained(device: torch.device) -> dict[str, Tensor]:
-    """The weights after the training of `ddp_train`."""
+    """Return the weights after the training of `ddp_train`."""
     model = network()
     train(model, device)
     return {name: value.cpu() for name, value in model.state_dict().items()}
 
 
 def weighted_loss(prediction: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error for shards of any size: DDP's average becomes the full-batch gradient."""
+    """Return a loss whose average over the ranks gives the full-batch gradient, for any shards."""
     total = torch.tensor(float(target.numel()), device=target.device)
     dist.all_reduce(total)
     loss = F.mse_loss(prediction, target, reduction="sum")
@@ -66,7 +66,7 @@ def weighted_loss(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def first_weights() -> dict[str, Tensor]:
-    """The weights of a model that each process seeds differently, before and after wrapping."""
+    """Return the weights before and after DDP wraps a model that each rank seeds differently."""
     model = network(seed=dist.get_rank())
     before = model.weight.detach().clone()
     DDP(model)
@@ -74,7 +74,7 @@ def first_weights() -> dict[str, Tensor]:
 
 
 def gradient(sizes: list[int], weighted: bool = False) -> Tensor:
-    """The gradient each process holds when process `r` gets `sizes[r]` of the samples."""
+    """Return the gradient of this rank if rank `r` gets `sizes[r]` of the samples."""
     rank = dist.get_rank()
     mine = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
     x, y = (tensor[mine] for tensor in samples())
@@ -84,9 +84,9 @@ def gradient(sizes: list[int], weighted: bool = False) -> Tensor:
 
 
 def batch_norm() -> dict[str, Tensor]:
-    """The running mean of a BatchNorm layer after one and after two forward passes.
+    """Return the running mean of a BatchNorm layer after one and after two forward passes.
 
-    Process `r` sees inputs of mean about `10 * r`; `mine` is the mean of its own inputs.
+    Rank `r` gets inputs of mean about `10 * r`; `mine` is the mean of its own inputs.
     """
     x = samples()[0] + 10.0 * dist.get_rank()
     model = DDP(nn.BatchNorm1d(3))
@@ -98,9 +98,9 @@ def batch_norm() -> dict[str, Tensor]:
 
 
 def thawed(again: bool = False) -> Tensor:
-    """The weight after three steps with a layer that was frozen when DDP wrapped the model.
+    """Return the weight after three steps of a layer that was frozen when DDP wrapped the model.
 
-    With `again` the model is wrapped once more after the layer was made trainable.
+    With `again`, the model is wrapped a second time after the layer was made trainable.
     """
     model = network()
     model.weight.requires_grad_(False)
@@ -119,19 +119,19 @@ def thawed(again: bool = False) -> Tensor:
 
 
 def count_syncs(parallel: DDP) -> list[int]:
-    """From now on the list grows by one whenever `parallel` averages gradients."""
-    seen: list[int] = []
+    """Return a list that grows by one each time `parallel` averages gradients."""
+    buckets: list[int] = []
 
     def hook(group, bucket):
-        seen.append(bucket.index())
+        buckets.append(bucket.index())
         return allreduce_hook(group, bucket)
 
     parallel.register_comm_hook(None, hook)
-    return seen
+    return buckets
 
 
 def accumulated(quiet: bool) -> tuple[Tensor, int]:
-    """The gradient of two small batches of 4 per process, and how often it was averaged."""
+    """Return the gradient of two micro-batches of 4 per rank, and how often it was averaged."""
     parallel = DDP(network())
     syncs = count_syncs(parallel)
     mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
@@ -144,7 +144,7 @@ def accumulated(quiet: bool) -> tuple[Tensor, int]:
 
 
 def raises(function: Callable[[], object]) -> str:
-    """The type of what `function` raises, or `"nothing"`."""
+    """Return the name of the exception that `function` raises, or `"nothing"`."""
     try:
         function()
     except Exception as error:
@@ -153,7 +153,7 @@ def raises(function: Callable[[], object]) -> str:
 
 
 def impatient(seconds: float) -> dist.ProcessGroup:
-    """A group whose calls wait so long; to meet in the first place it has all the time."""
+    """Return a group whose collective calls time out after `seconds`."""
     group = dist.new_group()
     # `set_timeout` is newer than the oldest PyTorch of the book.
     limit = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
@@ -162,7 +162,7 @@ def impatient(seconds: float) -> dist.ProcessGroup:
 
 
 def only_rank_0() -> str:
-    """Rank 0 alone asks for a sum over all processes, which may take two seconds."""
+    """Call all_reduce on rank 0 alone, with a timeout of two seconds, and return its exception."""
     group = impatient(seconds=2)
     if dist.get_rank() == 0:
         return raises(lambda: dist.all_reduce(torch.ones(1), group=group))
@@ -170,7 +170,7 @@ def only_rank_0() -> str:
 
 
 def said(function: Callable[[], object]) -> str:
-    """What `function` complains about, or `"nothing"`."""
+    """Return the message of the exception that `function` raises, or `"nothing"`."""
     try:
         function()
     except Exception as error:
@@ -179,7 +179,7 @@ def said(function: Callable[[], object]) -> str:
 
 
 def swapped() -> tuple[float, float]:
-    """Both ranks add up a loss and an accuracy, but not in the same order."""
+    """Sum a loss and an accuracy over both ranks, in another order on each."""
     loss, accuracy = torch.tensor(1.0), torch.tensor(100.0)
     if dist.get_rank() == 0:
         dist.all_reduce(loss)
@@ -191,7 +191,7 @@ def swapped() -> tuple[float, float]:
 
 
 def detailed() -> dist.ProcessGroup:
-    """A group that compares the calls of its ranks, as `TORCH_DISTRIBUTED_DEBUG=DETAIL` does."""
+    """Return a group that compares the calls of its ranks, as TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     before = dist.get_debug_level()
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     group = dist.new_group(timeout=timedelta(seconds=60))
@@ -200,13 +200,13 @@ def detailed() -> dist.ProcessGroup:
 
 
 def other_shape() -> str:
-    """Rank 0 adds up two numbers and rank 1 three, in a group that compares."""
+    """Sum two numbers on rank 0 and three on rank 1 in a comparing group; return the error."""
     group = detailed()
     return said(lambda: dist.all_reduce(torch.ones(2 + dist.get_rank()), group=group))
 
 
 def other_call() -> str:
-    """Rank 0 adds up, rank 1 distributes, in a group that compares."""
+    """Call all_reduce on rank 0 and broadcast on rank 1 in a comparing group; return the error."""
     group, x = detailed(), torch.ones(1)
     if dist.get_rank() == 0:
         return said(lambda: dist.all_reduce(x, group=group))
@@ -214,7 +214,7 @@ def other_call() -> str:
 
 
 def unnoticed() -> dict[str, list[float]]:
-    """What does not fit and raises nothing: two numbers sent to three places, float and integer."""
+    """Return the results of mismatched calls that raise no error: another shape, another dtype."""
     rank = dist.get_rank()
     places = torch.full((2 + rank,), 1.0 + rank)
     dist.broadcast(places, src=0)
@@ -224,7 +224,7 @@ def unnoticed() -> dict[str, list[float]]:
 
 
 def missing() -> str:
-    """Rank 0 alone comes to a barrier that says who is missing."""
+    """Enter a monitored barrier on rank 0 alone, and return its error, which names rank 1."""
     group = dist.new_group()
     if dist.get_rank() == 0:
         wait = timedelta(seconds=1)
@@ -233,19 +233,19 @@ def missing() -> str:
 
 
 def uneven() -> int:
-    """Two batches on rank 0 and three on rank 1, under `Join`: how many this rank trained on."""
+    """Train on two batches on rank 0 and three on rank 1 under `Join`; return their number."""
     from torch.distributed.algorithms.join import Join
 
-    parallel, seen = DDP(network()), 0
+    parallel, batches = DDP(network()), 0
     with Join([parallel]):
         for x in torch.ones(2 + dist.get_rank(), 4, 3):
             parallel(x).mean().backward()
-            seen += 1
-    return seen
+            batches += 1
+    return batches
 
 
 def objects() -> dict[str, object]:
-    """A name that rank 0 chose, for all; lists of different lengths, from all."""
+    """Return a name that rank 0 chose for all, and lists of different lengths gathered from all."""
     name = distributed.from_rank_zero(lambda: f"run of rank {dist.get_rank()}")
     parts: list = [None] * dist.get_world_size()
     dist.all_gather_object(parts, ["cat", "dog"] if dist.get_rank() == 0 else ["cow"])
@@ -253,7 +253,7 @@ def objects() -> dict[str, object]:
 
 
 def in_turn(folder: str) -> int:
-    """How many processes had to write the file that rank 0 writes first."""
+    """Return 1 if this rank had to write the file that rank 0 writes first, else 0."""
     path, wrote = Path(folder, "download"), 0
     with distributed.rank_zero_first():
         if not path.exists():
@@ -263,14 +263,14 @@ def in_turn(folder: str) -> int:
 
 
 def noise(add_rank: bool) -> Tensor:
-    """What this rank draws for its augmentations, with one seed everywhere or one per rank."""
+    """Return the random numbers of this rank, with one seed for all ranks or one per rank."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0 + dist.get_rank() if add_rank else 0)
         return torch.rand(3)
 
 
 def metric() -> dict[str, float]:
-    """The mean of 6 losses on rank 0 and 2 on rank 1: of all, and as the mean of the means."""
+    """Return the mean of 6 losses on rank 0 and 2 on rank 1, and the mean of the two means."""
     values = torch.zeros(6) if dist.get_rank() == 0 else torch.ones(2)
     means = values.mean()
     dist.all_reduce(means)
@@ -281,60 +281,60 @@ def metric() -> dict[str, float]:
 
 
 def around() -> dict[str, object]:
-    """Which parameters part after a step through the wrapper, and through the model inside."""
+    """Return the parameters that diverge after a step through the wrapper and through `module`."""
     mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
     x, y = (tensor[mine] for tensor in samples())
-    found = {}
+    diverged = {}
     for key in ("parallel", "parallel.module"):
         parallel = DDP(network())
         optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
-        called = parallel if key == "parallel" else parallel.module
-        F.mse_loss(called(x), y).backward()
+        entry = parallel if key == "parallel" else parallel.module
+        F.mse_loss(entry(x), y).backward()
         optimizer.step()
-        found[key] = distributed.parted(parallel.module)
-    return found
+        diverged[key] = distributed.parted(parallel.module)
+    return diverged
 
 
 def together() -> dict[str, object]:
-    """What the helpers of a group find where the ranks agree, differ, or fail."""
+    """Return the results of the helpers of a group if the ranks agree, differ or fail."""
     rank, model = dist.get_rank(), nn.BatchNorm1d(2)
     with torch.no_grad():
         model.weight.fill_(float("nan"))
-    found: dict[str, object] = {"equal": distributed.parted(model)}
+    results: dict[str, object] = {"equal": distributed.parted(model)}
     if rank:
         model.running_mean += 1
         model.bias.data[1] = float("inf")
-    found["parted"] = distributed.parted(model)
-    found["other model"] = said(lambda: distributed.parted(nn.Linear(2, 2 + rank)))
+    results["parted"] = distributed.parted(model)
+    results["other model"] = said(lambda: distributed.parted(nn.Linear(2, 2 + rank)))
     kinds = (torch.float64, torch.float32)
-    found["other dtype"] = said(lambda: distributed.parted(nn.Linear(2, 2, dtype=kinds[rank])))
-    found["type"] = raises(lambda: distributed.from_rank_zero(lambda: lambda: 1))
-    found["cannot travel"] = said(lambda: distributed.from_rank_zero(lambda: lambda: 1))
-    found["rank 0 fails"] = said(lambda: distributed.from_rank_zero(lambda: 1 / 0))
-    found["no sample on rank 0"] = distributed.mean_over_ranks(5.0 * rank, rank)
-    return found
+    results["other dtype"] = said(lambda: distributed.parted(nn.Linear(2, 2, dtype=kinds[rank])))
+    results["type"] = raises(lambda: distributed.from_rank_zero(lambda: lambda: 1))
+    results["cannot travel"] = said(lambda: distributed.from_rank_zero(lambda: lambda: 1))
+    results["rank 0 fails"] = said(lambda: distributed.from_rank_zero(lambda: 1 / 0))
+    results["no sample on rank 0"] = distributed.mean_over_ranks(5.0 * rank, rank)
+    return results
 
 
 def blocks() -> nn.Sequential:
-    """Linear 4 to 6, ReLU, linear 6 to 1; the same first weights everywhere."""
+    """Return the layers 4 to 6, ReLU, 6 to 1, with the same initial weights on each rank."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1))
 
 
 def batch() -> tuple[Tensor, Tensor]:
-    """`x` (16, 4) and `y` (16, 1), float32, the same everywhere."""
+    """Return `x` (16, 4) and `y` (16, 1), float32, the same on each rank."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(16, 4, generator=generator)
     return x, torch.randn(16, 1, generator=generator)
 
 
 def sharded(device: torch.device, early: bool = False) -> dict[str, object]:
-    """Three steps under `fully_shard`: what a rank holds, and the whole model afterwards.
+    """Take three steps under `fully_shard`; return the shards of this rank and the whole model.
 
-    With `early` the optimizer is built before the model is sharded.
+    With `early`, the optimizer is built before the model is sharded.
     """
-    # A second's worth of imports, which a spawned process does not need.
+    # slow imports that a spawned process does not need
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
     from torch.distributed.fsdp import fully_shard
 
@@ -361,7 +361,7 @@ def sharded(device: torch.device, early: bool = False) -> dict[str, object]:
 
 
 def main(folder: str) -> None:
-    """Run everything and leave the results in `folder`, one file per process."""
+    """Run all experiments and write their results to `folder`, one file per rank."""
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     device = start()
     results = {
@@ -399,9 +399,9 @@ def main(folder: str) -> None:
 
 
 def spawned(rank: int, world: int, folder: str) -> None:
-    """A process of `torch.multiprocessing.spawn`: meets the others through a file, and reports.
+    """Run as a process of `torch.multiprocessing.spawn`: join the group through a file in `folder`.
 
-    Writes the sum of all ranks to a file of `folder`.
+    It writes the sum of all ranks to a file of `folder`.
     """
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     os.environ.update(child_environment())

@@ -1,8 +1,8 @@
-"""Tools of the chapter "Debug training": each asks a model, a loss or a step one question.
+"""Helpers of the chapter on debugging: each inspects a model, a loss or a training step.
 
-They take what every training loop has, a model, an optimizer, and a function without arguments
-that computes the loss or takes the step, so batches may be tensors, tuples, dictionaries or
-anything else. What a tool changes while it looks, it puts back.
+They take a model, an optimizer, and a function without arguments that computes the loss or takes
+the step, so batches may be tensors, tuples, dictionaries or anything else. A helper restores what
+it changes.
 
 Source: "A Recipe for Training Neural Networks", https://karpathy.github.io/2019/04/25/recipe/, and
 "Autograd mechanics", https://pytorch.org/docs/stable/notes/autograd.html
@@ -21,7 +21,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,21 +33,23 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path, tree_map
 
+from helpers.forward import copied_buffers, tensors_in, uncompiled
+
 Loss = Callable[[], Tensor]
 
 # ---------------------------------------------------------------- does it learn one batch?
 
 
 def overfit(model: nn.Module, loss: Loss, optimizer: Optimizer, steps: int = 200) -> list[float]:
-    """The losses of `steps` steps on one batch; afterwards everything is as it was.
+    """Train `steps` steps on one batch and return the losses; then restore the model and optimizer.
 
-    `loss()` computes the loss on a batch that stays the same. Parameters, buffers, gradients, the
-    optimizer and PyTorch's random state are put back; plain attributes that the forward pass
-    changes are not. The modes are the caller's: dropout in training mode keeps the loss from
-    reaching 0.
+    `loss()` computes the loss on the same batch each time. Parameters, buffers, gradients, the
+    optimizer and PyTorch's random state are restored; plain attributes that the forward pass
+    changes are not. The training modes are not changed: dropout in training mode keeps the loss
+    above 0.
 
     Raises:
-        ValueError: the loss is not one number, or `steps` is below 1.
+        ValueError: the loss is not a single number, or `steps` is below 1.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
@@ -72,28 +74,28 @@ def _backward(loss: Loss, must: bool = True) -> float:
 
 @contextmanager
 def _undone(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
-    """Put back parameters, buffers, gradients, the optimizer and the random state."""
+    """Restore parameters, buffers, gradients, the optimizer and the random state afterwards."""
     groups = optimizer.param_groups
-    held = {id(p): p for group in groups for p in group["params"]}
-    held |= {id(t): t for t in itertools.chain(model.parameters(), model.buffers())}
-    lazy = [t for t in held.values() if nn.parameter.is_lazy(t)]
-    real = [t for t in held.values() if not nn.parameter.is_lazy(t)]
-    values = [t.detach().clone() for t in real]
-    gradients = [t.grad for t in real]
+    tensors = {id(p): p for group in groups for p in group["params"]}
+    tensors |= {id(t): t for t in itertools.chain(model.parameters(), model.buffers())}
+    lazy = [t for t in tensors.values() if nn.parameter.is_lazy(t)]
+    initialized = [t for t in tensors.values() if not nn.parameter.is_lazy(t)]
+    values = [t.detach().clone() for t in initialized]
+    gradients = [t.grad for t in initialized]
     buffers = [(m, dict(m._buffers)) for m in model.modules()]
-    # not state_dict(): loading one gives the optimizer new groups, and its state other dtypes
+    # load_state_dict() would create new groups and change the dtypes of the state
     state = {p: copy.deepcopy(own) for p, own in optimizer.state.items()}
     options = [{k: copy.deepcopy(v) for k, v in g.items() if k != "params"} for g in groups]
-    with _random_state(real):
+    with _random_state(initialized):
         try:
-            for t in real:
+            for t in initialized:
                 t.grad = None
             yield
         finally:
             for module, own in buffers:
                 module._buffers.update(own)
             with torch.no_grad():
-                for t, value, gradient in zip(real, values, gradients, strict=True):
+                for t, value, gradient in zip(initialized, values, gradients, strict=True):
                     t.copy_(value)
                     t.grad = gradient
             for t in lazy:
@@ -105,7 +107,7 @@ def _undone(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
 
 
 def _random_state(tensors: Iterable[Tensor]) -> Any:
-    """Put back the random state of the CPU and of the devices of `tensors` at the end."""
+    """Restore the random state of the CPU and of the devices of `tensors` after the block."""
     devices = {t.device for t in tensors if t.device.type not in ("cpu", "meta")}
     if not devices:
         return torch.random.fork_rng([])
@@ -114,7 +116,7 @@ def _random_state(tensors: Iterable[Tensor]) -> Any:
 
 
 def _step(loss: Loss, optimizer: Optimizer) -> None:
-    """A step with the gradients that are there; LBFGS computes the loss again, and again."""
+    """Take a step with the current gradients; LBFGS computes the loss again."""
 
     def again() -> Tensor:
         optimizer.zero_grad()
@@ -129,17 +131,17 @@ def _step(loss: Loss, optimizer: Optimizer) -> None:
 
 
 def movement(model: nn.Module, loss: Loss, optimizer: Optimizer) -> dict[str, str]:
-    """What one step does to each parameter of `model`, by name; afterwards all is as it was.
+    """Take one step, return how much each parameter of `model` changed, and restore everything.
 
-    `"moves by 0.12 %"` gives the norm of the change against that of the parameter. Otherwise the
-    reason why it stays: `"frozen"`, `"not in the optimizer"`, `"no gradient"` (the loss does not
-    depend on it), `"gradient is 0"`, `"gradient is nan or inf"`, `"learning rate is 0"`,
-    `"step is rounded away"` (too small beside the parameter, in its dtype). What moves without a
-    gradient, by weight decay or momentum, says so. A parameter that two modules share stands under
-    its first name.
+    `"moves by 0.12 %"` is the norm of the change relative to that of the parameter. Otherwise the
+    value is the reason why it did not change: `"frozen"`, `"not in the optimizer"`, `"no gradient"`
+    (the loss does not depend on it), `"gradient is 0"`, `"gradient is nan or inf"`, `"learning rate
+    is 0"`, `"step is rounded away"` (too small for the parameter's dtype). If a parameter changes
+    without a gradient, by weight decay or momentum, the reason is appended. A parameter shared by
+    two modules is listed under its first name.
     """
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-    told = {}
+    changes = {}
     with _undone(model, optimizer):
         optimizer.zero_grad()
         _backward(loss, must=False)  # where all is frozen or detached, the reasons say so
@@ -151,19 +153,19 @@ def movement(model: nn.Module, loss: Loss, optimizer: Optimizer) -> dict[str, st
         for name, p in parameters.items():
             change = (p.detach() - before[name]).abs().cpu().double().norm().item()
             size = before[name].abs().cpu().double().norm().item()
-            why = _why_still(p, gradients[name], groups.get(id(p)))
+            reason = _why_still(p, gradients[name], groups.get(id(p)))
             if not math.isfinite(change):
-                told[name] = why or "becomes nan or inf"
+                changes[name] = reason or "becomes nan or inf"
             elif change:
-                share = f"moves by {100 * change / size:.2g} %" if size else "moves away from 0"
-                told[name] = f"{share}, {why}" if why else share
+                text = f"moves by {100 * change / size:.2g} %" if size else "moves away from 0"
+                changes[name] = f"{text}, {reason}" if reason else text
             else:
-                told[name] = why or "step is rounded away"
-    return told
+                changes[name] = reason or "step is rounded away"
+    return changes
 
 
 def _why_still(p: Tensor, gradient: Tensor | None, group: dict[str, Any] | None) -> str:
-    """Why a parameter may stay where it is; empty where a step should move it."""
+    """Return why a step may not change a parameter; empty if it should."""
     if not p.requires_grad:
         return "frozen"
     if group is None:
@@ -182,33 +184,30 @@ def _why_still(p: Tensor, gradient: Tensor | None, group: dict[str, Any] | None)
 
 
 def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = 0) -> list[int]:
-    """Which samples of the batch `x` the output of one sample depends on; only itself, one hopes.
+    """Return the samples of `x` that the output of one sample depends on; ideally only itself.
 
-    Sample i of `x` and of the output is their i-th along the first dimension. The answer comes
-    from a gradient, so a dependence whose derivative is 0 at `x` is not seen. BatchNorm in
-    training mode mixes the samples by design. Gradients, buffers and the random state are left as
-    they were. A model of tokens has no gradient by its input: give the part behind the embedding.
+    Sample i of `x` and of the output is the i-th along the first dimension. The dependence is read
+    from a gradient, so one whose derivative is 0 at `x` is not detected. BatchNorm in training mode
+    mixes the samples by design. Gradients, buffers and the random state are restored. For a model
+    of token IDs, which have no gradient, pass the part after the embedding.
 
     Raises:
-        ValueError: `x` or the output has no floating point, or `model(x)` is not one tensor with
+        ValueError: `x` or the output is not floating point, or `model(x)` is not one tensor with
             as many samples as `x`.
     """
     if not x.is_floating_point():
         raise ValueError(f"x must be of a floating point type, got {x.dtype}")
     with torch.inference_mode(False), torch.enable_grad(), _random_state([x]):
         x = x.detach().clone().requires_grad_()
-        copied = x.clone()  # a model may write into its input
-        if isinstance(model, nn.Module):
-            buffers = {name: b.clone() for name, b in model.named_buffers()}
-            out = torch.func.functional_call(model, buffers, (copied,))
-        else:
-            out = model(copied)
+        module = model if isinstance(model, nn.Module) else nn.Module()
+        with copied_buffers(module):
+            out = model(x.clone())  # a copy, because a model may write into its input
         if not isinstance(out, Tensor) or out.dim() == 0 or len(out) != len(x):
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ValueError(f"expected one output for each of the {len(x)} samples, got {got}")
         if not out.is_floating_point():
             raise ValueError(f"the output must be of a floating point type, got {out.dtype}")
-        # random weights, because a sum such as that of a softmax may not depend on anything
+        # random weights, because the gradient of a plain sum, as of a softmax, may be 0
         total = (out[sample] * torch.randn_like(out[sample])).sum()
         if not total.requires_grad:
             return []
@@ -222,18 +221,19 @@ def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = 0) ->
 
 
 def stretched(function: Callable[[], Any]) -> list[str]:
-    """The lines of `function` that broadcast both operands to a shape larger than either.
+    """Return the lines of `function` that broadcast both operands to a shape larger than either.
 
-    A loss that compares predictions (n, 1) with targets (n,) does that without a word: the
-    result is (n, n). Where it is meant, as in a table of all distances, the line is right.
+    A loss of predictions (n, 1) and targets (n,) does this silently: the result is (n, n). Where it
+    is intended, as in a table of all distances, the line is correct.
 
     Returns:
         `"(8, 1) and (8,) give (8, 8) in: loss = ((pred - y) ** 2).mean()"`, each line once.
     """
-    found: dict[str, None] = {}
+    reports: dict[str, None] = {}
 
     class Watch(TorchDispatchMode):
-        expanded: tuple[Any, Any, Any] | None = None  # losses of torch expand one after the other
+        supports_higher_order_operators = True
+        expanded: tuple[Any, Any, Any] | None = None  # torch's losses expand one operand at a time
 
         def __torch_dispatch__(
             self, op: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -241,36 +241,34 @@ def stretched(function: Callable[[], Any]) -> list[str]:
             out = op(*args, **(kwargs or {}))
             if not isinstance(out, Tensor) or torch._C._current_autograd_node() is not None:
                 return out
-            if op._opname == "expand":
+            if _opname(op) == "expand":
                 before, self.expanded = self.expanded, (_line(), args[0].shape, out.shape)
                 if before and (before[0], before[2]) == (_line(), out.shape):
-                    self.tell([before[1], args[0].shape], out.shape)
-            elif torch.Tag.pointwise in op.tags:
-                self.tell([a.shape for a in args if isinstance(a, Tensor)], out.shape)
+                    self.report([before[1], args[0].shape], out.shape)
+            elif torch.Tag.pointwise in getattr(op, "tags", ()):
+                self.report([a.shape for a in args if isinstance(a, Tensor)], out.shape)
             return out
 
-        def tell(self, given: list[torch.Size], out: torch.Size) -> None:
-            for one, two in itertools.combinations(given, 2):
+        def report(self, shapes: list[torch.Size], out: torch.Size) -> None:
+            for one, two in itertools.combinations(shapes, 2):
                 large = out.numel() > max(one.numel(), two.numel())
                 if large and torch.broadcast_shapes(one, two) == out:
-                    told = f"{tuple(one)} and {tuple(two)} give {tuple(out)} in: {_line()[1]}"
-                    found[told] = None
+                    text = f"{tuple(one)} and {tuple(two)} give {tuple(out)} in: {_line()[1]}"
+                    reports[text] = None
                     return
 
-    with Watch(), _eager():
+    with Watch(), uncompiled():
         function()
-    return list(found)
+    return list(reports)
 
 
-def _eager() -> AbstractContextManager[None]:
-    """Run compiled functions as they were written, so that each operation is seen."""
-    if "torch._dynamo" not in sys.modules:  # nothing is compiled; it takes seconds to import
-        return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+def _opname(op: Any) -> str:
+    """Return an operator's name without namespace; higher-order ones, as `cond`, lack `_opname`."""
+    return getattr(op, "_opname", None) or op.name()
 
 
 def _line() -> tuple[str, str]:
-    """Place and text of the innermost line that belongs neither to torch nor to this module."""
+    """Return position and text of the innermost line outside of torch and of this module."""
     inside = os.path.dirname(torch.__file__) + os.sep
     frame = sys._getframe(1)
     while frame is not None:
@@ -287,17 +285,17 @@ def _line() -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the first nan or infinity comes from.
+    """Origin of the first nan or infinity.
 
     Attributes:
         made: `"nan"` or `"inf"`.
-        during: `"forward"`, `"backward"`, or `"input"` where no operation made the nan: it came
-            with the data, the weights or old gradients, and `line` is the first that met it.
+        during: `"forward"`, `"backward"`, or `"input"` if no operation produced the nan: it was in
+            the data, the weights or old gradients, and `line` is the first that received it.
         operation: PyTorch's name of the operation, such as `"aten.log"`.
-        line: the reader's line; in the backward pass that of the forward pass it belongs to.
+        line: the line of your code; in the backward pass, the line of the forward pass.
         module: the name of the innermost module that ran, if a model was given.
-        given: the smallest and the largest value of each tensor that went in; or, where some were
-            not finite before, the names of the model's parameters and buffers.
+        given: smallest and largest value of each input tensor; or, if some weights were not finite
+            before, the names of these parameters and buffers.
     """
 
     made: str
@@ -314,31 +312,32 @@ _BLANK = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_stride
 def first_nonfinite(
     function: Callable[[], Any], model: nn.Module | None = None, infinities: bool = True
 ) -> Origin | None:
-    """Run `function` and tell which operation made the first nan, or the first infinity.
+    """Run `function` and return the operation that produced the first nan or infinity.
 
-    Every operation is watched, in the forward pass and in a backward pass inside `function`, on
-    any device. One counts as the origin if it returns a nan and got none, or an infinity and got
-    only finite numbers. So -inf that is written on purpose, as in `masked_fill(mask, -inf)`, is no
-    origin, and the softmax of a row that is -inf throughout is one. Slow: for one step at a time.
+    Every operation is checked, in the forward pass and in a backward pass inside `function`, on any
+    device. An operation is the origin if it returns a nan and received none, or returns an infinity
+    and received only finite numbers. Assigning -inf on purpose, as in `masked_fill(mask, -inf)`, is
+    not reported; the softmax of a row that is -inf throughout is. This is slow: use it for one
+    step.
     `function` runs to its end, or to the error that it raises.
 
     Args:
         function: computes a loss, a loss and its backward pass, or a whole step.
-        model: gives its modules' names to `Origin.module`.
-        infinities: False passes over infinities that are meant, such as log(0) in a mask.
+        model: adds the names of its modules to `Origin.module`.
+        infinities: False ignores infinities, such as an intended log(0) in a mask.
 
     Returns:
-        The origin, or None if all stayed finite.
+        The origin, or None if all values stayed finite.
     """
     watch = _Finite(infinities)
-    spoilt = []
+    nonfinite = []
     with ExitStack() as stack:
         if model is not None:
-            spoilt = [name for name, t in model.named_parameters() if _kinds(t)]
-            spoilt += [name for name, t in model.named_buffers() if "nan" in _kinds(t)]
+            nonfinite = [name for name, t in model.named_parameters() if _kinds(t)]
+            nonfinite += [name for name, t in model.named_buffers() if "nan" in _kinds(t)]
             for name, module in model.named_modules():
                 stack.enter_context(_named(module, name or type(module).__name__, watch.running))
-        stack.enter_context(_eager())
+        stack.enter_context(uncompiled())
         stack.enter_context(torch.autograd.set_detect_anomaly(True, check_nan=False))
         stack.enter_context(watch)
         try:
@@ -346,25 +345,25 @@ def first_nonfinite(
         except Exception:
             if watch.origin is None:
                 raise
-    if spoilt:  # whatever came of them, they were there before
-        met = watch.met or watch.origin or Origin("inf", "input", "", "", "", "")
-        return replace(met, during="input", given=", ".join(spoilt))
-    return watch.origin or watch.met
+    if nonfinite:  # the nan already existed before any operation ran
+        first = watch.first_input or watch.origin or Origin("inf", "input", "", "", "", "")
+        return replace(first, during="input", given=", ".join(nonfinite))
+    return watch.origin or watch.first_input
 
 
 @contextmanager
 def _named(module: nn.Module, name: str, running: list[str]) -> Iterator[None]:
-    """Keep `name` in `running` while the module's forward pass runs; write it into its nodes."""
+    """Add `name` to `running` while the module's forward pass runs, and write it into its nodes."""
     entered: list[set[Any]] = []
 
     def enter(_: nn.Module, args: Any, kwargs: Any) -> None:
         running.append(name)
-        entered.append({v.grad_fn for v in tree_leaves((args, kwargs)) if isinstance(v, Tensor)})
+        entered.append({t.grad_fn for t in tensors_in((args, kwargs))})
 
     def leave(_: nn.Module, args: Any, out: Any) -> None:
         running.pop()
         seen = entered.pop() | {None}
-        todo = [v.grad_fn for v in tree_leaves(out) if isinstance(v, Tensor)]
+        todo = [t.grad_fn for t in tensors_in(out)]
         while todo:
             node = todo.pop()
             if node not in seen and "module" not in node.metadata:
@@ -381,47 +380,49 @@ def _named(module: nn.Module, name: str, running: list[str]) -> Iterator[None]:
 
 
 class _Finite(TorchDispatchMode):
-    """Watches operations for the first that makes a nan or an infinity."""
+    """Dispatch mode that records the first operation that produces a nan or an infinity."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, infinities: bool) -> None:
         super().__init__()
         self.infinities = infinities
         self.origin: Origin | None = None
-        self.met: Origin | None = None
+        self.first_input: Origin | None = None
         self.running: list[str] = []
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.origin is not None or op._opname in _BLANK:
+        if self.origin is not None or _opname(op) in _BLANK:
             return op(*args, **kwargs)
-        given = tree_leaves((args, kwargs))
-        tensors = [v for v in given if isinstance(v, Tensor)]
-        had = [_kinds(v) for v in given]  # before, because the operation may write into them
-        said = _ranges(tensors) if any(had) else None
-        ranges = _ranges(tensors) if not any(had) and op._schema.is_mutable else said
+        values = tree_leaves((args, kwargs))
+        tensors = [v for v in values if isinstance(v, Tensor)]
+        # computed before the operation, because it may write into its inputs
+        old = set().union(*(_kinds(v) for v in values))
+        mutable = getattr(getattr(op, "_schema", None), "is_mutable", False)
+        ranges = _ranges(tensors) if old or mutable else None
         out = op(*args, **kwargs)
-        results = out[:1] if op._opname == "_ctc_loss" else out  # its second: -inf by design
-        made = set().union(*(_kinds(v) for v in tree_leaves(results)))
-        old = set().union(*had)
-        new = "nan" if "nan" in made - old else ""
-        if self.infinities and not new and made and not old:
+        results = out[:1] if _opname(op) == "_ctc_loss" else out  # its second: -inf by design
+        kinds = set().union(*(_kinds(v) for v in tree_leaves(results)))
+        new = "nan" if "nan" in kinds - old else ""
+        if self.infinities and not new and kinds and not old:
             new = "inf"
         if new:
-            self.origin = self._tell(new, op, ranges or _ranges(tensors))
-        elif self.met is None and any("nan" in _kinds(v) for v in tensors):
-            self.met = self._tell("nan", op, ranges or "", during="input")
+            self.origin = self._origin(new, op, ranges or _ranges(tensors))
+        elif self.first_input is None and any("nan" in _kinds(v) for v in tensors):
+            self.first_input = self._origin("nan", op, ranges or "", during="input")
         return out
 
-    def _tell(self, made: str, op: Any, given: str, during: str = "forward") -> Origin:
+    def _origin(self, made: str, op: Any, given: str, during: str = "forward") -> Origin:
         node = torch._C._current_autograd_node()
         line, module = _line()[1], self.running[-1] if self.running else ""
         if node is not None and during != "input":
             during, line, module = "backward", _recorded(node), node.metadata.get("module", "")
-        return Origin(made, during, f"{op.namespace}.{op._opname}", line, module, given)
+        return Origin(made, during, f"{op.namespace}.{_opname(op)}", line, module, given)
 
 
 def _recorded(node: Any) -> str:
-    """The line of the forward pass that recorded a node, which anomaly mode remembers."""
+    """Return the line of the forward pass that recorded a node, which anomaly mode stores."""
     inside = os.path.dirname(torch.__file__) + os.sep
     for text in reversed(node.metadata.get("traceback_", [])):
         first, _, line = text.strip().partition("\n")
@@ -432,7 +433,7 @@ def _recorded(node: Any) -> str:
 
 
 def _kinds(value: Any) -> set[str]:
-    """`"nan"` and `"inf"`, as far as a number or a tensor holds them."""
+    """Return which of `"nan"` and `"inf"` a number or a tensor contains."""
     if isinstance(value, float):
         return {"nan"} if math.isnan(value) else {"inf"} if math.isinf(value) else set()
     values = _numbers(value)
@@ -444,7 +445,7 @@ def _kinds(value: Any) -> set[str]:
 
 
 def _numbers(value: Any) -> Tensor | None:
-    """The floating-point numbers of a tensor, or None where there are none to look at."""
+    """Return the floating-point values of a tensor, or None if it has none to inspect."""
     if not isinstance(value, Tensor) or nn.parameter.is_lazy(value):
         return None
     if value.device.type == "meta" or type(value) is _fake():
@@ -468,14 +469,14 @@ def _fake() -> type:
 
 
 def _ranges(tensors: Iterable[Tensor]) -> str:
-    """The smallest and the largest number of each tensor."""
-    told = []
+    """Return the smallest and the largest value of each tensor, as text."""
+    texts = []
     for tensor in tensors:
         values = _numbers(tensor)
         if values is not None:
             low, high = values.min().item(), values.max().item()
-            told.append(f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}")
-    return ", ".join(told)
+            texts.append(f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}")
+    return ", ".join(texts)
 
 
 # ---------------------------------------------------------------- where do two models part?
@@ -483,14 +484,14 @@ def _ranges(tensors: Iterable[Tensor]) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where two models differ.
+    """First position at which two models differ.
 
     Attributes:
         module: the name of the module in the first model.
-        at: `"output"`, or `"input"` if what goes into the module differs already, so that the
-            cause is a line between the modules.
-        largest: the largest difference, or inf where shapes or structures differ.
-        call: which call of this module, from 0.
+        at: `"output"`, or `"input"` if the inputs of the module already differ, so that the cause
+            is a line between the modules.
+        largest: the largest difference, or inf if shapes or structures differ.
+        call: which call of this module, counted from 0.
     """
 
     module: str
@@ -507,20 +508,22 @@ def first_difference(
     names: Mapping[str, str] | None = None,
     **named: Any,
 ) -> Difference | None:
-    """The first module, in the order in which they finish, where two models part; None if nowhere.
+    """Return the first module to finish whose input or output differs between two models, or None.
 
-    Both run on the same input, brought to each one's device and floating dtype, with the same
-    random numbers and without gradients. Modules are compared by name; those that only one model
-    has are passed over. Buffers such as BatchNorm's are left as they were.
+    Both models run without gradients on the same input, converted to their device and floating
+    dtype, with the same random numbers. Modules are compared by name; modules that only one model
+    has are skipped. Tensors in nested containers and dataclasses are compared. Buffers are
+    restored.
 
     Args:
-        first, second: the models, each in the mode in which it shall be compared.
-        rtol: what counts as different, as a share of the largest value of the two; half precision
-            and TF32 need about 1e-2.
-        names: which name in the second model a name in the first one has, where they differ.
+        first, second: the models, each in the mode in which it is compared.
+        rtol: tolerance relative to the larger of the two largest values; half precision and TF32
+            need about 1e-2.
+        names: for names in the first model that differ, the name in the second model.
 
     Raises:
-        ValueError: both models have modules in them, and none of the same name runs in both.
+        ValueError: both models have submodules, and no submodule of the same name runs in both.
+        TypeError: a model returns no tensor, so that the outputs cannot be compared.
     """
     renamed = dict(names or {})
     one, two = (_record(model, inputs, named) for model in (first, second))
@@ -528,7 +531,9 @@ def first_difference(
     shared = [(mine, theirs) for mine, theirs in shared if theirs in two]
     inside = all(any(model.children()) for model in (first, second))
     if inside and not any(key[0] for key, _ in shared):
-        raise ValueError("no module of the same name runs in both: tell `names`")
+        raise ValueError("no module of the same name runs in both models: pass `names`")
+    if not (one["", 0][1] or two["", 0][1]):
+        raise TypeError("expected tensors in the output of the models, got none")
     for mine, theirs in shared:
         for at, a, b in zip(("input", "output"), one[mine], two[theirs], strict=True):
             largest, size = _gap(a, b)
@@ -538,18 +543,18 @@ def first_difference(
 
 
 def _record(model: nn.Module, inputs: Any, named: Any) -> dict[tuple[str, int], Any]:
-    """What goes into each call of each module and comes out, as copies, in the order they end."""
-    found: dict[tuple[str, int], Any] = {}
+    """Return copies of the inputs and outputs of each module call, in order of completion."""
+    calls_seen: dict[tuple[str, int], Any] = {}
     calls: Counter[str] = Counter()
 
     def watch(name: str, module: nn.Module) -> Iterator[Any]:
-        given: list[Any] = []
+        inputs_seen: list[Any] = []
         yield module.register_forward_pre_hook(
-            lambda _, args, kwargs: given.append(_copies((args, kwargs))), with_kwargs=True
+            lambda _, args, kwargs: inputs_seen.append(_copies((args, kwargs))), with_kwargs=True
         )
 
         def done(_: nn.Module, args: Any, out: Any) -> None:
-            found[name, calls[name]] = given.pop(), _copies(out)
+            calls_seen[name, calls[name]] = inputs_seen.pop(), _copies(out)
             calls[name] += 1
 
         yield module.register_forward_hook(done)
@@ -564,25 +569,24 @@ def _record(model: nn.Module, inputs: Any, named: Any) -> dict[tuple[str, int], 
 
     modules = {name.replace("_orig_mod.", ""): m for name, m in model.named_modules()}  # compiled
     handles = [h for name, module in modules.items() for h in watch(name, module)]
-    buffers = {name: b.clone() for name, b in model.named_buffers()}
     inputs, named = tree_map(fit, (inputs, named))
     try:
-        with torch.no_grad(), _random_state([weight]), _eager():
-            torch.func.functional_call(model, buffers, inputs, named)
+        with torch.no_grad(), _random_state([weight]), uncompiled(), copied_buffers(model):
+            model(*inputs, **named)
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return calls_seen
 
 
 def _copies(value: Any) -> list[Tensor]:
-    """Copies, because an activation with `inplace=True` overwrites what came before it."""
-    tensors = [t.detach().clone().cpu() for t in tree_leaves(value) if isinstance(t, Tensor)]
+    """Return copies in double precision; an activation with `inplace=True` overwrites its input."""
+    tensors = [t.detach().clone().cpu() for t in tensors_in(value)]
     return [t.to(torch.cdouble if t.is_complex() else torch.double) for t in tensors]
 
 
 def _gap(a: list[Tensor], b: list[Tensor]) -> tuple[float, float]:
-    """The largest difference between tensors, and the largest value in them; nan equals nan."""
+    """Return the largest difference between tensors and their largest value; nan equals nan."""
     if [t.shape for t in a] != [t.shape for t in b]:
         return math.inf, 1.0
     largest = size = 0.0
@@ -601,17 +605,18 @@ def _gap(a: list[Tensor], b: list[Tensor]) -> tuple[float, float]:
 
 
 def census(model: nn.Module, *others: Any) -> dict[str, list[str]]:
-    """The tensors of a model and of anything else, by dtype and device, the most frequent first.
+    """Return the tensors of a model and of other containers, grouped by dtype and device.
 
-    Names are those of parameters and buffers; plain tensors among a module's attributes, also in
-    lists, tuples and dictionaries, which `to()` does not move, are marked. `others` are such
-    containers, too (a batch, `optimizer.state_dict()`), and their tensors have a path, such as
-    `"[0]['image']"`. Needs no values, so lazy, fake and meta tensors will do.
+    The most frequent group comes first. Names are those of parameters and buffers. Plain tensors
+    among a module's attributes, also in lists, tuples and dictionaries, are not moved by `to()` and
+    are marked. `others` are further containers (a batch, `optimizer.state_dict()`); their tensors
+    have a path, such as `"[0]['image']"`. No values are read, so lazy, fake and meta tensors are
+    accepted.
     """
-    found: dict[str, list[str]] = defaultdict(list)
+    groups: dict[str, list[str]] = defaultdict(list)
 
     def add(name: str, t: Tensor) -> None:
-        found[f"{str(t.dtype).removeprefix('torch.')} on {t.device}"].append(name)
+        groups[f"{str(t.dtype).removeprefix('torch.')} on {t.device}"].append(name)
 
     known = dict(itertools.chain(model.named_parameters(), model.named_buffers()))
     for name, t in known.items():
@@ -627,29 +632,32 @@ def census(model: nn.Module, *others: Any) -> dict[str, list[str]]:
     for path, value in tree_leaves_with_path(others):
         if isinstance(value, Tensor):
             add(keystr(path), value)
-    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 
 # ---------------------------------------------------------------- what is never freed?
 
 
 def leaks(step: Callable[[], Any], rounds: int = 4) -> dict[str, int]:
-    """The lines whose tensors outlive every step, with the bytes that each step leaves behind.
+    """Return the lines whose tensors outlive every step, with the bytes that each step leaves.
 
-    `step()` is called `rounds` times. A line is listed if, at the end, something of each round but
-    the last is alive that this line made in it, on any device; so what is made once (the state of
-    an optimizer, a cache) and what each step replaces (gradients) is not listed. Who holds it is
-    another question: a list, an attribute, or the graph behind a loss that was kept. A store that
-    is full after more rounds, such as a replay buffer, is listed until `rounds` is larger.
+    `step()` is called `rounds` times. A line is listed if tensors that it created in each round but
+    the last are still alive at the end, on any device. Tensors created once (the state of an
+    optimizer, a cache) or replaced by each step (gradients) are not listed. The result does not
+    tell what keeps the tensors alive: a list, an attribute, or the graph of a loss that was kept. A
+    store that fills up after more rounds, such as a replay buffer, is listed until `rounds` is
+    larger. Tensors that other threads create are not seen.
 
     Raises:
-        ValueError: `rounds` is below 3; fewer do not tell growth from what is replaced.
+        ValueError: `rounds` is below 3, too few to tell growth from replacement.
     """
     if rounds < 3:
         raise ValueError(f"rounds must be at least 3, got {rounds}")
-    made: list[dict[int, tuple[Any, str, int]]] = []
+    created: list[dict[int, tuple[Any, str, int]]] = []
 
     class Watch(TorchDispatchMode):
+        supports_higher_order_operators = True
+
         def __torch_dispatch__(
             self, op: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -657,24 +665,24 @@ def leaks(step: Callable[[], Any], rounds: int = 4) -> dict[str, int]:
             for t in tree_leaves(out):
                 if isinstance(t, Tensor) and t.layout is torch.strided:
                     storage = t.untyped_storage()
-                    # a weak reference keeps the number from being given to another storage
-                    if not any(storage._cdata in entries for entries in made):
+                    # a weak reference keeps the address from being reused by another storage
+                    if not any(storage._cdata in entries for entries in created):
                         entry = (StorageWeakRef(storage), _line()[1], storage.nbytes())
-                        made[-1][storage._cdata] = entry
+                        created[-1][storage._cdata] = entry
             return out
 
-    with Watch(), _eager():
+    with Watch(), uncompiled():
         for _ in range(rounds):
-            made.append({})
+            created.append({})
             step()
     gc.collect()
-    left = [Counter() for _ in made]
-    for counter, entries in zip(left, made, strict=True):
+    remaining = [Counter() for _ in created]
+    for counter, entries in zip(remaining, created, strict=True):
         for reference, line, nbytes in entries.values():
             if not reference.expired():
                 counter[line] += nbytes
-    lines = set(left[0]).intersection(*left[1:-1])
-    return {line: left[-2][line] for line in left[-2] if line in lines}
+    lines = set(remaining[0]).intersection(*remaining[1:-1])
+    return {line: remaining[-2][line] for line in remaining[-2] if line in lines}
 
 
 # ---------------------------------------------------------------- where does it hang?
@@ -682,13 +690,12 @@ def leaks(step: Callable[[], Any], rounds: int = 4) -> dict[str, int]:
 
 @contextmanager
 def watchdog(seconds: float, path: str | os.PathLike, exit: bool = False) -> Iterator[None]:
-    """Write where Python's threads stand to `path` if the block takes longer than `seconds`.
+    """Write the stacks of Python's threads to `path` if the block takes longer than `seconds`.
 
-    At most 100 threads, the newest first, each with its innermost 100 functions.
-
-    It needs neither the interpreter's lock nor a terminal, so it also works while compiled code
-    runs, and in a notebook. The block goes on; with `exit=True` the process ends. There is one
-    such timer in a process.
+    At most 100 threads are written, the newest first, each with its innermost 100 functions. The
+    timer needs neither the interpreter's lock nor a terminal, so it also works while compiled code
+    runs, and in a notebook. The block continues; with `exit=True` the process ends. A process has
+    one such timer.
 
     Source: https://docs.python.org/3/library/faulthandler.html
     """
@@ -701,7 +708,9 @@ def watchdog(seconds: float, path: str | os.PathLike, exit: bool = False) -> Ite
 
 
 def waiting_in(path: str | os.PathLike) -> list[str]:
-    """The functions that the main thread was in, the innermost first; empty if it was in time.
+    """Return the main thread's functions from a watchdog dump, innermost first; empty if none.
+
+    The dump is empty if the block finished in time.
 
     Raises:
         ValueError: the dump ends before the main thread, because there are more than 100.

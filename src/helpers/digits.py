@@ -1,4 +1,4 @@
-"""Scikit-learn's handwritten digits as tensors; nothing is downloaded.
+"""Handwritten digits of scikit-learn as tensors, without a download.
 
 Source: https://scikit-learn.org/stable/modules/generated/sklearn.datasets.load_digits.html
 """
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 
 
 def load(classes: Iterable[int] = range(10)) -> tuple[Tensor, Tensor]:
-    """The 1797 digits, or those of some `classes`, in the order of the data set.
+    """Return the images and labels of the 1797 digits, or those of some `classes`, in their order.
 
     Returns:
         The images, float32 of shape (N, 1, 8, 8) in [0, 1]; and the labels, int64 of shape (N,),
         numbered from 0 in the order of `classes`.
 
     Raises:
-        ValueError: a class is not one of 0 to 9, or there is none, or one is named twice.
+        ValueError: `classes` is empty, repeats a class, or contains one that is not 0 to 9.
     """
-    wanted = list(classes)
-    if not wanted or len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(10)):
-        raise ValueError(f"classes must be different digits from 0 to 9, got {wanted}")
+    digits = list(classes)
+    if not digits or len(set(digits)) < len(digits) or not set(digits) <= set(range(10)):
+        raise ValueError(f"classes must be different digits from 0 to 9, got {digits}")
     x, y = _all()
     labels = torch.full((10,), -1)
-    labels[wanted] = torch.arange(len(wanted))
+    labels[digits] = torch.arange(len(digits))
     y = labels[y]
     return x[y >= 0], y[y >= 0]
 
 
 def split(validation: int = 360) -> tuple[TensorDataset, TensorDataset]:
-    """All digits, shuffled in the same way each time, as a training and a validation set.
+    """Return all digits as a training and a validation set, shuffled in the same way each time.
 
     Args:
-        validation: how many of the 1797 samples go to the second set.
+        validation: how many of the 1797 samples the second set gets.
 
     Returns:
         Two sets of pairs: an image, float32 of shape (1, 8, 8) in [0, 1], and its label, an int64
-        from 0 to 9. `.tensors` holds all images and all labels of a set.
+        from 0 to 9. `.tensors` are all images and all labels of a set.
 
     Raises:
         ValueError: one of the sets would be empty.

@@ -1,4 +1,4 @@
-"""Helpers of the chapter on training in many processes: what a script of yours may copy.
+"""Helpers of the chapter on distributed training, for use in your own scripts.
 
 All but `alone` are collective calls: every process of the group has to make them, in one order.
 
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Inside, this process is a group of one, so that DistributedDataParallel works in a notebook.
+    """Create a process group of one inside the block, so that DDP works in a notebook.
 
     Raises:
-        ValueError: the process belongs to a group already.
+        ValueError: the process already belongs to a group.
     """
     import torch.distributed as dist
 
-    hook = sys.excepthook  # which init_process_group replaces for good
+    hook = sys.excepthook  # init_process_group replaces it permanently
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         yield
@@ -40,9 +40,9 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def rank_zero_first() -> Iterator[None]:
-    """Rank 0 runs the block, then all others at a time: for downloads and caches on one disk.
+    """Run the block on rank 0 first, then on all others: for downloads and caches on one disk.
 
-    If rank 0 fails, its exception is raised there, and the others run the block all the same.
+    If rank 0 fails, its exception is raised there, and the other ranks still run the block.
 
     Raises:
         ValueError: there is no process group.
@@ -60,42 +60,42 @@ def rank_zero_first() -> Iterator[None]:
 
 
 def from_rank_zero(make: Callable[[], T]) -> T:
-    """What `make()` returns on rank 0, in every process; the others do not call it.
+    """Call `make()` on rank 0 alone, and return its result in every process.
 
-    The result travels with `pickle`, as an object of its own in each process.
+    The result is sent with `pickle`; each process gets an object of its own.
 
     Raises:
         ValueError: there is no process group.
-        RuntimeError: `make` failed on rank 0, or what it made cannot be pickled; rank 0 raises
-            that exception itself.
+        RuntimeError: `make` failed on rank 0, or its result cannot be pickled; rank 0 raises the
+            original exception.
     """
     import torch.distributed as dist
 
     _grouped()
-    found: list = [None, None]
+    message: list = [None, None]
     failed = None
     if dist.get_rank() == 0:
         try:
-            made = make()
-            pickle.dumps(made)  # what cannot travel must fail here, while the others still listen
-            found[0] = made
+            result = make()
+            pickle.dumps(result)  # fail here, while the other ranks still wait for the broadcast
+            message[0] = result
         except Exception as error:
-            failed, found[1] = error, f"{type(error).__name__}: {error}"
-    dist.broadcast_object_list(found, src=0)
+            failed, message[1] = error, f"{type(error).__name__}: {error}"
+    dist.broadcast_object_list(message, src=0)
     if failed is not None:
         raise failed
-    if found[1] is not None:
-        raise RuntimeError(f"rank 0 failed: {found[1]}")
-    return found[0]
+    if message[1] is not None:
+        raise RuntimeError(f"rank 0 failed: {message[1]}")
+    return message[0]
 
 
 def mean_over_ranks(total: float, count: float, device: torch.device | str = "cpu") -> float:
-    """The mean of a quantity over all samples of all processes.
+    """Return the mean of a quantity over all samples of all processes.
 
     Args:
         total: the sum over the samples of this process.
-        count: how many they are; it may be 0.
-        device: where the two numbers travel: the GPU of this process under `nccl`.
+        count: the number of these samples; may be 0.
+        device: device for the two numbers: the GPU of this process under `nccl`.
 
     Raises:
         ValueError: there is no process group, or no process had a sample.
@@ -111,15 +111,15 @@ def mean_over_ranks(total: float, count: float, device: torch.device | str = "cp
 
 
 def parted(model: nn.Module) -> list[str]:
-    """The names in the `state_dict` whose values are not those of rank 0 in every process.
+    """Return the names in the `state_dict` whose values differ from those of rank 0 on any rank.
 
-    Empty where all replicas agree, as DDP promises for the parameters that it averages. Names are
-    the same list in all processes; a nan agrees with a nan in the same place.
+    The result is empty if all replicas agree, as DDP guarantees for the parameters that it
+    averages. All processes return the same list; a nan equals a nan at the same position.
 
     Raises:
-        TypeError: `model` is no module.
-        ValueError: there is no process group, the models have other names, shapes or dtypes, or a
-            value is sparse or a DTensor, as under `fully_shard`.
+        TypeError: `model` is not a module.
+        ValueError: there is no process group, the models have different names, shapes or dtypes, or
+            a value is sparse or a DTensor, as under `fully_shard`.
     """
     import torch.distributed as dist
 
@@ -128,33 +128,33 @@ def parted(model: nn.Module) -> list[str]:
     _grouped()
     state = {k: v for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}
     kinds = {k: _kind(v) for k, v in state.items()}
-    held: list = [None] * dist.get_world_size()
-    dist.all_gather_object(held, kinds)
-    for one in held:
-        strange = [f"{name} ({kind})" for name, kind in one.items() if isinstance(kind, str)]
-        if strange:
-            raise ValueError(f"expected dense replicas, got {', '.join(strange)}")
-    if any(list(one.items()) != list(held[0].items()) for one in held):
-        raise ValueError("the processes hold models of other names, shapes or dtypes")
+    described: list = [None] * dist.get_world_size()
+    dist.all_gather_object(described, kinds)
+    for one in described:
+        unsupported = [f"{name} ({kind})" for name, kind in one.items() if isinstance(kind, str)]
+        if unsupported:
+            raise ValueError(f"expected dense replicas, got {', '.join(unsupported)}")
+    if any(list(one.items()) != list(described[0].items()) for one in described):
+        raise ValueError("expected models of the same names, shapes and dtypes on all ranks")
     differs = []
     for value in state.values():
-        # As bytes, because not every dtype travels.
-        sent = value.detach().resolve_conj().resolve_neg().reshape(-1).clone().view(torch.uint8)
-        dist.broadcast(sent, src=0)
-        first, mine = sent.view(value.dtype), value.detach().reshape(-1)
-        if value.is_floating_point() and value.element_size() == 1:  # not compared by itself
+        # as bytes, because a backend does not support every dtype
+        received = value.detach().resolve_conj().resolve_neg().reshape(-1).clone().view(torch.uint8)
+        dist.broadcast(received, src=0)
+        first, mine = received.view(value.dtype), value.detach().reshape(-1)
+        if value.is_floating_point() and value.element_size() == 1:  # float8 has no comparison
             first, mine = first.float(), mine.float()
         same = (first == mine) | ((first != first) & (mine != mine))
         differs.append(not bool(same.all()))
-    found = torch.tensor(differs, dtype=torch.int64)
+    counts = torch.tensor(differs, dtype=torch.int64)
     if state:
-        found = found.to(next(iter(state.values())).device)
-        dist.all_reduce(found)
-    return [name for name, count in zip(state, found.tolist(), strict=True) if count]
+        counts = counts.to(next(iter(state.values())).device)
+        dist.all_reduce(counts)
+    return [name for name, count in zip(state, counts.tolist(), strict=True) if count]
 
 
 def _kind(value: torch.Tensor) -> tuple | str:
-    """Shape and dtype, or what keeps a tensor from being compared."""
+    """Return shape and dtype, or the word for a tensor that cannot be compared."""
     from torch.distributed.tensor import DTensor
 
     if isinstance(value, DTensor):

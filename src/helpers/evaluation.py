@@ -1,6 +1,6 @@
-"""Helpers of the chapter "Evaluate a model and count its mistakes".
+"""Helpers of the chapter on evaluation: modes, confusion matrix, metrics, calibration, a report.
 
-Throughout, the rows of a confusion matrix are the true classes and its columns the predicted ones.
+In each confusion matrix, rows are the true classes and columns the predicted ones.
 
 Source: "Metrics and scoring", https://scikit-learn.org/stable/modules/model_evaluation.html
 """
@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 @contextlib.contextmanager
 def preserve_modes(model: nn.Module) -> Iterator[nn.Module]:
-    """After the block every submodule is in the mode that it had before, also after an error.
+    """Restore the training mode of every submodule after the block, also after an error.
 
-    `model.train()` at the end would also switch on a BatchNorm layer that was frozen on purpose.
+    `model.train()` at the end would also switch a BatchNorm layer that was frozen on purpose.
     """
     modes = [(module, module.training) for module in model.modules()]
     try:
@@ -36,7 +36,7 @@ def preserve_modes(model: nn.Module) -> Iterator[nn.Module]:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[nn.Module]:
-    """Evaluation mode and no graphs inside; afterwards every submodule has its own mode again."""
+    """Use evaluation mode without gradients in the block; restore every submodule's mode after."""
     with preserve_modes(model), torch.no_grad():
         yield model.eval()
 
@@ -44,7 +44,7 @@ def evaluating(model: nn.Module) -> Iterator[nn.Module]:
 def confusion_matrix(
     target: Tensor, prediction: Tensor, num_classes: int, ignore_index: int | None = None
 ) -> Tensor:
-    """Count the pairs: entry [i, j] says how often the true class i was predicted as j.
+    """Return the counts [i, j] of samples of true class i that were predicted as class j.
 
     Matrices of several batches add up to the matrix of all samples.
 
@@ -52,13 +52,13 @@ def confusion_matrix(
         target: true classes, any integer dtype and shape.
         prediction: predicted classes, integers of the same shape.
         num_classes: the classes are 0 ... num_classes - 1.
-        ignore_index: places with this target are left out, whatever was predicted there.
+        ignore_index: positions with this target are left out, whatever was predicted there.
 
     Returns:
         int64, shape (num_classes, num_classes), on the device of `target`.
 
     Raises:
-        TypeError: a tensor is not of integers.
+        TypeError: a tensor does not contain integers.
         ValueError: the shapes differ, `num_classes` is not positive or a class is out of range.
     """
     for name, t in (("target", target), ("prediction", prediction)):
@@ -95,12 +95,12 @@ class Scores(NamedTuple):
 
 
 def scores(matrix: Tensor, zero_division: float = math.nan) -> Scores:
-    """Precision, recall, F1 and support of each class.
+    """Return precision, recall, F1 and support of each class.
 
     Args:
         matrix: counts of shape (C, C), rows are the truth.
-        zero_division: what 0 / 0 gives: a class that is never predicted has no precision, one
-            that never occurs has no recall, and one that does neither has no F1.
+        zero_division: value of 0 / 0: a class that is never predicted has no precision, one that
+            never occurs has no recall, and a class of both kinds has no F1.
 
     Raises:
         ValueError: `matrix` is not square.
@@ -116,16 +116,15 @@ def scores(matrix: Tensor, zero_division: float = math.nan) -> Scores:
 
 
 def averages(matrix: Tensor, zero_division: float | None = None) -> dict[str, list[float]]:
-    """Micro, macro and weighted averages, each of precision, recall and F1 in this order.
+    """Return micro, macro and weighted averages, each of precision, recall and F1 in this order.
+
+    If no score with a weight is left, or all counts are zero, the average is nan.
 
     Args:
         matrix: counts of shape (C, C), rows are the truth.
-        zero_division: what an undefined score counts. None is the convention of torchmetrics: a
-            class that appears nowhere is left out, and one that appears counts 0, for example if
-            it is never predicted. A number counts for both, and nan leaves both out; so it is in
-            scikit-learn.
-
-    If no score with a weight is left, or `matrix` holds only zeros, the average is nan.
+        zero_division: value of an undefined score. None is the convention of torchmetrics: a class
+            that appears nowhere is left out, and one that appears, but is never predicted, counts
+            0. A number replaces both, and nan leaves both out, as in scikit-learn.
 
     Raises:
         ValueError: `matrix` is not square.
@@ -150,9 +149,9 @@ def averages(matrix: Tensor, zero_division: float | None = None) -> dict[str, li
 
 
 def most_confused(matrix: Tensor, k: int = 5) -> list[tuple[int, int, int]]:
-    """The `k` most frequent mistakes as (true class, predicted class, count), at most.
+    """Return at most the `k` most frequent mistakes as (true class, predicted class, count).
 
-    Counts of zero are no mistakes, so fewer may come back. Equal counts come in reading order.
+    Counts of zero are left out, so there may be fewer. Equal counts come in reading order.
 
     Raises:
         ValueError: `matrix` is not square or `k` is negative.
@@ -161,17 +160,18 @@ def most_confused(matrix: Tensor, k: int = 5) -> list[tuple[int, int, int]]:
     if k < 0:
         raise ValueError(f"expected k of at least 0, got {k}")
     mistakes = matrix - matrix.diag().diag()
-    counts, places = mistakes.flatten().sort(descending=True, stable=True)
+    counts, positions = mistakes.flatten().sort(descending=True, stable=True)
     size = len(matrix)
-    found = zip(places.tolist(), counts.tolist(), strict=True)
-    return [(p // size, p % size, n) for p, n in found if n][:k]
+    ordered = zip(positions.tolist(), counts.tolist(), strict=True)
+    return [(p // size, p % size, n) for p, n in ordered if n][:k]
 
 
 def top_k_accuracy(logits: Tensor, target: Tensor, k: int) -> float:
-    """Share of the samples whose true class is among the k highest scores, ties counting against.
+    """Return the fraction of samples whose true class is among the k largest logits.
 
-    A sample is right if fewer than k other classes score as high as the true one or higher. Without
-    ties that is `topk`; with ties `topk` picks whichever it likes.
+    A sample is right if fewer than k other classes have a logit as large as that of the true class
+    or larger, so ties count against it. Without ties this equals `topk`; with ties, the choice of
+    `topk` is arbitrary.
 
     Args:
         logits: floating point, shape (N, C), without nan.
@@ -201,7 +201,9 @@ def top_k_accuracy(logits: Tensor, target: Tensor, k: int) -> float:
 
 
 def auroc(score: Tensor, target: Tensor) -> float:
-    """Area under the ROC curve: how often a positive scores higher than a negative; a tie is half.
+    """Return the area under the ROC curve: how often a positive scores above a negative.
+
+    A tie counts one half.
 
     Args:
         score: shape (N,), any numbers but nan; higher means more likely to be positive.
@@ -231,12 +233,12 @@ def auroc(score: Tensor, target: Tensor) -> float:
 
 
 class Bin(NamedTuple):
-    """The samples whose confidence falls into one bin.
+    """Samples whose confidence falls into one bin of a reliability diagram.
 
     Attributes:
-        share: of all samples, above 0.
+        share: their fraction of all samples, above 0.
         confidence: their mean confidence, in [0, 1].
-        accuracy: the share of them that is right, in [0, 1].
+        accuracy: the fraction of them that is correct, in [0, 1].
     """
 
     share: float
@@ -245,12 +247,12 @@ class Bin(NamedTuple):
 
 
 def reliability(confidence: Tensor, correct: Tensor, bins: int = 10) -> list[Bin]:
-    """Confidence and accuracy bin by bin, as a reliability diagram shows them; empty bins left out.
+    """Return confidence and accuracy per bin, as in a reliability diagram; empty bins are left out.
 
     Args:
         confidence: probability of the predicted class, in [0, 1], shape (N,).
         correct: whether the prediction was right, booleans of shape (N,).
-        bins: of equal width; an edge belongs to the bin above it, 1 to the last.
+        bins: number of bins of equal width; an edge belongs to the bin above it, 1 to the last.
 
     Raises:
         ValueError: another shape, no samples, fewer than one bin or a confidence outside [0, 1].
@@ -265,41 +267,41 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = 10) -> list[Bin
     if not ((confidence >= 0) & (confidence <= 1)).all():
         raise ValueError("expected confidences in [0, 1]: apply a softmax first")
     index = (confidence * bins).long().clamp(max=bins - 1)
-    found = []
+    occupied = []
     for i in range(bins):
         inside = index == i
         if inside.any():
             columns = (inside, confidence[inside], correct[inside])
-            found.append(Bin(*(column.double().mean().item() for column in columns)))
-    return found
+            occupied.append(Bin(*(column.double().mean().item() for column in columns)))
+    return occupied
 
 
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int = 15) -> float:
-    """Expected calibration error: |accuracy - mean confidence| per bin, weighted by its samples.
+    """Return the expected calibration error: |accuracy - mean confidence|, averaged over samples.
 
-    Args and errors are those of `reliability`.
+    Arguments and errors are those of `reliability`.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks".
     """
-    found = reliability(confidence, correct, bins)
-    return sum(b.share * abs(b.accuracy - b.confidence) for b in found)
+    diagram = reliability(confidence, correct, bins)
+    return sum(b.share * abs(b.accuracy - b.confidence) for b in diagram)
 
 
 def write_report(
     path: str | os.PathLike[str], matrix: Tensor, names: Sequence[str], confused: int = 3
 ) -> None:
-    """Write a CSV with a row per class and one row for all of them.
+    """Write a CSV file with the scores of each class and a last row for all classes.
 
-    Columns: class, support, precision, recall, f1, and "mistaken for": the classes that this one is
-    most often mistaken for. A score that is not defined is left empty. The row "all" holds the
-    accuracy under recall, and nothing else that would only repeat it.
+    Columns: class, support, precision, recall, f1, and "mistaken for": the classes that are
+    predicted most often instead. An undefined score is left empty. The row "all" has the accuracy
+    in the column recall; precision and F1 would repeat it and stay empty.
 
     The file is UTF-8 with a byte order mark, so that Excel reads any alphabet. It replaces an older
-    one only when it is complete.
+    file only when it is complete.
 
     Raises:
         ValueError: `matrix` is not square or `names` has another length.
-        OSError: the file cannot be written; an older one is left as it was.
+        OSError: the file cannot be written; an older one is unchanged.
     """
     _square(matrix)
     if len(names) != len(matrix):
@@ -310,9 +312,9 @@ def write_report(
     for c, (*values, support) in enumerate(zip(*columns, strict=True)):
         row = torch.zeros_like(matrix)
         row[c] = matrix[c]
-        found = [f"{names[j]}:{n}" for _, j, n in most_confused(row, confused)]
+        mistakes = [f"{names[j]}:{n}" for _, j, n in most_confused(row, confused)]
         texts = ["" if math.isnan(v) else f"{v:.3f}" for v in values]
-        rows.append([names[c], support, *texts, " ".join(found)])
+        rows.append([names[c], support, *texts, " ".join(mistakes)])
     total = int(matrix.sum())
     accuracy = f"{int(matrix.diag().sum()) / total:.3f}" if total else ""
     rows.append(["all", total, "", accuracy, "", ""])
@@ -320,12 +322,12 @@ def write_report(
     writer = csv.writer(text)
     writer.writerow(["class", "support", "precision", "recall", "f1", "mistaken for"])
     writer.writerows(rows)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(text.getvalue().encode("utf-8-sig"))
-        os.replace(part, path)
+        temporary.write_bytes(text.getvalue().encode("utf-8-sig"))
+        os.replace(temporary, path)
     except BaseException:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Export and serve a model".
+"""Helpers of the chapter on export: exporter errors, ONNX models, comparison, releases.
 
 Sources: "torch.export", https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/export.html,
 and ONNX Runtime's Python API, https://onnxruntime.ai/docs/api/python/api_summary.html
@@ -39,7 +39,7 @@ _DTYPES = {
 
 
 class ReleaseError(RuntimeError):
-    """A release that is incomplete or answers otherwise than it did; the message says how."""
+    """Raised if a release is incomplete or gives other outputs than when it was saved."""
 
 
 # ---------------------------------------------------------------- what the exporter says
@@ -52,9 +52,10 @@ _quiet_stack = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Inside, the exporter's reports to the terminal are dropped; errors are raised as ever.
+    """Suppress output, logging and warnings of the exporter in the block; errors are still raised.
 
-    Output, logging and warnings belong to the process, so other threads are silent meanwhile, too.
+    Output, logging and warnings belong to the process, so other threads are silenced meanwhile,
+    too.
     """
     global _quiet_depth
     with _quiet_lock:
@@ -71,12 +72,12 @@ def quiet() -> Iterator[None]:
     finally:
         with _quiet_lock:
             _quiet_depth -= 1
-            if _quiet_depth == 0:  # the last thread out puts back what the first one found
+            if _quiet_depth == 0:  # the last thread restores the settings that the first one saved
                 _quiet_stack.close()
 
 
 def why_not(model: nn.Module, *example: Any, dynamic_shapes: Any = None) -> str | None:
-    """Why `torch.export.export` refuses a model with this example: None if it does not.
+    """Return why `torch.export.export` fails for a model with this example, or None if it succeeds.
 
     Args:
         model: in the mode in which it would be exported.
@@ -84,9 +85,9 @@ def why_not(model: nn.Module, *example: Any, dynamic_shapes: Any = None) -> str 
         dynamic_shapes: as in `torch.export.export`.
 
     Returns:
-        The type of the error and the sentence that says what is wrong.
+        The type of the error and the sentence that states the reason.
     """
-    copies = _cloned(example)  # a refused export leaves marks on its example
+    copies = _cloned(example)  # a failed export marks its example
     try:
         with quiet():
             torch.export.export(model, copies, dynamic_shapes=dynamic_shapes)
@@ -96,7 +97,7 @@ def why_not(model: nn.Module, *example: Any, dynamic_shapes: Any = None) -> str 
 
 
 def _cloned(value: Any) -> Any:
-    """The same containers with copies of the tensors."""
+    """Return the same containers with copies of the tensors."""
     if isinstance(value, Tensor):
         return value.clone()
     if type(value) in (tuple, list):
@@ -107,7 +108,7 @@ def _cloned(value: Any) -> Any:
 
 
 def said(error: Exception) -> str:
-    """The type of an error, and of its message what was wrong."""
+    """Return the type of an error and the sentence of its message that states the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     line = lines[-1] if "TorchScript" in lines[0] else lines[0]
     if line.endswith(":") and len(lines) > 1:
@@ -121,16 +122,15 @@ def said(error: Exception) -> str:
 
 
 class OnnxModel:
-    """An ONNX file that is called with tensors like the model that it was made from.
+    """ONNX file, called with tensors like the model that it was exported from.
 
     It runs in ONNX Runtime on the CPU.
 
     Args:
-        path: the `.onnx` file; a file of weights has to lie beside it, under the name that it was
-            written with.
+        path: the `.onnx` file; a file of weights must be beside it, under its original name.
 
     Attributes:
-        inputs: for each input its shape, where a name stands for any size, and its dtype.
+        inputs: for each input its shape, in which a name stands for any size, and its dtype.
         outputs: the names of the outputs.
     """
 
@@ -147,22 +147,25 @@ class OnnxModel:
         self.outputs = [one.name for one in self.session.get_outputs()]
 
     def __call__(self, *args: Tensor, **kwargs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Run it: inputs by position or by name; one output, or several as a tuple, on the CPU.
+        """Run the model on inputs by position or by name; return one output or a tuple on the CPU.
 
         Raises:
-            TypeError: inputs are missing or unknown, no dense tensors, or of another dtype.
+            TypeError: inputs are missing or unknown, not dense tensors, or of another dtype.
             ValueError: an input has a shape that the file does not allow, or two inputs differ in a
                 size that has one name.
         """
         if len(args) > len(self.inputs):
-            raise TypeError(f"{len(args)} inputs for {len(self.inputs)}: {', '.join(self.inputs)}")
+            names = ", ".join(self.inputs)
+            raise TypeError(
+                f"expected at most {len(self.inputs)} inputs ({names}), got {len(args)}"
+            )
         named = dict(zip(self.inputs, args, strict=False))
         if twice := sorted(named.keys() & kwargs.keys()):
-            raise TypeError(f"given twice: {', '.join(twice)}")
+            raise TypeError(f"expected each input once, got {', '.join(twice)} twice")
         named |= kwargs
         if named.keys() != self.inputs.keys():
             got = ", ".join(named) or "none"
-            raise TypeError(f"the inputs are {', '.join(self.inputs)}, got {got}")
+            raise TypeError(f"expected the inputs {', '.join(self.inputs)}, got {got}")
         sizes: dict[str, tuple[str, int]] = {}
         for name, (shape, dtype) in self.inputs.items():
             self._check(name, named[name], shape, dtype)
@@ -193,7 +196,7 @@ class OnnxModel:
 
 
 def onnx_files(path: str | os.PathLike[str]) -> list[Path]:
-    """All files that an ONNX model consists of: `path`, and the files of weights beside it."""
+    """Return all files of an ONNX model: `path`, and the files of weights beside it."""
     import onnx
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
@@ -211,20 +214,20 @@ def onnx_files(path: str | os.PathLike[str]) -> list[Path]:
 def largest_difference(
     model: Callable[..., Tensor], other: Callable[..., Tensor], batches: Iterable[Tensor]
 ) -> float:
-    """The largest absolute difference between what two models say of the same batches.
+    """Return the largest absolute difference between the outputs of two models on the same batches.
 
-    A `nn.Module` among the two has to be in evaluation mode already, with all that it holds; an
-    exported program, which has no mode to switch, is taken as it is.
+    A `nn.Module` must be in evaluation mode with all its submodules; an exported program, whose
+    mode cannot be switched, is accepted.
 
     Args:
-        model, other: from a batch to a tensor of scores; each gets a copy of its own.
-        batches: of at least two different sizes in their first dimension, or a size that was fixed
-            by accident stays hidden.
+        model, other: from a batch to a tensor of logits; each gets its own copy of the batch.
+        batches: of at least two sizes in their first dimension; otherwise a size that was fixed by
+            accident is not detected.
 
     Raises:
-        TypeError: a batch or an answer is no tensor.
-        ValueError: a model is in training mode, all batches have one size, the answers differ in
-            shape, or an answer is not finite.
+        TypeError: a batch or an output is not a tensor.
+        ValueError: a model is in training mode, all batches have one size, the outputs differ in
+            shape, or an output is not finite.
     """
     for one in (model, other):
         _refuse_training(one)
@@ -236,29 +239,30 @@ def largest_difference(
         sizes.add(len(batch))
         a, b = (_scores(one(batch.clone())) for one in (model, other))
         if a.shape != b.shape:
-            raise ValueError(f"the shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
+            shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
+            raise ValueError(f"expected outputs of one shape, got {shapes}")
         worst = max(worst, (a - b).abs().max().item() if a.numel() else 0.0)
     if len(sizes) < 2:
-        raise ValueError("compare on batches of at least two sizes")
+        raise ValueError(f"expected batches of at least two sizes, got {sorted(sizes)}")
     return worst
 
 
 def _scores(answer: Any) -> Tensor:
-    """A copy of an answer in double precision on the CPU."""
+    """Return a copy of an output in double precision on the CPU."""
     if not isinstance(answer, Tensor):
-        raise TypeError(f"a model must answer with one tensor, got {type(answer).__name__}")
+        raise TypeError(f"expected one tensor as the model's output, got {type(answer).__name__}")
     if not answer.isfinite().all():
-        raise ValueError("an answer is not finite")
+        raise ValueError("expected finite outputs, got nan or inf")
     return answer.to("cpu", torch.complex128 if answer.is_complex() else torch.float64, copy=True)
 
 
 def _refuse_training(model: Any) -> None:
     if isinstance(model, nn.Module) and any(m.training for m in _with_a_mode(model)):
-        raise ValueError("a model is in training mode: call eval() first")
+        raise ValueError("expected a model in evaluation mode: call eval() first")
 
 
 def _with_a_mode(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules whose mode can be switched: an exported program says True, whatever it is."""
+    """Yield the modules whose mode can be switched; an exported program always says training."""
     if not isinstance(module, torch.fx.GraphModule):
         yield module
         for child in module.children():
@@ -269,12 +273,12 @@ def _with_a_mode(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def accuracy(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) -> float:
-    """The share of right answers, from scores of shape (N, classes); labels of shape (N,).
+    """Return the fraction of correct predictions, from logits (N, classes) and labels (N,).
 
     Raises:
-        TypeError: the scores are no tensor, or the labels no tensor of integers.
-        ValueError: the model is in training mode, the shapes do not fit, there is nothing to count,
-            or a score is nan.
+        TypeError: the logits are not a tensor, or the labels not a tensor of integers.
+        ValueError: the model is in training mode, the shapes do not match, there is no sample, or a
+            logit is nan.
     """
     _refuse_training(model)
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
@@ -283,16 +287,16 @@ def accuracy(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) 
     with torch.no_grad():
         scores = model(inputs)
     if not isinstance(scores, Tensor):
-        raise TypeError(f"a model must answer with one tensor, got {type(scores).__name__}")
+        raise TypeError(f"expected one tensor as the model's output, got {type(scores).__name__}")
     if scores.ndim != 2 or scores.shape[1] < 2 or labels.shape != scores.shape[:1]:
         raise ValueError(
-            "scores of shape (N, classes) and labels of shape (N,) are wanted, got "
+            "expected scores of shape (N, classes) and labels of shape (N,), got "
             f"{tuple(scores.shape)} and {tuple(labels.shape)}"
         )
     if len(labels) == 0:
-        raise ValueError("there is no sample to count")
+        raise ValueError("expected at least one sample, got none")
     if scores.isnan().any():
-        raise ValueError("a score is nan")
+        raise ValueError("expected numbers as scores, got nan")
     return (scores.argmax(1).cpu() == labels.cpu()).float().mean().item()
 
 
@@ -300,7 +304,7 @@ def accuracy(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) 
 
 
 class Release(NamedTuple):
-    """What `load_release` found: the model in evaluation mode, and all that belongs to it."""
+    """Result of `load_release`: the model in evaluation mode, and the data that belongs to it."""
 
     model: nn.Module
     preprocessing: dict[str, Any]
@@ -317,27 +321,27 @@ def save_release(
     preprocessing: Mapping[str, Any],
     classes: Sequence[str],
 ) -> None:
-    """Write all that it takes to run a model elsewhere, and a proof that it is the same one there.
+    """Write a model with all that is needed to run it elsewhere, and an example that proves it.
 
-    `weights.safetensors`, `example.safetensors` (an input and the output for it, in evaluation
-    mode) and `release.json` (the rest, and the versions). The folder appears when all is written.
+    The folder contains `weights.safetensors`, `example.safetensors` (an input and its output in
+    evaluation mode) and `release.json` (the rest, and the versions). It appears only when all files
+    are complete. `config` and `preprocessing` are written as JSON, so a tuple becomes a list.
 
     Args:
-        folder: which must not exist.
-        model: from a batch to scores of shape (N, classes); its mode stays as it is.
+        folder: must not exist.
+        model: from a batch to logits of shape (N, classes); its mode is not changed.
         example: a preprocessed batch, not empty.
-        config: the arguments with which the model's class or function builds it again.
+        config: arguments from which the model's class or function builds it again.
         preprocessing: how a raw input becomes an element of the batch.
-        classes: their names, in the order of the scores.
-
-    `config` and `preprocessing` are written as JSON, so a tuple comes back as a list.
+        classes: their names, in the order of the logits.
 
     Raises:
         FileExistsError: the folder exists.
-        TypeError: `example` or the output is no tensor, a class is no text, or `config` or
-            `preprocessing` holds what JSON cannot write, or a key that is no text.
-        ValueError: there are more or fewer classes than scores, the example is empty, an output is
-            not finite, or a second run gives another one.
+        TypeError: the model is compiled or wrapped, `example` or the output is not a tensor, a
+            class
+            is not a string, or JSON cannot represent `config` or `preprocessing`.
+        ValueError: the numbers of classes and logits differ, the example is empty, an output is not
+            finite, or a second run gives another output.
     """
     from safetensors.torch import save_file, save_model
 
@@ -347,22 +351,9 @@ def save_release(
     for name, value in (("config", config), ("preprocessing", preprocessing)):
         _check_json(name, value)
     if wrong := [one for one in classes if not isinstance(one, str)]:
-        raise TypeError(f"the names of classes must be text, got {wrong[0]!r}")
-    if not isinstance(example, Tensor):
-        raise TypeError(f"the example must be one tensor, got {type(example).__name__}")
-    if example.ndim == 0 or len(example) == 0:
-        raise ValueError(f"the example must be a batch of one or more, got {tuple(example.shape)}")
-    with preserve_modes(model), torch.inference_mode():
-        model.eval()
-        output, again = model(example.clone()), model(example.clone())
-    if not isinstance(output, Tensor):
-        raise TypeError(f"the model must answer with one tensor, got {type(output).__name__}")
-    if output.shape != (len(example), len(classes)):
-        raise ValueError(f"{len(classes)} classes for scores of shape {tuple(output.shape)}")
-    if not output.isfinite().all():
-        raise ValueError("a score of the example is not finite")
-    if not torch.allclose(output, again, rtol=1e-3, atol=1e-4):
-        raise ValueError("a second run of the example gives other scores")
+        raise TypeError(f"expected strings as names of classes, got {wrong[0]!r}")
+    _refuse_wrapped(model)
+    output = _example_output(model, example, len(classes))
     text = json.dumps(
         {
             "config": dict(config),
@@ -389,16 +380,47 @@ def save_release(
         raise
 
 
+def _refuse_wrapped(model: nn.Module) -> None:
+    """Raise for a model whose weights have names that the model's class does not have."""
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        if isinstance(module, wrappers) or kind == "OptimizedModule":
+            inner = "_orig_mod" if kind == "OptimizedModule" else "module"
+            where = f"model.{name}.{inner}" if name else f"model.{inner}"
+            raise TypeError(f"expected the model itself, got {kind} around it: use {where}")
+
+
+def _example_output(model: nn.Module, example: Any, classes: int) -> Tensor:
+    """Return the logits of `example` in evaluation mode, checked."""
+    if not isinstance(example, Tensor):
+        raise TypeError(f"expected one tensor as the example, got {type(example).__name__}")
+    if example.ndim == 0 or len(example) == 0:
+        raise ValueError(f"expected a batch of one or more as example, got {tuple(example.shape)}")
+    with preserve_modes(model), torch.inference_mode():
+        model.eval()
+        output, again = model(example.clone()), model(example.clone())
+    if not isinstance(output, Tensor):
+        raise TypeError(f"expected one tensor as the model's output, got {type(output).__name__}")
+    if output.shape != (len(example), classes):
+        raise ValueError(f"expected scores for {classes} classes, got {tuple(output.shape)}")
+    if not output.isfinite().all():
+        raise ValueError("expected finite scores for the example, got nan or inf")
+    if not torch.allclose(output, again, rtol=1e-3, atol=1e-4):
+        raise ValueError("expected the same scores in a second run of the example, got others")
+    return output
+
+
 def _check_json(name: str, value: Any) -> None:
-    """Refuse what JSON would not write, or would write as something else."""
+    """Raise for a value that JSON cannot represent, or would read back as another value."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"{name} must be a dict, got {type(value).__name__}")
+        raise TypeError(f"expected a dict as {name}, got {type(value).__name__}")
 
     def visit(one: Any) -> None:
         if isinstance(one, Mapping):
             for key, inner in one.items():
                 if not isinstance(key, str):
-                    raise TypeError(f"the keys of {name} must be text, got {key!r}")
+                    raise TypeError(f"expected strings as keys of {name}, got {key!r}")
                 visit(inner)
         elif isinstance(one, (list, tuple)):
             for inner in one:
@@ -408,7 +430,7 @@ def _check_json(name: str, value: Any) -> None:
     try:
         json.dumps(dict(value), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} holds what JSON cannot write: {error}") from error
+        raise TypeError(f"{name} has a value that JSON cannot represent: {error}") from error
 
 
 def load_release(
@@ -417,42 +439,61 @@ def load_release(
     rtol: float = 1e-3,
     atol: float = 1e-4,
 ) -> Release:
-    """Read what `save_release` wrote, on the CPU, and run its example before anybody else does.
+    """Load what `save_release` wrote, on the CPU, and check that its example gives the same output.
+
+    The model gets the dtype of the saved weights if they all have one floating dtype.
 
     Args:
         folder: the release.
         build: the model's class or function; it is called with the saved `config`.
-        rtol, atol: how far a score may be from the saved one, as in `torch.allclose`; other
-            processors round otherwise.
+        rtol, atol: tolerances for the logits, as in `torch.allclose`, because processors differ in
+            rounding.
 
     Raises:
-        ReleaseError: a file is missing or damaged, `build` does not take the saved `config`, the
-            weights do not fit, or the example cannot be run or gives other scores.
+        ReleaseError: a file is missing or damaged, `build` does not accept the saved `config`, the
+            weights do not match, or the example fails or gives other logits.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_model
-
     folder = Path(folder)
     names = ("release.json", "weights.safetensors", "example.safetensors")
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise ReleaseError(f"{folder.name} lacks {', '.join(missing)}")
     card, pair = _card(folder / names[0]), _pair(folder / names[2])
+    model = _built(build, card["config"], folder / names[1])
+    _verify(model, pair, card, rtol, atol)
+    return Release(model, card["preprocessing"], card["classes"], card["versions"])
+
+
+def _built(build: Callable[..., nn.Module], config: dict[str, Any], weights: Path) -> nn.Module:
+    """Return the model that `build(**config)` gives, with the weights of the file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file, load_model
+
     with torch.inference_mode(False), torch.device("cpu"):
         try:
-            model = build(**card["config"])
+            model = build(**config)
         except Exception as error:
             raise ReleaseError(
-                f"the config {card['config']} does not build the model: "
-                f"{type(error).__name__}: {error}"
+                f"the config {config} does not build the model: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(model, nn.Module):
-            raise ReleaseError(f"build returned no module, but {type(model).__name__}")
+            raise ReleaseError(f"expected a module from build, got {type(model).__name__}")
         try:
-            load_model(model, os.fspath(folder / names[1]))
+            dtypes = {t.dtype for t in load_file(weights).values() if t.is_floating_point()}
+            if len(dtypes) == 1:
+                model.to(dtypes.pop())
+            load_model(model, os.fspath(weights))
         except SafetensorError as error:
-            raise ReleaseError(f"{names[1]} is damaged: {error}") from error
+            raise ReleaseError(f"{weights.name} is damaged: {error}") from error
         except RuntimeError as error:
-            raise ReleaseError(f"the weights do not fit {type(model).__name__}: {error}") from error
+            name = type(model).__name__
+            raise ReleaseError(f"the weights do not match {name}: {error}") from error
+    return model
+
+
+def _verify(
+    model: nn.Module, pair: dict[str, Tensor], card: dict[str, Any], rtol: float, atol: float
+) -> None:
+    """Raise unless `model` gives the saved output for the saved input."""
     want = pair["output"]
     try:
         with torch.inference_mode():
@@ -475,7 +516,6 @@ def load_release(
             f"code changed since? (torch {card['versions'].get('torch')} then, "
             f"{torch.__version__} now)"
         )
-    return Release(model, card["preprocessing"], card["classes"], card["versions"])
 
 
 def _card(path: Path) -> dict[str, Any]:
@@ -485,7 +525,7 @@ def _card(path: Path) -> dict[str, Any]:
         raise ReleaseError(f"{path.name} is damaged: {error}") from error
     kinds = {"config": dict, "preprocessing": dict, "classes": list, "versions": dict}
     if not isinstance(card, dict):
-        raise ReleaseError(f"{path.name} holds no object, but {type(card).__name__}")
+        raise ReleaseError(f"{path.name} contains {type(card).__name__}, not an object")
     for name, kind in kinds.items():
         if not isinstance(card.get(name), kind):
             raise ReleaseError(f"{path.name} lacks {name}")

@@ -1,8 +1,8 @@
-"""Figures of the book: vector drawings in the reader's colours and language, from one run.
+"""Figures of the book: vector drawings that follow the reader's colours and language.
 
-A figure is made of panels, which stand side by side where there is room and below each other on a
-phone. Matplotlib draws each panel; what is shown is its SVG, with the colours of `COLORS` as CSS
-variables and every label in both languages.
+A figure is made of panels, which are side by side where there is room and below each other on a
+phone. Matplotlib draws each panel; its SVG is shown, with the colours of `COLORS` as CSS variables
+and every label in both languages.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from xml.etree import ElementTree
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# On light and on dark paper. Lines, marks and text have 4.5:1 or more; the pale ones fill boxes
-# under black text.
+# Colours on light and on dark backgrounds. Lines, marks and text have a contrast of 4.5:1 or more;
+# the pale colours fill boxes under black text.
 COLORS = {
     "teal": "#0a6b7d",
     "orange": "#c2410c",
@@ -44,7 +44,7 @@ DARK = {
     "pale orange": "#5a3416",
     "pale grey": "#333b49",
 }
-# Words that several chapters use; numbers in a label are written {}.
+# Labels that several chapters use; a number in a label is written {}.
 CHINESE = {
     "step": "步",
     "epoch": "轮",
@@ -53,7 +53,7 @@ CHINESE = {
     "accuracy": "准确率",
     "layer": "层",
     "batch size": "批量大小",
-    # what cells give `draw_curves`
+    # labels that cells pass to `draw_curves`
     "zero_grad in each step": "每一步都 zero_grad",
     "zero_grad forgotten": "忘了 zero_grad",
     "w, minimizing w²": "w，目标是最小化 w²",
@@ -101,11 +101,11 @@ STYLE = (
 
 
 class Figure:
-    """Panels of a figure; as the last value of a cell it is shown, in Jupyter and on the site.
+    """Panels of a figure, shown as the last value of a cell, in Jupyter and on the site.
 
     Attributes:
         panels: the Matplotlib figure of each panel.
-        chinese: what its English labels are called in Chinese.
+        chinese: the Chinese text of each English label.
     """
 
     def __init__(self, panels: Sequence[Any], chinese: Mapping[str, str]) -> None:
@@ -117,16 +117,16 @@ class Figure:
         return [axis for panel in self.panels for axis in panel.axes]
 
     def labels(self) -> list[str]:
-        """What is written in the figure, in English and in reading order, without the ticks."""
+        """Return the English labels in reading order, without the tick labels."""
         from matplotlib.text import Text
 
-        found: dict[str, None] = {}
+        labels: dict[str, None] = {}
         for axis in self.axes:
             ticks = {id(t) for a in (axis.xaxis, axis.yaxis) for t in a.findobj(Text)}
             ticks -= {id(axis.xaxis.label), id(axis.yaxis.label)}
             texts = [t for t in axis.findobj(Text) if id(t) not in ticks and t.get_visible()]
-            found |= dict.fromkeys(" ".join(t.get_text().split()) for t in texts)
-        return [label for label in found if label]
+            labels |= dict.fromkeys(" ".join(t.get_text().split()) for t in texts)
+        return [label for label in labels if label]
 
     def __repr__(self) -> str:
         return f"<figure: {' · '.join(self.labels())}>"
@@ -144,20 +144,19 @@ def figure(
     chinese: Mapping[str, str] | None = None,
     **options: Any,
 ) -> tuple[Figure, Any]:
-    """Open a figure in the style of the book.
+    """Create a figure in the style of the book.
 
-    Labels are written in English, code in a monospaced font; `chinese` says what labels are called
-    there. A phone shows some
-    3.5 inches without scaling, and two panels of that width fit beside each other on a page.
+    Write labels in English, and code in a monospaced font; `chinese` translates the labels. A phone
+    shows about 3.5 inches without scaling, and two panels of that width fit side by side on a page.
 
     Args:
-        panels: how many; None is one.
+        panels: number of panels; None is one.
         size: width and height of a panel in inches, or of each panel.
-        chinese: Chinese of the labels, beside what `CHINESE` has; `{}` stands for a number.
-        options: what else `matplotlib.figure.Figure.subplots` takes for each panel.
+        chinese: Chinese text of the labels, in addition to `CHINESE`; `{}` stands for a number.
+        options: further arguments of `matplotlib.figure.Figure.subplots` for each panel.
 
     Returns:
-        The figure, and what `subplots` gave: for one panel if `panels` is None, else a list.
+        The figure, and the result of `subplots`: for one panel if `panels` is None, else a list.
 
     Raises:
         ValueError: `panels` is below 1, or `size` has another number of sizes.
@@ -176,14 +175,14 @@ def figure(
 
 
 def legend(axis: Any, columns: int = 1, **options: Any) -> None:
-    """Write the legend above the axes, in `columns` columns; `options` as for `Axes.legend`."""
+    """Draw the legend above the axes, in `columns` columns; `options` as for `Axes.legend`."""
     place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "borderaxespad": 0.2}
     style = {"frameon": False, "fontsize": 8.5, "ncols": columns, "handlelength": 2.2}
     axis.legend(**place | style | options)
 
 
 def title(axis: Any, text: str, code: bool = False) -> None:
-    """Write a panel's title, above its left end; `code` in the font of code."""
+    """Set a panel's title above its left end; `code` uses a monospaced font."""
     axis.set_title(text, loc="left", fontsize=9, family="monospace" if code else None)
 
 
@@ -223,7 +222,7 @@ def draw_curves(
 
 
 def language() -> str:
-    """`"zh"` in a notebook of a folder `zh`, or where the locale is Chinese; else `"en"`."""
+    """Return `"zh"` in a notebook of a folder `zh` or in a Chinese locale, else `"en"`."""
     notebook = os.environ.get("JPY_SESSION_NAME", "").replace("\\", "/")
     if folder := re.search(r"(?:^|/)(en|zh)/[^/]*$", notebook):
         return folder[1]
@@ -240,7 +239,7 @@ _NUMBER = re.compile(r"\d(?:[\d.,]*\d)?")
 
 
 def power_of_ten(value: float, _: object = None) -> str:
-    """A tick of a logarithmic axis: 0.01 to 1000 as they are, others as 1e-5; else empty."""
+    """Return the label of a tick: powers of ten from 0.01 to 1000, beyond as 1e-5, else empty."""
     exponent = round(math.log10(value)) if value > 0 else 0
     if not math.isclose(value, 10.0**exponent):
         return ""
@@ -269,7 +268,7 @@ def _panel(panel: Any, chinese: Mapping[str, str]) -> str:
 
 
 def _node(node: ElementTree.Element, chinese: Mapping[str, str], prefix: str) -> str:
-    """An element without what only Matplotlib needs, its colours and labels made ours."""
+    """Return an element without Matplotlib's extras, with the colours and labels of the book."""
     tag = node.tag.removeprefix(_SVG)
     if tag in _LEFT_OUT or tag.startswith("{"):
         return ""
@@ -277,11 +276,11 @@ def _node(node: ElementTree.Element, chinese: Mapping[str, str], prefix: str) ->
     written = _attributes(node, tag, prefix)
     if tag in ("text", "tspan") and node.text and node.text.strip():
         code = "monospace" in node.get("style", "")
-        english, said = escape(node.text), "" if code else _translated(node.text, chinese)
-        if said:
+        english, translation = escape(node.text), "" if code else _translated(node.text, chinese)
+        if translation:
             return (
                 f'<text lang="en"{written}>{english}</text>'
-                f'<text lang="zh"{written}>{escape(said)}</text>'
+                f'<text lang="zh"{written}>{escape(translation)}</text>'
             )
         inside = english
     if tag in ("g", "defs") and not (inside and written):
@@ -290,7 +289,7 @@ def _node(node: ElementTree.Element, chinese: Mapping[str, str], prefix: str) ->
 
 
 def _attributes(node: ElementTree.Element, tag: str, prefix: str) -> str:
-    said = {}
+    attributes = {}
     for name, value in node.attrib.items():
         if name == _LINK:
             name, value = "href", value.replace("#", f"#{prefix}", 1) if tag == "use" else value
@@ -305,12 +304,12 @@ def _attributes(node: ElementTree.Element, tag: str, prefix: str) -> str:
         elif name in ("d", "x", "y", "width", "height", "transform"):
             value = _short(value) if tag != "image" else value
         if value and not (name == "transform" and value.startswith("rotate(0")):
-            said[name] = value
-    return "".join(f' {name}="{escape(value)}"' for name, value in said.items())
+            attributes[name] = value
+    return "".join(f' {name}="{escape(value)}"' for name, value in attributes.items())
 
 
 def _style(written: str, tag: str) -> str:
-    """A style attribute with our colours; the page chooses the font."""
+    """Return a style attribute with the colours of the book and without the font."""
     kept = []
     for declaration in filter(None, (part.strip() for part in written.split(";"))):
         name, _, value = (part.strip() for part in declaration.partition(":"))
@@ -321,7 +320,7 @@ def _style(written: str, tag: str) -> str:
         elif name != "font-family":
             color = _NAMES.get(value)
             if tag == "text" and color == "black":
-                continue  # as the figure says
+                continue  # the default of the figure
             kept.append(f"{name}:var(--{_variable(color)})" if color else f"{name}:{value}")
         if "monospace" in family:
             kept.append("font-family:var(--pst-font-family-monospace,monospace)")
@@ -329,15 +328,15 @@ def _style(written: str, tag: str) -> str:
 
 
 def _short(numbers: str) -> str:
-    """Coordinates in points with one decimal, and no more blanks than needed."""
+    """Return coordinates in points with one decimal and single spaces."""
     shorter = re.sub(r"-?\d+\.\d+", lambda n: f"{float(n[0]):.1f}".removesuffix(".0"), numbers)
     shorter = re.sub(r"-0(?![\d.])", "0", shorter)
     return re.sub(r"\s*([a-zA-Z])\s+", r"\1", " ".join(shorter.split()))
 
 
 def _translated(label: str, chinese: Mapping[str, str]) -> str:
-    """A label in Chinese, with its numbers in the places of `{}`; empty if it has none."""
+    """Return a label in Chinese, with its numbers in place of `{}`; empty if there is none."""
     if label in chinese:
         return chinese[label]
-    said = chinese.get(_NUMBER.sub("{}", label), "")
-    return said.format(*_NUMBER.findall(label)) if "{}" in said else said
+    translation = chinese.get(_NUMBER.sub("{}", label), "")
+    return translation.format(*_NUMBER.findall(label)) if "{}" in translation else translation

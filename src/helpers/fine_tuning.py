@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Fine-tune a pretrained network".
+"""Helpers of the chapter on fine-tuning: audit, changed children, LoRA, weights to download.
 
 Source: torchvision's models, https://pytorch.org/vision/stable/models.html, and parameter groups,
 https://pytorch.org/docs/stable/optim.html#per-parameter-options
@@ -22,22 +22,22 @@ from torch import Tensor, nn
 
 
 def audit(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """What training will do to each child of `model` (and to each parameter of its own).
+    """Return how a training step treats each child of `model` and each parameter of its own.
 
-    Words used, joined by commas: `lr …` for parameters that the optimizer moves; `in no group` for
-    those that require a gradient and are not in the optimizer; `frozen` or `partly frozen`;
-    `gradient left` where a frozen parameter in the optimizer still holds one, so that a step moves
-    it; `statistics move` where a BatchNorm layer is in training mode though no parameter of its own
-    learns, because it is frozen or has none.
-    Parameters that the optimizer holds and the model does not are counted in a last line.
+    Terms, joined by commas: `lr …` for parameters that the optimizer updates; `in no group` for
+    parameters that require a gradient and are not in the optimizer; `frozen` or `partly frozen`;
+    `gradient left` if a frozen parameter in the optimizer still has a gradient, so that a step
+    changes it; `statistics move` if a BatchNorm layer without trainable parameters is in training
+    mode, so that its running statistics change. Parameters in the optimizer that are not in the
+    model are counted in a last line.
     """
     rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
-    told = {name: _state([p], [], rates) for name, p in model.named_parameters(recurse=False)}
+    states = {name: _state([p], [], rates) for name, p in model.named_parameters(recurse=False)}
     for name, child in model.named_children():
-        told[name] = _state(list(child.parameters()), list(child.modules()), rates)
+        states[name] = _state(list(child.parameters()), list(child.modules()), rates)
     strangers = rates.keys() - {id(p) for p in model.parameters()}
-    told["(not in the model)"] = f"{len(strangers)} parameters" if strangers else ""
-    return {name: state for name, state in told.items() if state}
+    states["(not in the model)"] = f"{len(strangers)} parameters" if strangers else ""
+    return {name: state for name, state in states.items() if state}
 
 
 def _state(
@@ -56,18 +56,18 @@ def _state(
 
 
 def _moves(module: nn.Module) -> bool:
-    """Whether a forward pass changes running statistics of a layer that does not learn itself."""
+    """Return True if a forward pass updates running statistics of a layer that is not trained."""
     learns = any(p.requires_grad for p in module.parameters(recurse=False))
     return module.training and not learns and getattr(module, "running_mean", None) is not None
 
 
 def keep(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of the state of `model`, to compare with later (see `changed`)."""
+    """Return a copy of the state of `model`, to compare with later (see `changed`)."""
     return copy.deepcopy(model.state_dict())
 
 
 def changed(before: dict[str, Tensor], model: nn.Module) -> list[str]:
-    """The children of `model` in which a parameter or buffer differs from the `before` kept.
+    """Return the children of `model` in which a parameter or buffer differs from the copy `before`.
 
     `before` is a copy of `model.state_dict()`; entries that it lacks count as changed.
     """
@@ -81,7 +81,7 @@ def changed(before: dict[str, Tensor], model: nn.Module) -> list[str]:
 
 
 def head_of(model: nn.Module) -> str:
-    """The name of the last `nn.Linear` of `model`, which is the head of most classifiers.
+    """Return the name of the last `nn.Linear` of `model`, which is the head of most classifiers.
 
     Raises:
         ValueError: there is none (SqueezeNet ends in a convolution, for example).
@@ -96,10 +96,12 @@ def head_of(model: nn.Module) -> str:
 
 
 class LoRALinear(nn.Module):
-    """`base(x) + alpha / rank * x @ down.T @ up.T`, where `base` is frozen and the rest learns.
+    """Layer `base(x) + alpha / rank * x @ down.T @ up.T` with frozen `base` and trainable factors.
 
-    `down` has shape (rank, in) and starts at random, `up` has shape (out, rank) and starts at zero,
-    so that the first output is that of `base`. Both have the dtype and device of `base.weight`.
+    `down` has shape (rank, in) and is initialized at random, `up` has shape (out, rank) and is
+    initialized with zeros, so the initial output is that of `base`. Both have the dtype and device
+    of
+    `base.weight`.
 
     Args:
         base: the layer to adapt; its parameters are frozen in place.
@@ -126,12 +128,12 @@ class LoRALinear(nn.Module):
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs of shape (..., out) for `x` of shape (..., in)."""
+        """Return outputs of shape (..., out) for `x` of shape (..., in)."""
         return self.base(x) + self.scale * F.linear(F.linear(x, self.down), self.up)
 
     @torch.no_grad()
     def merge(self) -> nn.Linear:
-        """A plain, frozen layer that gives the same outputs up to rounding."""
+        """Return a plain, frozen layer with the same outputs up to rounding."""
         merged = copy.deepcopy(self.base)
         merged.weight += self.scale * self.up @ self.down
         return merged
@@ -145,16 +147,16 @@ class _AskedError(Exception):
 
 
 def download_of(build: Callable[[], Any]) -> str | None:
-    """The file of weights that `build()` would download first, or None; nothing is downloaded.
+    """Return the file of weights that `build()` would download first, or None; download nothing.
 
     The model is built on the meta device, and warnings are suppressed.
     """
     from torchvision.models import WeightsEnum
 
-    asked: list[str] = []
+    requested: list[str] = []
 
     def refuse(weights: Any, *args: Any, **options: Any) -> None:
-        asked.append(weights.url.rpartition("/")[2])
+        requested.append(weights.url.rpartition("/")[2])
         raise _AskedError
 
     with (
@@ -165,4 +167,4 @@ def download_of(build: Callable[[], Any]) -> str | None:
     ):
         warnings.simplefilter("ignore")
         build()
-    return asked[0] if asked else None
+    return requested[0] if requested else None

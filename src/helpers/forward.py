@@ -6,11 +6,15 @@ Source: `torch.nn.Module`, https://pytorch.org/docs/stable/generated/torch.nn.Mo
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 
 @contextmanager
@@ -35,11 +39,31 @@ def copied_buffers(model: nn.Module) -> Iterator[None]:
                 setattr(module, name, buffer)
 
 
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested tuples, lists, sets, mappings and dataclasses.
+
+    Named tuples, `PackedSequence` and types registered with `torch.utils._pytree` are included.
+    """
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from tensors_in(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        yield from tensors_in(list(value.values()))
+    elif isinstance(value, (list, tuple, set, deque)):
+        for item in value:
+            yield from tensors_in(item)
+    else:
+        yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
 def uncompiled() -> AbstractContextManager[None]:
     """Run compiled functions eagerly inside the block, so that hooks and modes see each operation.
 
     Source: https://pytorch.org/docs/stable/generated/torch.compiler.set_stance.html
     """
-    if "torch._dynamo" not in sys.modules:  # nothing can be compiled yet; importing it takes long
-        return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+    compilers = {"torch._dynamo", "torch.nn.attention.flex_attention"}
+    if compilers & sys.modules.keys():  # else nothing is compiled, and the import takes seconds
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()

@@ -1,4 +1,4 @@
-"""Helpers of the chapter on the modes of autograd.
+"""Helpers of the chapter on the grad modes: effects of a forward pass, bytes saved for backward.
 
 Source: "Autograd mechanics", https://pytorch.org/docs/stable/notes/autograd.html
 """
@@ -9,57 +9,62 @@ import torch
 from torch import Tensor, nn
 
 from helpers.autograd import storage_id
+from helpers.forward import copied_buffers, tensors_in
 
 
 def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
-    """What a forward pass of `net` does, in the modes that are on now.
+    """Run a forward pass of `net` in the current modes, and return which side effects it has.
 
-    Runs `net(x)` ten times and puts the buffers of `net` back afterwards, also after an error.
+    Runs `net(x)` ten times and restores the buffers of `net` afterwards, also after an error.
 
     Args:
-        net: a module whose output is one tensor.
-        x: what `net` takes.
+        net: a module that returns a tensor, or tensors in tuples, lists, dicts or dataclasses.
+        x: the input of `net`.
 
     Returns:
-        `dropout`: two passes over the same `x` differ, so something in `net` is random;
+        `dropout`: two passes over the same `x` differ, so `net` is random;
         `statistics`: a buffer of `net` changed, such as the running mean of a BatchNorm;
-        `graph`: the output has a graph, which holds what a backward pass needs.
+        `graph`: an output has a graph, which stores what a backward pass needs.
+
+    Raises:
+        TypeError: `net` returns no tensor.
     """
     before = [b.clone() for b in net.buffers()]
-    try:
-        outputs = [net(x) for _ in range(10)]
-        moved = any(not _same(a, b) for a, b in zip(before, net.buffers(), strict=True))
-    finally:
-        with torch.no_grad():
-            for buffer, value in zip(net.buffers(), before, strict=True):
-                buffer.copy_(value)
+    with copied_buffers(net):
+        outputs = [list(tensors_in(net(x))) for _ in range(10)]
+        changed = not _same(before, list(net.buffers()))
+    if not outputs[0]:
+        raise TypeError("expected tensors in the output of net, got none")
     return {
         "dropout": any(not _same(outputs[0], other) for other in outputs[1:]),
-        "statistics": moved,
-        "graph": outputs[0].grad_fn is not None,
+        "statistics": changed,
+        "graph": any(output.grad_fn is not None for output in outputs[0]),
     }
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one shape are equal, where a nan equals a nan."""
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+def _same(first: list[Tensor], second: list[Tensor]) -> bool:
+    """Return True if all tensors are equal; a nan equals a nan."""
+    return len(first) == len(second) and all(
+        a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+        for a, b in zip(first, second, strict=True)
+    )
 
 
 def saved_bytes(net: nn.Module, x: Tensor) -> int:
-    """Bytes that autograd keeps for the backward pass of `net(x)`, in the modes that are on now.
+    """Return the bytes that autograd saves for the backward pass of `net(x)` in the current modes.
 
-    What two operations save is kept once and counted once. The parameters and buffers of `net`
-    and `x` itself do not count: they are there anyway.
+    A tensor that two operations save is stored once and counted once. The parameters and buffers of
+    `net` and `x` itself are not counted, because they exist in any case.
 
     Args:
         net: any module, also on the meta device.
-        x: what `net` takes.
+        x: the input of `net`.
     """
     kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage_id(tensor)] = storage  # held, so that no later storage takes its place
+        kept[storage_id(tensor)] = storage  # a reference, so that its address is not reused
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

@@ -1,4 +1,4 @@
-"""Helpers of the chapter on images: frames of a video, and blocks that change places.
+"""Helpers of the chapter on images: shuffled blocks, frames of a clip, video files.
 
 Source: "Transforming images, videos, boxes and more",
 https://docs.pytorch.org/vision/stable/transforms.html
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class VideoInfo(NamedTuple):
-    """What the header of a video file says; `frames` is a claim, 0 where it claims nothing."""
+    """Facts from the header of a video file; `frames` may be wrong, and is 0 if it is missing."""
 
     height: int
     width: int
@@ -30,18 +30,18 @@ def region_confusion(
     """Cut images into a grid of blocks and shuffle the blocks among their neighbours.
 
     Each column of blocks is sorted by `row + u` with u uniform in [-neighbour, neighbour), then
-    each row by `column + u`. So every block moves by less than `2 * neighbour` in each direction.
-    Every image of a batch gets a shuffle of its own, the same for all of its channels.
+    each row by `column + u`, so each block moves by less than `2 * neighbour` in each direction.
+    Each image of a batch is shuffled differently; its channels are shuffled alike.
 
     Args:
         x: images (N, C, H, W) or one image (C, H, W), any dtype, on any device.
         blocks: blocks per side; must divide H and W.
-        neighbour: how far the noise reaches, in blocks, from 1 to `blocks - 1`.
+        neighbour: range of the noise in blocks, from 1 to `blocks - 1`.
         generator: for the noise; a CPU generator, the default one if not given.
 
     Returns:
         The shuffled images, and `source`, int64 of shape (N, blocks, blocks) or (blocks, blocks):
-        the number of the block, counted by rows, that now stands at each place.
+        for each position the number of the block that is there now, counted by rows.
 
     Raises:
         ValueError: another number of dimensions, sides that `blocks` does not divide, or
@@ -84,10 +84,10 @@ def region_confusion(
 def segment_indices(
     num_frames: int, segments: int, train: bool, generator: torch.Generator | None = None
 ) -> Tensor:
-    """One frame of each of `segments` equal parts of a clip: random to train, middle to test.
+    """Return one frame of each of `segments` equal parts of a clip: random or, to test, the middle.
 
-    The parts tile the whole clip; with fewer frames than segments, frames are repeated and none
-    is left out.
+    The parts cover the whole clip. If there are fewer frames than segments, every frame is used and
+    some are repeated.
 
     Args:
         num_frames: length of the clip in frames, at least 1.
@@ -99,8 +99,8 @@ def segment_indices(
         int64 (segments,), sorted, each from 0 to `num_frames - 1`.
 
     Raises:
-        ValueError: `num_frames` or `segments` is below 1 (a video that cannot be read reports
-            0 or -1 frames).
+        ValueError: `num_frames` or `segments` is below 1 (an unreadable video reports 0 or -1
+            frames).
 
     Source: Wang et al. 2016, "Temporal Segment Networks" (ECCV), https://arxiv.org/abs/1608.00859
     """
@@ -155,10 +155,10 @@ def write_clip(path: str | Path, frames: Tensor, fps: float = 25.0) -> None:
 
 
 def video_info(path: str | Path) -> VideoInfo:
-    """Height, width, claimed number of frames and frames per second of a video file.
+    """Return height, width, stated number of frames and frames per second of a video file.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: OpenCV cannot read it as a video.
     """
     with _opened(path) as (cv2, video):
@@ -171,10 +171,10 @@ def video_info(path: str | Path) -> VideoInfo:
 
 
 def count_frames(path: str | Path) -> int:
-    """How many frames of a video file really decode.
+    """Return the number of frames of a video file that can be decoded.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: OpenCV cannot read it as a video.
     """
     with _opened(path) as (_, video):
@@ -185,9 +185,9 @@ def count_frames(path: str | Path) -> int:
 
 
 def read_frames(path: str | Path, indices: Sequence[int] | Tensor) -> Tensor:
-    """Read some frames of a video file, decoding it once from the start.
+    """Read some frames of a video file by decoding it once from the start.
 
-    Seeking would be faster and is not exact for every codec.
+    Seeking is not exact for every codec.
 
     Args:
         path: a video file that OpenCV can read.
@@ -197,19 +197,19 @@ def read_frames(path: str | Path, indices: Sequence[int] | Tensor) -> Tensor:
         uint8 (T, 3, H, W), RGB, in the order of `indices`.
 
     Raises:
-        TypeError: `indices` holds floats.
-        ValueError: no index, a negative one, or one past the last frame that decodes; or OpenCV
-            cannot read the file as a video.
-        FileNotFoundError: there is no such file.
+        TypeError: `indices` are not integers.
+        ValueError: no index, a negative one, or one past the last frame that can be decoded; or
+            OpenCV cannot read the file as a video.
+        FileNotFoundError: the file does not exist.
     """
-    wanted = torch.as_tensor(indices)
-    if wanted.ndim != 1 or not len(wanted):
-        raise ValueError(f"expected a list of frame numbers, got shape {tuple(wanted.shape)}")
-    if wanted.is_floating_point() or wanted.is_complex() or wanted.dtype == torch.bool:
-        raise TypeError(f"frame numbers must be integers, got {wanted.dtype}")
-    if wanted.min() < 0:
-        raise ValueError(f"frame numbers must not be negative, got {wanted.min().item()}")
-    numbers, found = set(wanted.tolist()), {}
+    requested = torch.as_tensor(indices)
+    if requested.ndim != 1 or not len(requested):
+        raise ValueError(f"expected a list of frame numbers, got shape {tuple(requested.shape)}")
+    if requested.is_floating_point() or requested.is_complex() or requested.dtype == torch.bool:
+        raise TypeError(f"frame numbers must be integers, got {requested.dtype}")
+    if requested.min() < 0:
+        raise ValueError(f"frame numbers must not be negative, got {requested.min().item()}")
+    numbers, frames = set(requested.tolist()), {}
     with _opened(path) as (cv2, video):
         for number in range(max(numbers) + 1):
             more, frame = video.read()
@@ -218,13 +218,13 @@ def read_frames(path: str | Path, indices: Sequence[int] | Tensor) -> Tensor:
                     f"{Path(path).name} ends after {number} frames, frame {max(numbers)} is missing"
                 )
             if number in numbers:
-                found[number] = torch.from_numpy(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB))
-    return torch.stack([found[i] for i in wanted.tolist()]).permute(0, 3, 1, 2).contiguous()
+                frames[number] = torch.from_numpy(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB))
+    return torch.stack([frames[i] for i in requested.tolist()]).permute(0, 3, 1, 2).contiguous()
 
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
-    """OpenCV and an opened video, released at the end."""
+    """Open a video with OpenCV, and release it after the block."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"no such file: {Path(path).name}")
     cv2 = _cv2()

@@ -1,7 +1,7 @@
-"""Which PyTorch is this, and does it fit this machine? `python -m helpers.installation` says.
+"""Report whether the installed PyTorch fits this machine: run `python -m helpers.installation`.
 
-Where that does not start, because the folder has a file such as `operator.py` that Python needs for
-it, `python -P -m helpers.installation` does.
+If that does not start, because the folder has a file such as `operator.py` that hides a module of
+Python, run `python -P -m helpers.installation`.
 
 Sources: "CUDA compatibility", https://docs.nvidia.com/deploy/cuda-compatibility/, for drivers;
 "CUDA C++ Programming Guide", https://docs.nvidia.com/cuda/cuda-c-programming-guide/, for binaries.
@@ -33,23 +33,24 @@ OURS = ("torch", "torchvision", "torchaudio", "numpy")
 
 @dataclass(frozen=True)
 class Machine:
-    """What decides whether PyTorch finds the GPU; `this_machine()` fills it in.
+    """Facts that decide whether PyTorch can use the GPU; `this_machine()` collects them.
 
     Attributes:
         system: `"Linux"`, `"Windows"` or `"Darwin"`.
         python: its version.
-        torch: version of PyTorch; None where it is not installed in this environment.
-        cuda: the CUDA that this PyTorch is built for; None in a build for CPU, Mac or ROCm.
-        hip: the ROCm that it is built for.
-        archs: what it has kernels for, as `torch.cuda.get_arch_list()` says: `("sm_75", …)`.
-        torchvision: its version; None where it is not installed.
-        wants: what torchvision's package asks of torch, such as `">=2.14.0"`.
-        driver: version of the NVIDIA driver; None where `nvidia-smi` does not answer.
-        gpus: name and compute capability of each GPU that the driver sees.
-        visible: the variable `CUDA_VISIBLE_DEVICES`; None where it is not set.
+        torch: version of PyTorch; None if it is not installed in this environment.
+        cuda: CUDA version of this build of PyTorch; None in a build for CPU, Mac or ROCm.
+        hip: ROCm version of this build.
+        archs: architectures of its kernels, as in `torch.cuda.get_arch_list()`: `("sm_75", …)`.
+        torchvision: its version; None if it is not installed.
+        wants: version of torch that torchvision requires, such as `">=2.14.0"`.
+        driver: version of the NVIDIA driver; None if `nvidia-smi` fails.
+        gpus: name and compute capability of each GPU of the driver.
+        visible: the variable `CUDA_VISIBLE_DEVICES`; None if it is not set.
         shadows: files of the working folder that are imported in place of a package.
-        said: what PyTorch said when it was asked for a GPU, the first line; empty if it has one,
-            None if it was not asked.
+        said: first line of PyTorch's error when a GPU was requested; empty if that worked, None if
+            it was not tried.
+        imported: False if `import torch` fails; `said` is its error.
     """
 
     system: str = "Linux"
@@ -65,11 +66,12 @@ class Machine:
     visible: str | None = None
     shadows: tuple[str, ...] = ()
     said: str | None = None
+    imported: bool = True
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with an installation, and what to do about it."""
+    """Problem of an installation, and the action that solves it."""
 
     what: str
     do: str
@@ -79,17 +81,17 @@ class Finding:
 
 
 def runs(capability: tuple[int, int], archs: Iterable[str]) -> str | None:
-    """The kernels of a build that a GPU uses; None where the build has none for it.
+    """Return the kernels of a build that a GPU uses; None if the build has none for it.
 
-    Binary code (`sm_86`) runs on cards of the same major version and the same or a later minor
+    Binary code (`sm_86`) runs on GPUs of the same major version and the same or a later minor
     version, `sm_90a` on that capability alone. Intermediate code (`compute_90`) is the second
-    choice: a driver that knows the CUDA of the build compiles it for cards as new or newer,
-    `compute_100f` within the major version. The chips of Jetson boards (7.2, 8.7) want binaries of
-    their own before CUDA 13.2, which is not looked at here.
+    choice: a driver that supports the CUDA of the build compiles it for GPUs as new or newer,
+    `compute_100f` within the major version. Jetson boards (7.2, 8.7), which need their own binaries
+    before CUDA 13.2, are not covered.
 
     Args:
-        capability: the GPU's, as `torch.cuda.get_device_capability()` gives it: `(8, 9)`.
-        archs: the build's, as `torch.cuda.get_arch_list()` gives them.
+        capability: the GPU's, as from `torch.cuda.get_device_capability()`: `(8, 9)`.
+        archs: the build's, as from `torch.cuda.get_arch_list()`.
 
     Raises:
         ValueError: an architecture is not written as `sm_` or `compute_` and a number.
@@ -108,14 +110,14 @@ def runs(capability: tuple[int, int], archs: Iterable[str]) -> str | None:
 
 
 def driver_suffices(driver: str, cuda: str) -> bool:
-    """Whether a driver is new enough for a build: its major version of CUDA decides.
+    """Return whether a driver is new enough for a build, by the build's major version of CUDA.
 
     Args:
-        driver: as `nvidia-smi` shows it: `"535.104.05"`.
-        cuda: the CUDA that PyTorch is built for, `torch.version.cuda`: `"12.4"`.
+        driver: as shown by `nvidia-smi`: `"535.104.05"`.
+        cuda: the CUDA of PyTorch's build, `torch.version.cuda`: `"12.4"`.
 
     Raises:
-        ValueError: a version is no number, or that CUDA is not in `OLDEST_DRIVER`.
+        ValueError: a version is not a number, or that CUDA is not in `OLDEST_DRIVER`.
     """
     try:
         have, major = int(driver.split(".")[0]), int(cuda.split(".")[0])
@@ -128,12 +130,12 @@ def driver_suffices(driver: str, cuda: str) -> bool:
 
 
 def fits(version: str, wanted: str) -> bool:
-    """Whether a version of torch is one that another package asks for.
+    """Return whether a version of torch satisfies the requirement of another package.
 
-    A local part, `+cu130`, does not count, and neither does the name: `">=2.14.0"`, `"==2.8.0"`.
+    The local part, `+cu130`, is ignored. Requirements have no name: `">=2.14.0"`, `"==2.8.0"`.
 
     Raises:
-        packaging.specifiers.InvalidSpecifier, packaging.version.InvalidVersion: not such a text.
+        packaging.specifiers.InvalidSpecifier, packaging.version.InvalidVersion: malformed text.
     """
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
@@ -142,23 +144,33 @@ def fits(version: str, wanted: str) -> bool:
 
 
 def find_shadows(folder: str | Path) -> tuple[str, ...]:
-    """Files and packages of a folder that a script there imports in place of the real ones.
+    """Return the files and packages of a folder that hide an installed module from a script there.
 
-    A name counts if a module of Python, torch, torchvision, torchaudio or numpy has it. Modules
-    that are part of the interpreter, such as `time`, cannot be hidden; a folder without
-    `__init__.py` hides no installed package.
+    A name counts if a module of Python, torch, torchvision, torchaudio, numpy or a package that
+    torch requires has it. Modules that are part of the interpreter, such as `time`, cannot be
+    hidden; a folder without `__init__.py` hides no installed package.
     """
     inside = (BuiltinImporter, FrozenImporter)
-    hidden = {*sys.stdlib_module_names, *OURS}
+    hidden = {*sys.stdlib_module_names, *OURS, *_required_by_torch()}
     hidden = {name for name in hidden if not any(part.find_spec(name) for part in inside)}
     folder = Path(folder)
-    found = [p.name for p in folder.glob("*.py") if p.stem in hidden]
-    found += [f"{p.parent.name}/" for p in folder.glob("*/__init__.py") if p.parent.name in hidden]
-    return tuple(sorted(found))
+    names = [p.name for p in folder.glob("*.py") if p.stem in hidden]
+    names += [f"{p.parent.name}/" for p in folder.glob("*/__init__.py") if p.parent.name in hidden]
+    return tuple(sorted(names))
+
+
+def _required_by_torch() -> set[str]:
+    """Return the modules of the packages that torch requires, such as `typing_extensions`."""
+    try:
+        lines = importlib.metadata.requires("torch") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return set()
+    names = (re.match(r"[\w.-]+", line) for line in lines if "extra ==" not in line)
+    return {name[0].lower().replace("-", "_") for name in names if name}
 
 
 def this_machine() -> Machine:
-    """Look at this machine; what is broken or missing is noted, and nothing is raised."""
+    """Return the facts of this machine; record whatever is broken or missing, and raise nothing."""
     facts: dict = {
         "system": platform.system(),
         "python": platform.python_version(),
@@ -170,31 +182,35 @@ def this_machine() -> Machine:
         try:
             facts |= _torch()
         except Exception as error:
-            facts["said"] = _first_line(error)
+            facts |= _build() | {"said": _first_line(error), "imported": False}
     if facts.get("torch"):
         facts |= _package("torchvision")
     return Machine(**facts, **_nvidia_smi())
 
 
 def _shadows() -> tuple[str, ...]:
-    """Of the files beside the script, or in a notebook's folder, those that Python does import."""
-    found = set()
+    """Return the files beside the script, or in a notebook's folder, that Python does import."""
+    names = set()
     for folder in {sys.path[0], ""} & set(sys.path):
-        there = Path(folder or ".").resolve()
-        if str(there) in sysconfig.get_paths().values():
+        directory = Path(folder or ".").resolve()
+        if directory in {Path(path).resolve() for path in sysconfig.get_paths().values()}:
             continue
-        for name in find_shadows(there):
+        for name in find_shadows(directory):
             spec = PathFinder.find_spec(name.removesuffix(".py").removesuffix("/"))
-            if spec and spec.origin and Path(spec.origin).resolve().is_relative_to(there / name):
-                found.add(name)
-    return tuple(sorted(found))
+            if (
+                spec
+                and spec.origin
+                and Path(spec.origin).resolve().is_relative_to(directory / name)
+            ):
+                names.add(name)
+    return tuple(sorted(names))
 
 
 def _torch() -> dict:
     torch = importlib.import_module("torch")
     facts = {"torch": str(torch.__version__), "said": ""}
     facts |= {"cuda": torch.version.cuda, "hip": torch.version.hip}
-    # the list is empty where CUDA does not start, so it is read from where it is compiled in
+    # get_arch_list() is empty if CUDA does not start; the compiled flags are always there
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: "")()
     facts["archs"] = tuple((flags or "").split())
     try:
@@ -204,20 +220,32 @@ def _torch() -> dict:
     return facts
 
 
+def _build() -> dict:
+    """Return CUDA and ROCm of the installed wheel, read from its file without an import."""
+    try:
+        path = importlib.metadata.distribution("torch").locate_file("torch/version.py")
+        text = Path(path).read_text("utf8")
+    except (OSError, importlib.metadata.PackageNotFoundError):
+        return {}
+    pattern = r"^(cuda|hip)\b[^=\n]*= *['\"]([\d.]+)"
+    return {match[1]: match[2] for match in re.finditer(pattern, text, re.M)}
+
+
 def _package(name: str) -> dict:
     try:
-        found = importlib.metadata.distribution(name)
+        package = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         return {}
-    facts = {name: found.version}
-    for line in (found.requires or ()) if name == "torchvision" else ():
+    facts = {name: package.version}
+    for line in (package.requires or ()) if name == "torchvision" else ():
         if match := re.match(r"torch\s*\(?([=<>!~][^;)]*)", line):
             facts["wants"] = match[1].strip()
     return facts
 
 
 def _nvidia_smi() -> dict:
-    for fields in ("driver_version,compute_cap,name", "driver_version,name"):  # 470 knows no cap
+    # driver 470 does not support the field compute_cap
+    for fields in ("driver_version,compute_cap,name", "driver_version,name"):
         try:
             out = subprocess.run(
                 ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"],
@@ -245,7 +273,7 @@ def _first_line(error: Exception) -> str:
 
 
 def diagnose(machine: Machine) -> list[Finding]:
-    """What keeps PyTorch from using the machine's GPU, or from working at all; the first first."""
+    """Return what keeps PyTorch from using the GPU, or from working at all, first cause first."""
     return [*_broken(machine), *_without_gpu(machine)]
 
 
@@ -257,6 +285,11 @@ def _broken(m: Machine) -> Iterable[Finding]:
         )
     if m.torch is None:
         yield Finding("this Python has no PyTorch", f"{_PIP} torch torchvision")
+    elif not m.imported:
+        yield Finding(
+            f"torch cannot be imported: {m.said}",
+            f"install it again in a new environment: {_PIP} torch torchvision",
+        )
     elif m.torchvision and m.wants and not fits(m.torch, m.wants):
         yield Finding(
             f"torchvision {m.torchvision} wants torch{m.wants}, and torch is {m.torch}",
@@ -269,7 +302,7 @@ _SELECTOR = "https://pytorch.org/get-started/locally/"
 
 
 def _without_gpu(m: Machine) -> Iterable[Finding]:
-    if m.torch is None or m.hip or m.system == "Darwin":
+    if m.torch is None or not m.imported or m.hip or m.system == "Darwin":
         return
     if m.said != "":
         yield from _not_started(m)
@@ -312,9 +345,9 @@ def _not_started(m: Machine) -> Iterable[Finding]:
 
 
 def _first_visible(variable: str) -> int | None:
-    """The number of the first GPU; None for an identifier, -1 for none, as CUDA reads the variable.
+    """Return the number of the first visible GPU; None for an identifier, -1 for none.
 
-    It reads up to the first that is no GPU, and one named twice leaves none.
+    CUDA reads the variable up to the first entry that is no GPU; a GPU named twice leaves none.
     """
     kind = variable[:4] if variable[:4] in ("GPU-", "MIG-") else ""
     seen: list[int | str] = []
@@ -332,13 +365,14 @@ def _first_visible(variable: str) -> int | None:
 
 
 def report(machine: Machine) -> str:
-    """The facts and what follows from them, a text to paste into an issue.
+    """Return the facts of a machine and their diagnosis, as text to paste into an issue.
 
-    It names no user or folder, except where PyTorch's own message has one.
+    It contains no user or folder, unless PyTorch's own message does.
     """
     gpus = [f"{n} (sm_{c[0]}{c[1]})" if c else n for n, c in machine.gpus]
     kinds = {"CUDA": machine.cuda, "ROCm": machine.hip}
-    built = next((f"for {kind} {of}" for kind, of in kinds.items() if of), "without CUDA")
+    unknown = "without CUDA" if machine.imported else "for CPU or unknown"
+    built = next((f"for {kind} {of}" for kind, of in kinds.items() if of), unknown)
     wants = f" (wants torch{machine.wants})" if machine.wants else ""
     facts = {
         "system": f"{machine.system}, Python {machine.python}",
@@ -356,12 +390,12 @@ def report(machine: Machine) -> str:
 
 
 def smoke_test(device: str = "cpu") -> dict[str, bool]:
-    """Whether a product, a convolution, a backward pass and a copy back are right on a device.
+    """Return which of a product, a convolution, a gradient and a copy are right on a device.
 
-    Results are compared with float64 on the CPU; they may be off by a hundredth (TF32 is).
+    Results are compared with float64 on the CPU within 1 % (TF32 needs that).
 
     Raises:
-        RuntimeError, AssertionError: what PyTorch raises where the device does not work.
+        RuntimeError, AssertionError: PyTorch's error if the device does not work.
     """
     import torch
     import torch.nn.functional as F
@@ -371,15 +405,15 @@ def smoke_test(device: str = "cpu") -> dict[str, bool]:
 
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(s, generator=generator) for s in ((4, 3, 8, 8), (5, 3, 3, 3)))
-    there, weight = x.to(device), w.to(device, copy=True).requires_grad_()
-    F.conv2d(there, weight).square().mean().backward()
+    moved, weight = x.to(device), w.to(device, copy=True).requires_grad_()
+    F.conv2d(moved, weight).square().mean().backward()
     exact = w.double().requires_grad_()
     F.conv2d(x.double(), exact).square().mean().backward()
     flat = x.flatten(1)
     return {
-        "copy": torch.equal(there.cpu(), x),
-        "product": near(there.flatten(1) @ there.flatten(1).T, flat.double() @ flat.double().T),
-        "convolution": near(F.conv2d(there, weight.detach()), F.conv2d(x.double(), w.double())),
+        "copy": torch.equal(moved.cpu(), x),
+        "product": near(moved.flatten(1) @ moved.flatten(1).T, flat.double() @ flat.double().T),
+        "convolution": near(F.conv2d(moved, weight.detach()), F.conv2d(x.double(), w.double())),
         "gradient": near(weight.grad, exact.grad),
     }
 

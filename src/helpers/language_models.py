@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Train a language model": a small one, its text, its loss and its samples.
+"""Helpers of the chapter on language models: a small GPT, its text, loss and sampling.
 
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners" (GPT-2), and
 Holtzman et al. 2019, "The Curious Case of Neural Text Degeneration" (top-p).
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from helpers.evaluation import preserve_modes
 
-IGNORED = -100  # the label that `F.cross_entropy` leaves out by default
+IGNORED = -100  # the default `ignore_index` of `F.cross_entropy`
 
 LINES = (
     "the lamp is lit before the rain.",
@@ -36,10 +36,10 @@ LINES = (
 
 
 class Characters:
-    """A vocabulary of single characters, whose last token `end` ends a text.
+    """Vocabulary of single characters, whose last token `end` is the end-of-sequence (EOS) token.
 
     Args:
-        text: the characters of it get the tokens 0, 1, … in order of their code points.
+        text: its characters get the token IDs 0, 1, … in order of their code points.
     """
 
     def __init__(self, text: str) -> None:
@@ -51,7 +51,7 @@ class Characters:
         return len(self.characters) + 1
 
     def encode(self, text: str, end: bool = False) -> Tensor:
-        """The tokens of `text`, with `self.end` behind them if `end`: int64, shape (T,).
+        """Return the token IDs of `text`, followed by `self.end` if `end`: int64, shape (T,).
 
         Raises:
             ValueError: a character is not in the vocabulary.
@@ -61,18 +61,18 @@ class Characters:
         return torch.tensor([self._tokens[c] for c in text] + [self.end] * end, dtype=torch.int64)
 
     def decode(self, ids: Tensor) -> str:
-        """The text of `ids`, of shape (T,), up to the first `end`."""
-        found = ids.tolist()
-        if self.end in found:
-            found = found[: found.index(self.end)]
-        return "".join(self.characters[i] for i in found)
+        """Return the text of `ids`, of shape (T,), up to the first EOS token."""
+        tokens = ids.tolist()
+        if self.end in tokens:
+            tokens = tokens[: tokens.index(self.end)]
+        return "".join(self.characters[i] for i in tokens)
 
 
 def padded(lines: Sequence[str], characters: Characters) -> tuple[Tensor, Tensor]:
-    """Lines as tokens with their end, padded on the right with more of it.
+    """Return lines as token IDs with EOS, padded on the right with EOS.
 
     Returns:
-        `ids`, int64 of shape (N, T), and `lengths`, int64 of shape (N,), the end included.
+        `ids`, int64 of shape (N, T), and `lengths`, int64 of shape (N,), EOS included.
     """
     rows = [characters.encode(line, end=True) for line in lines]
     lengths = torch.tensor([len(row) for row in rows])
@@ -84,13 +84,13 @@ def padded(lines: Sequence[str], characters: Characters) -> tuple[Tensor, Tensor
 
 
 class Block(nn.Module):
-    """Attention to the tokens so far, then a layer for each token, both added to what came in.
+    """Pre-norm transformer block: self-attention and an MLP, each with a residual connection.
 
     Args:
         width: of the tokens, a multiple of `heads`.
-        heads: of attention.
-        causal: whether a token attends only to itself and what is before it.
-        dropout: probability, behind both parts.
+        heads: number of attention heads.
+        causal: whether a token attends only to itself and to earlier tokens.
+        dropout: probability, after attention and after the MLP.
     """
 
     def __init__(self, width: int, heads: int, causal: bool, dropout: float) -> None:
@@ -101,7 +101,7 @@ class Block(nn.Module):
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (N, T, width) to the same shape."""
+        """Return the output of the block for `x` of shape (N, T, width), in the same shape."""
         split = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1))
         q, k, v = split.permute(2, 0, 3, 1, 4)  # each (N, heads, T, width / heads)
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
@@ -110,16 +110,16 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """A decoder in the manner of GPT-2: from tokens to the scores of the next token.
+    """Decoder in the style of GPT-2: from token IDs to the logits of the next token.
 
     Args:
-        vocab: how many tokens there are.
+        vocab: number of tokens.
         width: of the embeddings and blocks, a multiple of `heads`.
-        context: the longest sequence it takes.
-        layers: how many blocks.
-        heads: of attention in each block.
-        tied: whether the output layer is the table of token embeddings.
-        causal: whether a token sees only itself and what is before it.
+        context: the longest sequence.
+        layers: number of blocks.
+        heads: number of attention heads in each block.
+        tied: whether the output layer shares the weight of the token embedding.
+        causal: whether a token attends only to itself and to earlier tokens.
         dropout: probability, in the blocks.
     """
 
@@ -145,7 +145,7 @@ class GPT(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Scores of each next token, (N, T, vocab), for `ids` of shape (N, T), int64."""
+        """Return the logits of each next token, (N, T, vocab), for `ids` of shape (N, T), int64."""
         x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
@@ -156,15 +156,14 @@ class GPT(nn.Module):
 
 
 def _wide(scores: Tensor) -> Tensor:
-    """`scores` in float32 if they came in half precision, otherwise as they are."""
+    """Return `scores` in float32 if they are in half precision, else unchanged."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
-    """The token that follows each position, and -100 where none does: shape (N, T), int64.
+    """Return the token that follows each position, or -100 if there is none: shape (N, T), int64.
 
-    The tokens up to `lengths` count, an end token among them; what is behind is padding, whatever
-    token stands there.
+    The tokens up to `lengths` are real, EOS included; later tokens are padding, whatever they are.
 
     Args:
         ids: shape (N, T), padded on the right.
@@ -177,7 +176,7 @@ def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
 
 
 def next_token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross-entropy per label that is not -100; nothing is shifted here.
+    """Return the cross-entropy over labels that are not -100, without shifting the labels.
 
     Args:
         logits: shape (N, T, vocab).
@@ -189,16 +188,16 @@ def next_token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> 
 
 @torch.no_grad()
 def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """exp of the mean loss per token over all `batches` of ids and labels, each (N, T).
+    """Return exp of the mean loss per token over all `batches` of ids and labels, each (N, T).
 
-    Losses are added up in float32 at least. The model is put into evaluation mode, and every
-    module of it back into the mode that it had.
+    Losses are accumulated in float32 or wider. The model runs in evaluation mode; afterwards every
+    submodule's mode is restored.
 
     Returns:
-        The perplexity, inf where it is too large for a float.
+        The perplexity, inf if it is too large for a float.
 
     Raises:
-        ValueError: no label counts.
+        ValueError: every label is ignored.
     """
     total, count = 0.0, 0
     with preserve_modes(model):
@@ -207,7 +206,7 @@ def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> fl
             total += next_token_loss(_wide(model(ids)), labels, reduction="sum").item()
             count += int((labels != IGNORED).sum())
     if not count:
-        raise ValueError("perplexity needs at least one label, got none")
+        raise ValueError("expected at least one label that is not -100, got none")
     try:
         return math.exp(total / count)
     except OverflowError:
@@ -216,10 +215,10 @@ def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> fl
 
 @torch.no_grad()
 def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]:
-    """How often the best-scored token is the one 0, 1, … `largest` places further on.
+    """Return how often the most likely token is the one 0, 1, … `largest` positions later.
 
-    A model that has learned next tokens is right at 1. Right at 0: its labels were not shifted;
-    right at 2: they were shifted twice. `ids` has shape (N, T).
+    A model trained to predict the next token is right at 1. If it is right at 0, its labels were
+    not shifted; at 2, they were shifted twice. `ids` has shape (N, T).
 
     Raises:
         ValueError: T is not above `largest`.
@@ -233,21 +232,21 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
 
 @torch.no_grad()
 def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
-    """Whether a score depends on a later token: each is changed, one at a time.
+    """Return whether a logit depends on a later token, by changing one token at a time.
 
-    The model is looked at as it stands, so call `eval()` first if it has dropout. One whose blocks
-    add zero or whose output layer is zero, as in some before the first step, does not leak yet.
+    The model runs in its current mode, so call `eval()` first if it has dropout. A model whose
+    blocks or output layer are initialized with zeros does not leak before its first step.
 
     Args:
         model: from (N, T) to (N, T, vocab).
         ids: shape (N, T), T at least 2.
-        vocab: how many tokens there are, at least 2.
+        vocab: number of tokens, at least 2.
     """
     before = model(ids)
-    for place in range(1, ids.shape[1]):
+    for position in range(1, ids.shape[1]):
         other = ids.clone()
-        other[:, place] = (other[:, place] + 1) % vocab
-        if not torch.allclose(model(other)[:, :place], before[:, :place], atol=1e-5):
+        other[:, position] = (other[:, position] + 1) % vocab
+        if not torch.allclose(model(other)[:, :position], before[:, :position], atol=1e-5):
             return True
     return False
 
@@ -258,15 +257,15 @@ def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
 def filter_logits(
     logits: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0
 ) -> Tensor:
-    """Logits divided by `temperature`, and -inf for tokens that may not be drawn.
+    """Return the logits divided by `temperature`, with -inf for tokens that must not be sampled.
 
-    At least one token stays. Of equal scores the one with the lower number counts as larger.
+    At least one token is kept. Of equal logits, the one with the smaller token ID counts as larger.
 
     Args:
         logits: shape (..., vocab).
-        temperature: above 0; below 1 the larger scores win more often.
+        temperature: above 0; below 1, larger logits win more often.
         top_k: keep this many of the largest; all if None or more than there are.
-        top_p: keep the fewest of the largest whose probabilities, after `top_k`, reach this.
+        top_p: keep the fewest of the largest whose probabilities, after `top_k`, sum to this.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -300,26 +299,26 @@ def generate(
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Append up to `new` tokens to one prompt, and stop behind `end`.
+    """Append up to `new` sampled tokens to one prompt, and stop after the EOS token `end`.
 
-    The model is put into evaluation mode, and every module of it back into the mode that it had.
+    The model runs in evaluation mode; afterwards every submodule's mode is restored.
 
     Args:
         model: from (1, T) to (1, T, vocab), for T up to `context`.
         ids: shape (T,), the prompt, at least one token.
-        new: how many tokens at most.
-        context: the model sees this many of the last tokens.
-        end: the token that ends a text; None goes on.
-        temperature: 0 takes the largest score, others draw, see `filter_logits`.
+        new: maximum number of new tokens.
+        context: the model gets at most this many of the last tokens.
+        end: the EOS token; None: do not stop early.
+        temperature: 0 takes the largest logit, others sample, see `filter_logits`.
         top_k: see `filter_logits`.
         top_p: see `filter_logits`.
-        generator: draws the tokens; it is on the device of the logits.
+        generator: for sampling; on the device of the logits.
 
     Returns:
         Prompt and continuation, shape (T + at most `new`,).
 
     Raises:
-        ValueError: `ids` is not one prompt with a token in it, or as in `filter_logits`.
+        ValueError: `ids` is not one prompt of at least one token, or as in `filter_logits`.
     """
     if ids.dim() != 1 or not len(ids):
         raise ValueError(f"expected one prompt of shape (T,), T at least 1, got {(*ids.shape,)}")
@@ -343,17 +342,17 @@ def generate(
 
 @torch.no_grad()
 def grow(table: Tensor, rows: int) -> Tensor:
-    """A table with `rows` rows: the old ones, then their mean in each new one.
+    """Return an embedding matrix with `rows` rows: the old ones, then their mean in each new one.
 
     Args:
         table: shape (old, width), as in a checkpoint, or (old,), a bias of the output layer.
         rows: at least `old`.
 
     Raises:
-        ValueError: `rows` is smaller than the table.
+        ValueError: `rows` is smaller than the number of old rows.
     """
     if rows < len(table):
-        raise ValueError(f"a table of {len(table)} rows cannot shrink to {rows}")
+        raise ValueError(f"expected at least the {len(table)} rows of the table, got {rows}")
     mean = table.mean(0, keepdim=True)
     return torch.cat([table, mean.expand(rows - len(table), *table.shape[1:])])
 
@@ -362,14 +361,13 @@ def grow(table: Tensor, rows: int) -> Tensor:
 
 
 def training_bytes(model: nn.Module, optimizer_states: int = 2) -> dict[str, int]:
-    """Bytes of the weights, their gradients and the optimizer's states, without activations.
+    """Return the bytes of weights, gradients and optimizer states of a model, without activations.
 
-    Works on the meta device. A tied weight counts once, a frozen one has neither gradient nor
-    states.
+    Works on the meta device. A tied weight counts once; a frozen one has no gradient and no states.
 
     Args:
         model: any module.
-        optimizer_states: numbers per weight in the weight's dtype: 2 for Adam, 1 for SGD with
+        optimizer_states: values per weight in the weight's dtype: 2 for Adam, 1 for SGD with
             momentum, 0 for SGD.
     """
     weights = sum(p.nbytes for p in model.parameters())

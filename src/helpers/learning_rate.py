@@ -1,4 +1,4 @@
-"""Helpers of the chapter on learning rates.
+"""Helpers of the chapter on learning rates: record a schedule, rescale it.
 
 Source: "How to adjust learning rate" of `torch.optim`,
 https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
@@ -18,7 +18,7 @@ Make = Callable[[Optimizer], LRScheduler]
 
 
 def one_weight(lr: float = 1.0) -> SGD:
-    """An SGD optimizer (momentum 0.9) over one weight whose gradient is 0, so that it can step."""
+    """Return an SGD optimizer (momentum 0.9) over one weight with gradient 0, ready to step."""
     weight = nn.Parameter(torch.zeros(1))
     weight.grad = torch.zeros(1)
     return SGD([weight], lr=lr, momentum=0.9)
@@ -31,15 +31,15 @@ def rates(
     metrics: Sequence[float] | None = None,
     scheduler_first: bool = False,
 ) -> list[float]:
-    """The learning rate that each epoch trains with, read from a real optimizer.
+    """Return the learning rate of each epoch, read from a real optimizer.
 
     Args:
-        make: builds the scheduler on the optimizer it is given.
-        epochs: how many times the optimizer steps.
-        lr: the rate given to the optimizer.
-        metrics: what a `ReduceLROnPlateau` is told after each epoch; `epochs` numbers.
-        scheduler_first: call `scheduler.step()` before the epoch, which is the wrong place;
-            the warning about it is swallowed.
+        make: builds the scheduler for the optimizer it is given.
+        epochs: number of optimizer steps.
+        lr: initial learning rate of the optimizer.
+        metrics: `epochs` numbers, one for a `ReduceLROnPlateau` after each epoch.
+        scheduler_first: call `scheduler.step()` before the epoch, which is wrong; PyTorch's warning
+            about it is suppressed.
 
     Raises:
         ValueError: a plateau scheduler has no `metrics`, or not `epochs` of them.
@@ -65,7 +65,7 @@ def rates(
 
 
 def changes(values: Sequence[float]) -> list[int]:
-    """The epochs whose rate differs from that of the epoch before."""
+    """Return the epochs whose learning rate differs from that of the epoch before."""
     return [i for i in range(1, len(values)) if values[i] != values[i - 1]]
 
 
@@ -83,18 +83,22 @@ SCALABLE = (
 
 
 def rescale(optimizer: Optimizer, scheduler: LRScheduler, scale: float) -> None:
-    """Multiply the learning rates of the rest of a schedule, in the middle of a training.
+    """Multiply the learning rates of the rest of a schedule by `scale`, in the middle of training.
 
-    Current, initial and base rates are changed; `get_last_lr()` follows at the next step.
+    Current, initial and base learning rates are changed; `get_last_lr()` follows at the next step.
 
     Raises:
-        TypeError: the scheduler is not one of `SCALABLE`, whose rates all follow from those.
-        ValueError: it is a cosine with an `eta_min` other than 0, which would stay as it is.
+        TypeError: the scheduler is not one of `SCALABLE`, whose learning rates depend on these
+            alone.
+        ValueError: it is a cosine with an `eta_min` other than 0, which would not be scaled.
     """
     if type(scheduler) not in SCALABLE:
-        raise TypeError(f"{type(scheduler).__name__} keeps rates of its own; build it anew")
+        raise TypeError(
+            f"expected a scheduler of SCALABLE, got {type(scheduler).__name__}, which stores "
+            "learning rates of its own: build a new one"
+        )
     if getattr(scheduler, "eta_min", 0) != 0:
-        raise ValueError(f"eta_min={scheduler.eta_min} is not scaled; build the scheduler anew")
+        raise ValueError(f"expected eta_min=0, got {scheduler.eta_min}: build a new scheduler")
     for group in optimizer.param_groups:
         group["lr"] *= scale
         group["initial_lr"] *= scale

@@ -1,4 +1,4 @@
-"""Helpers of the chapter on losses.
+"""Helpers of the chapter on losses: a soft IoU loss, and the target of a cross-entropy.
 
 Source: "Loss functions" of `torch.nn`, https://pytorch.org/docs/stable/nn.html#loss-functions
 """
@@ -14,33 +14,36 @@ from torch import Tensor
 def soft_iou_loss(
     probability: Tensor, target: Tensor, spatial_dims: int = 2, eps: float = 1e-6
 ) -> Tensor:
-    """One minus the soft intersection over union of predicted and true masks, averaged.
+    """Return one minus the soft intersection over union of predicted and true masks, averaged.
 
     With p the prediction and t the target of one image and class, summed over its pixels,
 
         loss = 1 - (sum(p t) + eps) / (sum(p²) + sum(t²) - sum(p t) + eps).
 
-    On masks of zeros and ones this is 1 - IoU, and two masks that are exactly 0 give 0. It is
-    differentiable in `probability`. The sums are taken in float32 at least, so half precision does
+    For masks of zeros and ones this is 1 - IoU, and two masks that are exactly 0 give 0. It is
+    differentiable in `probability`. Sums are computed in float32 or wider, so half precision does
     not overflow.
 
     Args:
-        probability: floating point in [0, 1], shape (N, *spatial) or (N, C, *spatial). Put a
-            sigmoid or softmax before it: logits are refused.
+        probability: floating point in [0, 1], shape (N, *spatial) or (N, C, *spatial). Apply a
+            sigmoid or softmax first; logits raise an error.
         target: the same shape, any dtype, values in [0, 1]: a mask, or soft labels.
-        spatial_dims: how many of the last dimensions make up one mask: 2 for images, 3 for
-            volumes, 1 for flattened masks (N, pixels).
-        eps: keeps the ratio defined where both masks are empty. A sigmoid rarely gives exactly
-            0, so an image without an object mostly costs nearly 1 with the default; leave such
-            images out.
+        spatial_dims: number of the last dimensions that make up one mask: 2 for images, 3 for
+            volumes, 1 for flattened masks (N, pixels) or (N, C, pixels). The shape alone does not
+            tell (N, C, pixels) from (N, H, W): with the default, its classes become rows of one
+            mask.
+        eps: keeps the ratio defined if both masks are empty. A sigmoid rarely gives exactly 0, so
+            an image without an object usually costs nearly 1 with the default; leave such images
+            out.
 
     Returns:
-        A scalar in [0, 1], float64 for float64 input and float32 for all other.
+        A scalar in [0, 1], float64 for float64 input and float32 otherwise.
 
     Raises:
         TypeError: `probability` is not floating point.
-        ValueError: shapes differ, there is no dimension left for the batch, or a value lies
-            outside [0, 1] (on a GPU this check waits for the device).
+        ValueError: shapes differ, `spatial_dims` is below 1, there is no batch dimension, or a
+            value
+            is outside [0, 1] (on a GPU this check synchronizes).
 
     Source: the Tanimoto loss of Diakogiannis et al. 2020, "ResUNet-a",
     https://arxiv.org/abs/1904.00592
@@ -52,6 +55,8 @@ def soft_iou_loss(
             "probability and target must have the same shape, got "
             f"{tuple(probability.shape)} and {tuple(target.shape)}"
         )
+    if spatial_dims < 1:
+        raise ValueError(f"spatial_dims must be at least 1, got {spatial_dims}")
     if probability.ndim < spatial_dims + 1:
         raise ValueError(
             f"expected a batch dimension before {spatial_dims} spatial ones, got shape "
@@ -76,7 +81,7 @@ def _in_unit_interval(name: str, tensor: Tensor, advice: str) -> None:
 
 
 def target_distribution(loss: Callable[[Tensor], Tensor], classes: int) -> Tensor:
-    """The distribution over classes that a cross-entropy asks for, read from its gradient.
+    """Return the target distribution of a cross-entropy over the classes, read from its gradient.
 
     The gradient of a cross-entropy in the logits is softmax(logits) - target, so the target is
     softmax(logits) - gradient.

@@ -1,8 +1,8 @@
-"""Helpers of the chapter on GPU memory: what fills it, who holds it, what the allocator keeps.
+"""Helpers of the chapter on GPU memory: allocations, footprint and training memory of your code.
 
-Without a GPU `torch.cuda.memory_allocated()` is always 0. These functions watch the memory of
-tensors on any device; `allocations` makes of a reader's own code a list of requests for the model
-in `helpers.allocator`.
+Without a GPU, `torch.cuda.memory_allocated()` is always 0. These functions track the memory of
+tensors on any device; `allocations` records your code as a list of requests for the model in
+`helpers.allocator`.
 
 Source: "Memory management", https://pytorch.org/docs/stable/notes/cuda.html#memory-management
 """
@@ -21,48 +21,48 @@ from helpers.fake import fake_tensors
 
 
 def watch(tensor: torch.Tensor) -> Callable[[], bool]:
-    """A function that tells whether the memory of `tensor` is still held by anyone.
+    """Return a function that tells whether the memory of `tensor` is still referenced.
 
-    It watches the storage, not the Python object: autograd may hold the numbers after the last
-    name is gone, and a weak reference to the tensor does not always see that. Memory that only a
-    reference cycle holds counts until `gc.collect()`.
+    It tracks the storage, not the Python object: autograd may keep the values after the last name
+    is gone, which a weak reference to the tensor does not always show. Memory that only a reference
+    cycle keeps counts until `gc.collect()`.
     """
-    gone = _expiry(tensor.untyped_storage())
-    return lambda: not gone()
+    expired = _expiry(tensor.untyped_storage())
+    return lambda: not expired()
 
 
 def _expiry(storage: torch.UntypedStorage) -> Callable[[], bool]:
-    """Whether a storage has been freed, by PyTorch's private weak reference to it."""
+    """Return a check whether a storage was freed, from PyTorch's private weak reference to it."""
     from torch.multiprocessing.reductions import StorageWeakRef
 
     return StorageWeakRef(storage).expired
 
 
 def _identity(storage: torch.UntypedStorage) -> int:
-    """The same number for every tensor of a storage, by PyTorch's private handle; meta too."""
+    """Return one number for all tensors of a storage, from PyTorch's private handle."""
     return storage._cdata
 
 
 def allocations(function: Callable[[], Any], device: str | None = None) -> list[tuple[Any, ...]]:
-    """Run `function` and list the memory that its tensors take and give back, as a trace.
+    """Run `function` and return the memory that its tensors allocate and free, as a trace.
 
-    Tensors on the CPU and on the meta device ask for the same bytes as on a GPU, so `replay` can
-    show what the caching allocator would do. What a GPU library takes inside an operation as
-    workspace is not in it.
+    Tensors on the CPU and on the meta device request the same bytes as on a GPU, so `replay` can
+    show what the caching allocator would do. Workspaces that a GPU library allocates inside an
+    operation are not included, nor is memory of NumPy, as with `torch.from_numpy`.
 
     Args:
-        function: called without arguments; a backward pass inside it counts too.
+        function: called without arguments; a backward pass inside it is included.
         device: list only tensors on this kind of device, such as `"meta"`; None lists all.
 
     Returns:
         `("malloc", name, nbytes)` and `("free", name)`; a name is that of the operation with a
-        number. What the returned value holds is not freed.
+        number. Memory of the returned value is not freed.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     trace: list[tuple[Any, ...]] = []
-    held: dict[int, tuple[str, Callable[[], bool], int]] = {}
+    living: dict[int, tuple[str, Callable[[], bool], int]] = {}
     numbers = itertools.count(1)
 
     def storages(values: Any) -> dict[int, torch.UntypedStorage]:
@@ -74,28 +74,34 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
         }
 
     def sweep() -> None:
-        for key, (name, gone, _) in list(held.items()):
-            if gone():
-                del held[key]
+        for key, (name, expired, _) in list(living.items()):
+            if expired():
+                del living[key]
                 trace.append(("free", name))
 
     class Watch(TorchDispatchMode):
+        supports_higher_order_operators = True
+
         def __torch_dispatch__(
             self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             sweep()
-            before = {key: s.nbytes() for key, s in storages((args, kwargs)).items()}
-            before |= {key: nbytes for key, (_, _, nbytes) in held.items()}
+            # torch.tensor passes the new tensor to lift_fresh, so its argument is no old one
+            fresh = operation is torch.ops.aten.lift_fresh.default
+            inputs = {} if fresh else storages((args, kwargs))
+            before = {key: s.nbytes() for key, s in inputs.items()}
+            before |= {key: nbytes for key, (_, _, nbytes) in living.items()}
             result = operation(*args, **(kwargs or {}))
             for key, storage in storages((args, kwargs, result)).items():
                 nbytes = storage.nbytes()
                 if before.get(key) == nbytes:
                     continue
-                name = f"{operation.overloadpacket.__name__.strip('_')} {next(numbers)}"
+                packet = getattr(operation, "overloadpacket", operation)
+                name = f"{packet.__name__.strip('_')} {next(numbers)}"
                 trace.append(("malloc", name, nbytes))
-                if key in held:  # it grew: a new block, then the old one is freed
-                    trace.append(("free", held[key][0]))
-                held[key] = name, _expiry(storage), nbytes
+                if key in living:  # the storage grew: a new block, then the old one is freed
+                    trace.append(("free", living[key][0]))
+                living[key] = name, _expiry(storage), nbytes
             return result
 
     with Watch():
@@ -106,11 +112,11 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
 
 @dataclass(frozen=True)
 class Footprint:
-    """How much memory the tensors of a function take, in bytes.
+    """Memory of the tensors that a function creates, in bytes.
 
     Attributes:
-        peak: the most at any moment.
-        kept: what the returned value still holds, and the graph behind it.
+        peak: the maximum at any moment.
+        kept: memory of the returned value and of its graph.
     """
 
     peak: int
@@ -121,60 +127,60 @@ class Footprint:
 
 
 def footprint(function: Callable[[], Any]) -> Footprint:
-    """Run `function` and measure the memory of the tensors that it creates, on any device.
+    """Run `function` and return the peak memory of the tensors that it creates, on any device.
 
-    Tensors that exist already, such as a model's parameters, do not count. Bytes are counted as
-    the tensors ask for them, before an allocator rounds them.
+    Existing tensors, such as a model's parameters, are not counted. Bytes are those that the
+    tensors request, before an allocator rounds them.
     """
     sizes: dict[str, int] = {}
-    now = peak = 0
+    current = peak = 0
     for action, name, *size in allocations(function):
         if action == "malloc":
             sizes[name] = size[0]
-            now += size[0]
-            peak = max(peak, now)
+            current += size[0]
+            peak = max(peak, current)
         else:
-            now -= sizes[name]
-    return Footprint(peak, now)
+            current -= sizes[name]
+    return Footprint(peak, current)
 
 
 def run_on_card(function: Callable[[], Any], capacity: int) -> CachingAllocator:
-    """Run `function` on fake tensors and let the allocator's model serve what they ask for.
+    """Run `function` on fake tensors, and serve its requests with the model of the allocator.
 
-    The libraries' workspaces, the CUDA context and other processes are not in it, so a real card
-    of that size runs out of memory earlier rather than later.
+    Workspaces of libraries, the CUDA context and other processes are not included, so a real GPU of
+    that size runs out of memory earlier rather than later.
 
     Args:
         function: called without arguments; creates its tensors itself, on any device.
-        capacity: of the card in bytes.
+        capacity: of the GPU in bytes.
 
     Returns:
-        The allocator when the function is done, for its counters.
+        The allocator after the run, for its counters.
 
     Raises:
-        torch.OutOfMemoryError: what the tensors ask for does not fit.
+        torch.OutOfMemoryError: the requests do not fit.
     """
     with fake_tensors():
         trace = allocations(function)
-    card, held = CachingAllocator(capacity), {}
+    card, blocks = CachingAllocator(capacity), {}
     for action, name, *size in trace:
         if action == "malloc":
-            held[name] = card.malloc(*size, name)
+            blocks[name] = card.malloc(*size, name)
         else:
-            card.free(held.pop(name))
+            card.free(blocks.pop(name))
     return card
 
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """What the memory of a training step consists of when it is fullest, in bytes.
+    """Parts of the peak memory of a training step, in bytes.
 
     Attributes:
         weights: parameters and buffers.
-        gradients: those in `.grad`, and those on their way.
-        optimizer: its state, and what its step needs for a moment.
-        activations: what the forward pass made, with the batch, and temporary results.
-        peak: all of it together.
+        gradients: those in `.grad`, and those of the backward pass.
+        optimizer: its state, and temporary tensors of its step.
+        activations: results of the forward pass, with the batch, and temporary tensors.
+        peak: the sum of all.
     """
 
     weights: int
@@ -184,37 +190,38 @@ class TrainingMemory:
     peak: int
 
     def __repr__(self) -> str:
+        unit, size = ("MiB", 2**20) if self.peak >= 2**20 else ("KiB", 2**10)
         parts = ("weights", "gradients", "optimizer", "activations", "peak")
-        return ", ".join(f"{part} {getattr(self, part) / 2**20:.0f}" for part in parts) + " MiB"
+        return ", ".join(f"{part} {getattr(self, part) / size:.0f}" for part in parts) + f" {unit}"
 
 
 def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> TrainingMemory:
-    """Count what fills the memory in the second step of a training run, where it is fullest.
+    """Return the parts of the peak memory in the second step of training, when all of them exist.
 
-    The second step, because an optimizer's state exists from the end of the first. It runs on
-    fake tensors, so it takes seconds and no memory, whatever the size of the model. PyTorch's
-    own `MemTracker` counts tensors as they ask for bytes: no rounding, no workspaces, no context.
-    On the CPU an optimizer goes parameter by parameter; on a GPU most of them take them all at
-    once by default (`foreach`) and need up to one more copy of the weights for it
+    The second step is used because the optimizer's state exists only after the first. It runs on
+    fake tensors, so it needs no memory, whatever the size of the model. PyTorch's `MemTracker`
+    counts the requested bytes: no rounding, no workspaces, no context. On the CPU an optimizer
+    updates one parameter at a time; on a GPU most update all at once by default (`foreach`), which
+    needs up to one more copy of the weights
     (https://pytorch.org/docs/stable/generated/torch.optim.Adam.html).
 
     Args:
-        build: returns the model, its optimizer, and a function that makes one training step. All
+        build: returns the model, its optimizer, and a function that runs one training step. All
             tensors stay on the CPU; the bytes are the same.
 
     Raises:
-        ValueError: the step leaves the CPU.
+        ValueError: the step uses another device than the CPU.
     """
     with fake_tensors():
         model, optimizer, step = build()
         snapshot = _fullest_moment(model, optimizer, step)
     if set(snapshot) != {"cpu"}:
-        raise ValueError(f"training_memory counts on the CPU, the step uses {sorted(snapshot)}")
+        raise ValueError(f"expected a step on the CPU alone, got one on {sorted(snapshot)}")
     return TrainingMemory(*snapshot["cpu"])
 
 
 def _fullest_moment(model: Any, optimizer: Any, step: Callable[[], Any]) -> dict[str, list[int]]:
-    """PyTorch's private tracker: kind of device -> bytes in the order of `TrainingMemory`."""
+    """Return for each kind of device the bytes in the order of `TrainingMemory`, by MemTracker."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
     step()  # the optimizer's state exists from here on
@@ -222,10 +229,10 @@ def _fullest_moment(model: Any, optimizer: Any, step: Callable[[], Any]) -> dict
     tracker.track_external(model, optimizer)
     with tracker:
         step()
-    found = {}
+    usage = {}
     for device, snapshot in tracker.get_tracker_snapshot("peak").items():
         parts = {getattr(kind, "name", kind): nbytes for kind, nbytes in snapshot.items()}
         weights = parts.pop("PARAM") + parts.pop("BUFFER")
         total, gradients, state = parts.pop("Total"), parts.pop("GRAD"), parts.pop("OPT")
-        found[device.type] = [weights, gradients, state, sum(parts.values()), total]
-    return found
+        usage[device.type] = [weights, gradients, state, sum(parts.values()), total]
+    return usage

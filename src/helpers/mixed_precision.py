@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Use mixed precision": which types autocast chooses, and what they hold.
+"""Helpers of the chapter on mixed precision: autocast dtypes, float32 regions, scaled steps.
 
 Source: https://pytorch.org/docs/stable/amp.html and
 https://pytorch.org/docs/stable/notes/amp_examples.html. That 16-bit gradients need a scaled loss:
@@ -43,10 +43,10 @@ def _only_kinds(device_type: str) -> None:
 
 @contextmanager
 def autocast_without_device(device_type: str, dtype: torch.dtype) -> Iterator[None]:
-    """Like `torch.autocast(device_type, dtype)`, also where no such device is there.
+    """Enable autocast for a kind of device, even if this machine has no such device.
 
-    `torch.autocast("cuda")` switches itself off on a machine without a GPU; its lists of
-    operations do not need one. Use it with `helpers.fake.fake_tensors`.
+    `torch.autocast("cuda")` disables itself on a machine without a GPU, though its lists of
+    operations do not need one. Use this with `helpers.fake.fake_tensors`.
 
     Args:
         device_type: `"cpu"`, `"cuda"`, `"mps"` or `"xpu"`.
@@ -73,11 +73,11 @@ def autocast_without_device(device_type: str, dtype: torch.dtype) -> Iterator[No
 def result_types(
     operations: Mapping[str, Callable[[Tensor], Tensor]], device_type: str, dtype: torch.dtype
 ) -> dict[str, str]:
-    """The dtype that each operation returns under autocast, or `"refused"`.
+    """Return the dtype that each operation returns under autocast, or `"refused"` if it raises.
 
-    Each is given one tensor of `dtype` and shape (4, 4), a fake one and without gradients, so the
-    device need not be there. If PyTorch is not even built for the device, most functions still
-    work; modules, convolutions and attention raise a `RuntimeError`.
+    Each receives one fake tensor of `dtype` and shape (4, 4), without gradients, so the device is
+    not needed. If PyTorch is not built for the device, most functions still work; modules,
+    convolutions and attention raise a `RuntimeError`.
 
     Args:
         operations: by name; each takes a tensor and returns one.
@@ -86,11 +86,11 @@ def result_types(
 
     Raises:
         ValueError: `device_type` or `dtype` is another one.
-        TypeError: an operation returns something else than a tensor.
+        TypeError: an operation does not return a tensor.
     """
     _only_kinds(device_type)
     _only_halves(dtype)
-    found = {}
+    results = {}
     for name, operation in operations.items():
         with torch.no_grad(), fake_tensors(), autocast_without_device(device_type, dtype):
             try:
@@ -98,25 +98,25 @@ def result_types(
             except RuntimeError as error:
                 if "unsafe to autocast" not in str(error):
                     raise
-                found[name] = "refused"
+                results[name] = "refused"
                 continue
         if not isinstance(result, Tensor):
             raise TypeError(f"{name} must return a tensor, got {type(result).__name__}")
-        found[name] = str(result.dtype).removeprefix("torch.")
-    return found
+        results[name] = str(result.dtype).removeprefix("torch.")
+    return results
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: run `function` in float32, whatever autocast does around it.
+    """Decorate a function so that it runs in float32, whatever autocast is active around it.
 
-    16-bit tensors among the arguments, in lists, tuples and dictionaries too, become float32, and
-    autocast is off for every kind of device. The result is what `function` returns, in float32
-    mostly. Left as they are: parameters of a module that `function` is a method of, and tensors in
-    objects of your own or in generators.
+    16-bit tensors among the arguments, also in lists, tuples and dictionaries, are converted to
+    float32, and autocast is disabled for every kind of device. The result is that of `function`,
+    usually in float32. Parameters of a module whose method is decorated, and tensors in objects of
+    your own or in generators, are not converted.
 
     Raises:
-        TypeError: `function` cannot be called, or is a generator or a coroutine, whose body would
-            run after autocast is on again.
+        TypeError: `function` is not callable, or is a generator or coroutine function, whose body
+            would run after autocast is enabled again.
     """
     if not callable(function):
         raise TypeError(f"in_float32 needs a function, got {type(function).__name__}")
@@ -149,11 +149,11 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def fate(values: Tensor, dtype: torch.dtype, scale: float = 1.0) -> dict[str, int]:
-    """What becomes of numbers that are multiplied by `scale` and stored as `dtype`.
+    """Return how many values are lost, infinite or kept when scaled and stored as `dtype`.
 
     Args:
         values: any shape, float32 or float64.
-        dtype: a floating type.
+        dtype: a floating-point dtype.
         scale: above 0.
 
     Returns:
@@ -161,8 +161,8 @@ def fate(values: Tensor, dtype: torch.dtype, scale: float = 1.0) -> dict[str, in
         or nan (`"infinite"`), and how many are `"kept"`, the rest.
 
     Raises:
-        ValueError: `scale` is not above 0, or `dtype` is no floating type.
-        TypeError: `values` is no real tensor.
+        ValueError: `scale` is not above 0, or `dtype` is not floating point.
+        TypeError: `values` is not a real tensor.
     """
     if not isinstance(values, Tensor) or values.is_complex():
         raise TypeError(f"values must be a real tensor, got {getattr(values, 'dtype', values)}")
@@ -177,10 +177,10 @@ def fate(values: Tensor, dtype: torch.dtype, scale: float = 1.0) -> dict[str, in
 
 
 def safe_scales(values: Tensor, dtype: torch.dtype, largest: int = 32) -> list[int]:
-    """The exponents from 0 to `largest` of all powers of two that lose none of `values`.
+    """Return the exponents from 0 to `largest` of all powers of two that lose none of `values`.
 
     Raises:
-        ValueError: `largest` is no number from 0 to 1023, the last that a float can hold.
+        ValueError: `largest` is not from 0 to 1023, the largest exponent of a float.
     """
     if largest not in range(1024):
         raise ValueError(f"largest must be at least 0 and at most 1023, got {largest}")
@@ -188,14 +188,14 @@ def safe_scales(values: Tensor, dtype: torch.dtype, largest: int = 32) -> list[i
 
 
 def bfloat16_in_hardware(capability: tuple[int, int]) -> bool:
-    """Whether an NVIDIA GPU of this compute capability multiplies bfloat16 itself: 8.0 and later.
+    """Return whether an NVIDIA GPU of this compute capability supports bfloat16: 8.0 and later.
 
-    Older ones emulate it. `torch.cuda.get_device_capability()` gives the number.
+    Older GPUs emulate it. `torch.cuda.get_device_capability()` returns the capability.
 
-    Source: `torch.cuda.is_bf16_supported(including_emulation=False)`, which asks for the same.
+    Source: `torch.cuda.is_bf16_supported(including_emulation=False)`, which requires the same.
 
     Raises:
-        ValueError: `capability` is no pair of whole numbers.
+        ValueError: `capability` is not a pair of integers.
     """
     if isinstance(capability, str | float | int | None) or [*map(type, capability)] != [int, int]:
         raise ValueError(f"capability must be a pair such as (8, 0), got {capability!r}")
@@ -212,21 +212,21 @@ def scaled_step(
 ) -> bool:
     """Unscale, clip, step and update, in this order, for one or several optimizers.
 
-    Call it after the backward pass of the scaled loss. With a scaler that is switched off it only
-    clips and steps, so the same loop serves float32, bfloat16 and float16.
+    Call it after the backward pass of the scaled loss. With a disabled scaler it only clips and
+    steps, so the same loop serves float32, bfloat16 and float16.
 
     Args:
-        scaler: the one scaler of the training.
-        optimizers: one, or all that step now; together they are clipped by one norm.
+        scaler: the scaler of the training.
+        optimizers: one, or all that step now; their gradients are clipped by one norm.
         max_norm: of all their gradients; None does not clip.
 
     Returns:
-        Whether all of them stepped: False if a gradient was inf or nan, so that a scheduler that
-        steps with every batch should wait. Reading it waits for a GPU.
+        Whether all optimizers stepped: False if a gradient was inf or nan, so that a scheduler that
+        steps with every batch should not step. Reading it synchronizes with a GPU.
 
     Raises:
-        ValueError: there is no optimizer or one of them twice, or `max_norm` is not above 0.
-        TypeError: something else than a scaler and optimizers came.
+        ValueError: there is no optimizer or one is repeated, or `max_norm` is not above 0.
+        TypeError: an argument is not a scaler or not an optimizer.
     """
     if not isinstance(scaler, torch.amp.GradScaler):
         raise TypeError(f"scaler must be a torch.amp.GradScaler, got {type(scaler).__name__}")
@@ -237,7 +237,7 @@ def scaled_step(
         if not isinstance(one, Optimizer):
             raise TypeError(f"optimizers must be an optimizer or several, got {type(one).__name__}")
     if len({id(one) for one in chosen}) < len(chosen):
-        raise ValueError("each optimizer steps once: one of them came twice")
+        raise ValueError("expected each optimizer once, got one of them twice")
     if not chosen:
         raise ValueError("scaled_step needs at least one optimizer, got none")
     if max_norm is not None and not max_norm > 0:

@@ -1,4 +1,4 @@
-"""Helpers of the chapter on modules.
+"""Helpers of the chapter on modules: an inventory of attributes, a table of layers.
 
 Source: `torch.nn.Module`, https://pytorch.org/docs/stable/generated/torch.nn.Module.html
 """
@@ -15,34 +15,34 @@ from helpers.evaluation import preserve_modes
 
 
 def inventory(module: nn.Module) -> dict[str, str]:
-    """What becomes of each attribute of `module` that holds tensors.
+    """Return for each attribute of `module` with tensors whether it moves, saves and trains.
 
-    Each word is tried out on a copy: `moves` (it follows `to()` to another device, here the meta
+    The words are verified on a copy: `moves` (it follows `to()` to another device, here the meta
     device), `saves` (it is in the `state_dict`), `trains` (it is in `parameters()` and requires
-    grad). An attribute of which none is true is `lost`. Attributes without a tensor are left
-    out; lists, tuples and dicts are looked into.
+    grad). An attribute to which none applies is `lost`. Attributes without a tensor are left out;
+    lists, tuples and dicts are searched.
 
-    The attributes of `module` itself are all listed. Of its submodules, and of the attributes
-    that begin with an underscore, only those that are lost are, by their path, as in `0.basis`.
+    All attributes of `module` itself are listed. Of its submodules, and of attributes that begin
+    with an underscore, only lost ones are listed, by their path, as in `0.basis`.
 
     Raises:
         TypeError: `module` is not a module.
-        ValueError: `module` is on the meta device already, so no move could be seen.
+        ValueError: `module` is already on the meta device, so that no move could be detected.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"expected an nn.Module, got {type(module).__name__}")
-    held = _held(module)
-    if any(t.is_meta for ts in held.values() for t in ts):
+    tensors_of = _held(module)
+    if any(t.is_meta for ts in tensors_of.values() for t in ts):
         raise ValueError("expected a module with data, got one on the meta device")
-    # tensors with a history cannot be copied; as they are not registered, nothing moves them
-    memo: dict[int, Any] = {id(t): t for ts in held.values() for t in ts if not t.is_leaf}
+    # deepcopy does not support tensors with a graph; they are not registered, so they do not move
+    memo: dict[int, Any] = {id(t): t for ts in tensors_of.values() for t in ts if not t.is_leaf}
     after = _held(copy.deepcopy(module, memo).to("meta"))
     parameters = {id(p): p.requires_grad for p in module.parameters()}
     saved = {id(t) for t in module.state_dict(keep_vars=True).values()}
-    found = {}
-    for name, tensors in held.items():
+    uses = {}
+    for name, tensors in tensors_of.items():
         facts = {
-            # what else points at a parameter moves along: `to` changes the parameter itself
+            # another reference to a parameter moves, too, because `to` changes the parameter
             "moves": all(
                 id(t) in parameters or m.is_meta for t, m in zip(tensors, after[name], strict=True)
             ),
@@ -51,12 +51,12 @@ def inventory(module: nn.Module) -> dict[str, str]:
         }
         words = ", ".join(word for word, true in facts.items() if true)
         if tensors and (not words or not ("." in name or name.startswith("_"))):
-            found[name] = words or "lost"
-    return found
+            uses[name] = words or "lost"
+    return uses
 
 
 def _held(module: nn.Module) -> dict[str, list[Tensor]]:
-    """The tensors of each attribute, and by their path those of unregistered ones further down."""
+    """Return the tensors of each attribute, and by path those of unregistered attributes below."""
     own = {
         n: v for d in (module._parameters, module._buffers, module._modules) for n, v in d.items()
     }
@@ -82,14 +82,14 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def summary(model: nn.Module, *inputs: Tensor) -> str:
-    """The table of layers, output shapes and parameters that `torchinfo` makes of `model`.
+    """Return `torchinfo`'s table of the layers, output shapes and parameters of `model`.
 
-    It runs `model(*inputs)` once, in eval mode and without gradients. Unlike `torchinfo.summary`
-    it gives every layer back its own mode, and leaves out the estimates of time and memory.
+    `model(*inputs)` runs once, in eval mode and without gradients. Unlike `torchinfo.summary`, this
+    restores every layer's mode, and omits the estimates of time and memory.
 
     Args:
         model: on the same device as the inputs.
-        inputs: what `forward` takes, at least one tensor.
+        inputs: arguments of `forward`, at least one tensor.
 
     Raises:
         ValueError: no input is given.
@@ -100,7 +100,7 @@ def summary(model: nn.Module, *inputs: Tensor) -> str:
     import torchinfo
 
     if not inputs:
-        raise ValueError("summary needs the inputs of forward, got none")
+        raise ValueError("expected the inputs of forward, got none")
     with preserve_modes(model):
         table = torchinfo.summary(model, input_data=list(inputs), verbose=0)
     lines = str(table).splitlines()

@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Watch a run".
+"""Helpers of the chapter on monitoring: visdom, TensorBoard, a logger, a quiet profiler.
 
 Source: `torch.utils.tensorboard`, https://pytorch.org/docs/stable/tensorboard.html,
 `torch.profiler`, https://pytorch.org/docs/stable/profiler.html, and visdom,
@@ -35,8 +35,8 @@ _INSTALL = (
     "or take it from conda-forge"
 )
 
-# The package's own entry point downloads scripts before it calls main(), and dies offline.
-# The thread ends the server, and its folder, when its parent is gone, however that ended.
+# The package's own entry point downloads scripts before it calls main(), and fails offline.
+# The thread ends the server and removes its folder when the parent process has ended.
 _SERVE = """
 import os, shutil, sys, threading
 def follow():
@@ -54,31 +54,31 @@ main()
 
 
 class VisdomServer:
-    """A running visdom server; made by `visdom_server`."""
+    """Running visdom server, created by `visdom_server`."""
 
     def __init__(self, process: subprocess.Popen, port: int) -> None:
         self.process, self.port = process, port
         self.url = f"http://127.0.0.1:{port}"
 
     def kill(self) -> None:
-        """Stop the server at once, as a crash would."""
+        """Stop the server immediately, as a crash would."""
         self.process.kill()
         self.process.wait()
 
 
 @contextlib.contextmanager
 def visdom_server(seconds: float = 60) -> Iterator[VisdomServer]:
-    """A visdom server of your own: loopback only, a free port, nothing kept, no network.
+    """Start a visdom server for the block: loopback only, a free port, no network.
 
-    Its environments live in a temporary directory. It is stopped when the block ends, also after
-    an error, and it stops by itself when this process dies.
+    Its environments are stored in a temporary directory. It is stopped after the block, also after
+    an error, and ends by itself if this process is killed.
 
     Args:
         seconds: how long to wait until it listens.
 
     Raises:
         ModuleNotFoundError: visdom is not installed; the message says what to install.
-        RuntimeError: the server did not start; the message ends with the last lines it wrote.
+        RuntimeError: the server did not start; the message ends with its last lines of output.
     """
     if importlib.util.find_spec("visdom") is None:
         raise ModuleNotFoundError(_INSTALL)
@@ -110,10 +110,10 @@ def _free_port() -> int:
 
 def _wait_for(process: subprocess.Popen, port: int, seconds: float, errors: Any) -> None:
     end = time.monotonic() + seconds
-    why = f"did not listen within {seconds:g} seconds"
+    reason = f"did not listen within {seconds:g} seconds"
     while time.monotonic() < end:
         if process.poll() is not None:
-            why = "ended before it listened"
+            reason = "ended before it listened"
             break
         with (
             contextlib.suppress(OSError),
@@ -122,23 +122,23 @@ def _wait_for(process: subprocess.Popen, port: int, seconds: float, errors: Any)
             return
         time.sleep(0.05)
     errors.seek(0)
-    said = errors.read().decode(errors="replace").strip().splitlines()[-5:]
-    raise RuntimeError(f"the visdom server {why}; it wrote:\n" + "\n".join(said or ["nothing"]))
+    lines = errors.read().decode(errors="replace").strip().splitlines()[-5:]
+    raise RuntimeError(f"the visdom server {reason}; it wrote:\n" + "\n".join(lines or ["nothing"]))
 
 
 class VisdomSink:
-    """Draws numbers in visdom: `Loss/train` becomes the line `train` of the window `Loss`.
+    """Sink that draws numbers in visdom: `Loss/train` is the line `train` of the window `Loss`.
 
-    Infinite numbers leave a gap, as NaN does: sent as they are, they freeze the window for good.
+    Infinite numbers leave a gap, like nan: sent as they are, they freeze the window permanently.
 
     Args:
-        port: where a server listens on this machine.
+        port: port of a server on this machine.
         env: the environment to draw in.
-        seconds: how long to wait for an answer. The client itself would wait without end.
+        seconds: how long to wait for a response. The client itself has no timeout.
 
     Raises:
         ModuleNotFoundError: visdom is not installed; the message says what to install.
-        ConnectionError: no server answers there. Calls raise it too once the server is gone.
+        ConnectionError: no server responds. Calls raise it, too, once the server has ended.
     """
 
     def __init__(self, port: int = 8097, env: str = "main", seconds: float = 5) -> None:
@@ -151,7 +151,7 @@ class VisdomSink:
 
         class Session(requests.Session):
             def request(self, method: str, url: str, **options: Any) -> requests.Response:
-                self.trust_env = False  # loopback, whatever http_proxy says
+                self.trust_env = False  # ignore http_proxy: the server is on this machine
                 answer = super().request(method, url, **options | {"timeout": seconds})
                 answer.raise_for_status()
                 return answer
@@ -194,14 +194,14 @@ class VisdomSink:
 
 
 def read_window(vis: Any, window: str) -> Curves:
-    """The lines of a visdom window, as the server holds them: (x, y) by name.
+    """Return the lines of a visdom window, as stored by the server: (x, y) by name.
 
     Args:
         vis: a `visdom.Visdom` that is connected.
-        window: the window's name. If there is no such window, the answer is empty.
+        window: the window's name. The result is empty if there is no such window.
 
     Raises:
-        ConnectionError: no server answers.
+        ConnectionError: no server responds.
     """
     exists = vis.win_exists(window)
     if exists is None:
@@ -222,11 +222,11 @@ def read_window(vis: Any, window: str) -> Curves:
 
 
 class TensorBoardSink:
-    """Writes numbers to an event file in `folder`, for TensorBoard.
+    """Sink that writes numbers to an event file in `folder`, for TensorBoard.
 
     Raises:
         OSError: the file could not be written, for example because the disk is full. TensorBoard
-            writes in a thread of its own, so that a call reports what happened to an earlier one.
+            writes in a thread of its own, so a call may report the error of an earlier one.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
@@ -239,12 +239,12 @@ class TensorBoardSink:
         self.writer.add_scalar(tag, value, step)
 
     def close(self) -> None:
-        """Write what waits and close the file."""
+        """Write pending points and close the file."""
         self.writer.close()
 
 
 def read_scalars(folder: str | os.PathLike) -> Curves:
-    """All scalars of the event files in `folder`, in the order of writing: (step, value) by tag."""
+    """Return all scalars of the event files in `folder`: (step, value) by tag, in writing order."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: keep them all
@@ -258,11 +258,11 @@ def read_scalars(folder: str | os.PathLike) -> Curves:
 
 
 class Logger:
-    """Keeps a run's numbers and sends them on; a sink that fails never stops the training.
+    """Logger that stores a run's numbers and sends them to sinks; a failing sink is only dropped.
 
-    Every number goes to `curves` first. A sink that raises gets one warning and nothing more, so
-    that a dead server costs one timeout and not one per step. `KeyboardInterrupt` passes.
-    Under `-W error` the warning becomes an error, as requested.
+    Every number is stored in `curves` first. A sink that raises is reported by one warning and then
+    dropped, so that a dead server costs one timeout and not one per step. `KeyboardInterrupt` is
+    raised. Under `-W error` the warning becomes an error, as requested.
 
     Args:
         sinks: called with tag, step and value; closed by `close` if they have such a method.
@@ -273,10 +273,10 @@ class Logger:
         self.curves: Curves = {}
 
     def log(self, step: int, values: Mapping[str, float | Tensor]) -> None:
-        """Keep `values` by tag and send them to the sinks.
+        """Store `values` by tag and send them to the sinks.
 
-        A tensor of one element is read, which waits for the GPU that computes it.
-        What is not one number is left out with a warning.
+        A tensor of one element is read, which synchronizes with the GPU that computes it. A value
+        that is not a single number is left out with a warning.
         """
         for tag, value in values.items():
             try:
@@ -290,7 +290,7 @@ class Logger:
                 self._send(sink, tag, step, number)
 
     def replay(self, sink: Sink) -> None:
-        """Send all numbers so far to `sink`, and the coming ones too."""
+        """Send all numbers so far to `sink`, and register it for later ones."""
         self.sinks.append(sink)
         for tag, points in self.curves.items():
             for step, number in points:
@@ -298,7 +298,7 @@ class Logger:
                     self._send(sink, tag, step, number)
 
     def close(self) -> None:
-        """Close the sinks; one that cannot be closed is a warning too."""
+        """Close the sinks; a sink that cannot be closed is reported by a warning."""
         for sink in list(self.sinks):
             try:
                 getattr(sink, "close", lambda: None)()
@@ -334,14 +334,14 @@ class Logger:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Leave out what is written to file descriptor 2 (stderr) in this block.
+    """Discard the output to file descriptor 2 (stderr) inside the block.
 
-    The profiler's native library reports there on some builds, below Python's reach. In a script
-    Python's own stderr goes the same way. The warning that older versions give with every profile,
-    that events are cleared after each cycle, is left out too.
+    The profiler's native library writes there on some builds, below Python's level. In a script,
+    Python's own stderr is discarded, too, as is the warning of older versions that events are
+    cleared after each cycle.
     """
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     nothing = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 2)
@@ -350,6 +350,6 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
         os.close(nothing)

@@ -1,4 +1,4 @@
-"""The names that a piece of Python code reads and never makes; the code is read, not run.
+"""Find the names that Python code reads and never assigns, without running it.
 
 Source: https://docs.python.org/3/library/symtable.html
 """
@@ -10,15 +10,15 @@ import symtable
 
 
 def undefined_names(source: str) -> list[str]:
-    """The global names that `source` reads and never makes, sorted alphabetically, no builtins.
+    """Return the global names that `source` reads and never assigns, sorted, without builtins.
 
-    Functions, classes and comprehensions are looked into; their own variables do not count. A name
-    is made by an assignment, a definition, an import, a loop or a `with`, in any order.
+    Functions, classes and comprehensions are searched; their own variables are not listed. A name
+    is assigned by an assignment, a definition, an import, a loop or a `with`, in any order.
 
     Raises:
-        SyntaxError: `source` is not Python.
+        SyntaxError: `source` is not valid Python.
     """
-    read, made = set(), {*dir(builtins), "__name__", "__file__"}
+    read, assigned = set(), {*dir(builtins), "__name__", "__file__"}
     top = symtable.symtable(source, "<code>", "exec")
     tables = [top]
     while tables:
@@ -29,5 +29,5 @@ def undefined_names(source: str) -> list[str]:
                 if symbol.is_referenced():
                     read.add(symbol.get_name())
                 if symbol.is_assigned() or symbol.is_imported():
-                    made.add(symbol.get_name())
-    return sorted(read - made)
+                    assigned.add(symbol.get_name())
+    return sorted(read - assigned)

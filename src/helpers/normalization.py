@@ -1,4 +1,4 @@
-"""Helpers of the chapter on normalization: which buffers a forward pass moves.
+"""Helper of the chapter on normalization: the buffers that a forward pass changes.
 
 Source: `torch.nn.BatchNorm2d`, https://pytorch.org/docs/stable/generated/torch.nn.BatchNorm2d.html,
 and `torch.nn.init`, https://pytorch.org/docs/stable/nn.init.html
@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from helpers.forward import copied_buffers
 
 
 def moving(model: nn.Module, x: Tensor) -> list[str]:
-    """The names of the buffers that one forward pass of `x` would change.
+    """Return the names of the buffers that one forward pass of `x` would change.
 
-    The pass runs on copies of the buffers and without gradients, in the mode the model is in, so
-    that parameters and buffers stay as they are. A nan that stays a nan counts as unchanged. An
-    empty list means that the pass leaves no trace, as in evaluation.
+    The pass runs on copies of the buffers and without gradients, in the current mode of the model,
+    so parameters and buffers are not changed. A nan that stays a nan counts as unchanged. The
+    result is empty if the pass changes nothing, as in evaluation mode.
     """
-    before = {name: b.clone() for name, b in model.named_buffers()}
-    after = {name: b.clone() for name, b in before.items()}
-    with torch.no_grad():
-        torch.func.functional_call(model, after, (x,))  # new tensors arrive in `after`, too
-    return [name for name, b in after.items() if not _same(b, before[name])]
+    before = {name: b.clone() for name, b in model.named_buffers() if not is_lazy(b)}
+    with torch.no_grad(), copied_buffers(model):
+        model(x)
+        after = dict(model.named_buffers())
+    return [name for name, b in before.items() if not _same(b, after[name])]
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

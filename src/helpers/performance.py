@@ -1,7 +1,7 @@
-"""Helpers of the chapter "Make it faster": who waits for whom, what runs, what is compiled.
+"""Helpers of the chapter on speed: waiting times, operators, synchronizations, recompilations.
 
 Sources: https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html and, for
-what waits and what does not, `test_sync_warning` in PyTorch's test/test_torch.py.
+the operations that synchronize, `test_sync_warning` in PyTorch's test/test_torch.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +19,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from helpers.forward import uncompiled
 
 _TORCH, _HERE = os.path.dirname(torch.__file__) + os.sep, os.path.normcase(__file__)
 
@@ -35,22 +36,22 @@ def _callable(name: str, given: Any) -> None:
 def shares(
     loader: Iterable[Any], step: Callable[[Any], Any], batches: int = 50
 ) -> dict[str, float]:
-    """Which shares of the time a loop waits for its next batch, and spends on the step.
+    """Return which fractions of the time a loop waits for its next batch, and runs its step.
 
-    The clock is read when an accelerator, if there is one, has finished its queue. That costs the
-    overlap of the two, so measure with it and train without. The first batch only warms up: it
-    starts workers and libraries.
+    The clock is read after an accelerator, if there is one, has synchronized, which removes the
+    overlap of the two: use it for measuring and not for training. The first batch is a warm-up,
+    which starts workers and libraries.
 
     Args:
-        loader: anything that gives batches.
-        step: called with each batch as the loader gives it; it moves it to its device itself.
-        batches: how many are measured at most.
+        loader: any iterable of batches.
+        step: called with each batch as the loader returns it; it moves it to its device itself.
+        batches: maximum number of measured batches.
 
     Returns:
-        `"data"` and `"step"`, which add up to 1.
+        `"data"` and `"step"`, which sum to 1.
 
     Raises:
-        TypeError: `batches` is no integer, or `step` cannot be called.
+        TypeError: `batches` is not an integer, or `step` is not callable.
         ValueError: `batches` is less than 1, or the loader has fewer than two batches.
     """
     if isinstance(batches, bool) or not isinstance(batches, int):
@@ -59,42 +60,31 @@ def shares(
         raise ValueError(f"batches must be at least 1, got {batches}")
     _callable("step", step)
     wait = torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None
-    spent, counted, nothing = {"data": 0.0, "step": 0.0}, -1, object()
+    durations, counted, nothing = {"data": 0.0, "step": 0.0}, -1, object()
     iterator = iter(loader)
     while counted < batches:
-        asked = time.perf_counter()
+        requested = time.perf_counter()
         if (batch := next(iterator, nothing)) is nothing:
             break
-        got = time.perf_counter()
+        received = time.perf_counter()
         step(batch)
         wait()
         if counted >= 0:
-            spent["data"] += got - asked
-            spent["step"] += time.perf_counter() - got
+            durations["data"] += received - requested
+            durations["step"] += time.perf_counter() - received
         counted += 1
     if counted < 1:
-        raise ValueError("shares needs a loader with at least two batches: the first warms up")
-    total = sum(spent.values()) or 1.0
-    return {name: seconds / total for name, seconds in spent.items()}
+        raise ValueError("expected a loader of at least two batches: the first is a warm-up")
+    total = sum(durations.values()) or 1.0
+    return {name: seconds / total for name, seconds in durations.items()}
 
 
 # ---------------------------------------------------------------- operators
 
 
 def _name(function: Any) -> str:
-    """Of an operator, or of one that takes functions, such as `torch.cond`."""
+    """Return the name of an operator, including higher-order operators such as `torch.cond`."""
     return str(getattr(function, "overloadpacket", function))
-
-
-def _uncompiled() -> AbstractContextManager[Any]:
-    """Nothing is compiled within a dispatch mode, and `fullgraph=True` makes that an error.
-
-    `flex_attention` compiles itself so where its caller does not.
-    """
-    compilers = {"torch._dynamo", "torch.nn.attention.flex_attention"}
-    if compilers & sys.modules.keys():  # importing them takes longer than most functions
-        return torch.compiler.set_stance("force_eager")
-    return nullcontext()
 
 
 class _Operators(TorchDispatchMode):
@@ -107,23 +97,23 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if function.namespace != "profiler":  # the name of a range
+        if function.namespace != "profiler":  # a record_function range is no operator
             self.found[_name(function)] += 1
         return function(*args, **(kwargs or {}))
 
 
 def operators(function: Callable[[], Any]) -> Counter[str]:
-    """How often each operator of PyTorch runs in `function`, such as `{"aten.add": 2}`.
+    """Run `function` and return how often each operator of PyTorch runs, such as `{"aten.add": 2}`.
 
-    Views count, although they launch nothing on a GPU, and so does the backward pass. A compiled
-    function is counted as if it were not compiled, because `torch.compile` steps aside here; what
-    lies inside `torch.cond` and its like is one operator, and so is `flex_attention`.
+    Views are counted, although they launch no CUDA kernel, and so is the backward pass. A compiled
+    function is counted as if it were not compiled. `torch.cond` and similar operators count as one
+    with all operators inside, and so does `flex_attention`.
 
     Raises:
-        TypeError: `function` cannot be called.
+        TypeError: `function` is not callable.
     """
     _callable("function", function)
-    with _uncompiled(), _Operators() as counting:
+    with uncompiled(), _Operators() as counting:
         function()
     return counting.found
 
@@ -132,7 +122,7 @@ def operators(function: Callable[[], Any]) -> Counter[str]:
 
 
 class Wait(NamedTuple):
-    """A place where Python would wait for a GPU: the line of code, and what it calls."""
+    """Line of code at which Python would synchronize with a GPU, and the call in it."""
 
     line: str
     call: str
@@ -151,15 +141,19 @@ _WAITS = {
     "aten.unique_dim",
     "aten.unique_consecutive",
     "aten._linalg_check_errors",
+    "aten._linalg_svd",  # these check for errors inside the operator
+    "aten._linalg_eigh",
+    "aten.linalg_eig",
+    "aten.linalg_pinv",
     "cond",
     "while_loop",
 }
-# What stands in torch/optim and reads numbers of the reader's, not its own counts of steps.
+# Modules of torch/optim that read values of user tensors, not only their own step counts.
 _READERS = {"lbfgs.py", "lr_scheduler.py", "swa_utils.py"}
 
 
 class _Notes:
-    """What both modes share: the waits so far, and the call of the reader's that is running."""
+    """State shared by both modes: the synchronizations so far, and the running calls."""
 
     def __init__(self) -> None:
         self.found: list[Wait] = []
@@ -175,7 +169,7 @@ class _Notes:
             if optimizer is None and path.startswith(os.path.join(_TORCH, "optim")):
                 optimizer = os.path.basename(path)
                 if optimizer not in _READERS:
-                    return  # counts steps on the CPU, whatever the device
+                    return  # its step counts are on the CPU, whatever the device
             if os.path.normcase(path) != _HERE and not path.startswith((_TORCH, *_GENERATED)):
                 break
             frame = frame.f_back
@@ -184,7 +178,7 @@ class _Notes:
 
 
 class _Calls(TorchFunctionMode):
-    """Sees what the reader wrote."""
+    """Mode that records the torch functions called by user code."""
 
     def __init__(self, notes: _Notes) -> None:
         super().__init__()
@@ -213,7 +207,7 @@ class _Calls(TorchFunctionMode):
 
 
 class _Runs(TorchDispatchMode):
-    """Sees what PyTorch runs."""
+    """Mode that records the operators that PyTorch dispatches."""
 
     supports_higher_order_operators = True
 
@@ -237,7 +231,7 @@ class _Runs(TorchDispatchMode):
 
 
 def _collects(args: Any, kwargs: Any) -> bool:
-    """Whether `torch.tensor` gets a list with tensors in it, whose numbers it reads one by one."""
+    """Return True if `torch.tensor` gets a list of tensors, whose values it reads one by one."""
     data = args[0] if args else kwargs.get("data")
     return isinstance(data, list | tuple) and any(isinstance(x, Tensor) for x in tree_leaves(data))
 
@@ -248,7 +242,7 @@ def _masks(index: Any) -> list[Tensor]:
 
 
 def _differs_on_cpu(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether a call looks at numbers on the CPU that it leaves alone on a GPU."""
+    """Return True if a call reads values on the CPU that it does not read on a GPU."""
     if name == "one_hot":
         return (args[1] if len(args) > 1 else kwargs.get("num_classes", -1)) != -1
     if name == "__setitem__" and not isinstance(args[2], Tensor):
@@ -259,7 +253,7 @@ def _differs_on_cpu(name: str, args: Any, kwargs: Any) -> bool:
 
 
 def _leaves(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether a copy leads from another device to the CPU, and is waited for."""
+    """Return True if a copy goes from another device to the CPU and synchronizes."""
     if kwargs.get("non_blocking") or (name == "aten.copy_" and len(args) > 2 and args[2]):
         return False
     source = args[1] if name == "aten.copy_" else args[0]
@@ -268,25 +262,25 @@ def _leaves(name: str, args: Any, kwargs: Any) -> bool:
 
 
 def waits(function: Callable[[], Any]) -> list[Wait]:
-    """The places in `function` where Python would wait for a GPU, in order; it runs as it stands.
+    """Run `function` and return the lines at which Python would synchronize with a GPU, in order.
 
-    No GPU is needed: each tensor counts as one on a GPU, wherever it is. Seen are `item()` and what
-    calls it (`float`, `if`, `max`), `tolist()`, `cpu()`, `numpy()`, `print`, `nonzero`, `unique`,
-    `equal`, boolean masks as an index, `torch.tensor` of a list of tensors, `multinomial` without
-    replacement, checks of `torch.linalg`, also those in a backward pass. A compiled function is
-    judged as if it were not compiled, because `torch.compile` steps aside here.
+    No GPU is needed: every tensor counts as one on a GPU. Detected are `item()` and its callers
+    (`float`, `if`, `max`), `tolist()`, `cpu()`, `numpy()`, `print`, `nonzero`, `unique`, `equal`,
+    boolean masks as an index, `torch.tensor` of a list of tensors, `multinomial` without
+    replacement, and `torch.linalg` functions that check for errors, also in a backward pass. A
+    compiled function is judged as if it were not compiled.
 
-    Not seen: copies to the GPU, `to("cpu")` where tensors are on the CPU already, `synchronize()`,
-    and what only the implementation for a GPU does. Not counted: optimizers other than LBFGS,
-    because they keep their step counts on the CPU. On a GPU compare with
+    Not detected: copies to the GPU, `to("cpu")` if tensors are on the CPU already, `synchronize()`,
+    and synchronizations of the GPU implementation alone. Optimizers other than LBFGS are ignored,
+    because their step counts are on the CPU. On a GPU compare with
     `torch.cuda.set_sync_debug_mode("warn")`.
 
     Raises:
-        TypeError: `function` cannot be called.
+        TypeError: `function` is not callable.
     """
     _callable("function", function)
     notes = _Notes()
-    with _uncompiled(), _Runs(notes), _Calls(notes):
+    with uncompiled(), _Runs(notes), _Calls(notes):
         function()
     return notes.found
 
@@ -295,10 +289,10 @@ def waits(function: Callable[[], Any]) -> list[Wait]:
 
 
 class Counting:
-    """A backend for `torch.compile` that compiles nothing and keeps the graphs it gets.
+    """Backend for `torch.compile` that compiles nothing and stores the graphs that it receives.
 
-    `torch.compile(model, backend=counting)` runs the graphs as they are; `len(counting)` says how
-    many there have been: one for each compilation of each part between graph breaks.
+    `torch.compile(model, backend=counting)` runs the graphs eagerly; `len(counting)` is their
+    number: one for each compilation of each part between graph breaks.
     """
 
     def __init__(self) -> None:
@@ -310,33 +304,34 @@ class Counting:
     def __call__(
         self, graph: torch.fx.GraphModule, inputs: Any, **options: Any
     ) -> Callable[..., Any]:
-        """Keep the graph, and give back what runs it; `mode` and `options` change nothing."""
+        """Store the graph, and return a function that runs it; `mode` and `options` are ignored."""
         self.graphs.append(graph)
         return graph.forward
 
 
 def recompiles(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str | None:
-    """Why a compiled function would be compiled again for these arguments; None if it would not.
+    """Return why a compiled function would be compiled again for these arguments, or None.
 
-    The reasons are those of PyTorch, a line for each graph that does not fit. Where the function
-    would not be compiled, it runs; so does one that was never given to `torch.compile`, and one
-    that has reached `recompile_limit`. For a compiled function that was never called the answer is
-    "nothing is compiled yet".
+    The reasons are those of PyTorch, one line for each graph that does not match. If nothing would
+    be compiled, the function runs; so does a function that is not compiled, and one that has
+    reached
+    `recompile_limit`. For a compiled function that was never called the result is "nothing is
+    compiled yet".
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.compiler.set_stance.html
 
     Raises:
-        TypeError: `function` cannot be called.
+        TypeError: `function` is not callable.
     """
     _callable("function", function)
     try:
         with torch.compiler.set_stance("fail_on_recompile"):
             function(*args, **kwargs)
     except RuntimeError as error:
-        said, found, reasons = str(error).partition("guard failure(s):")
-        if "fail_on_recompile" not in said:
+        message, separator, reasons = str(error).partition("guard failure(s):")
+        if "fail_on_recompile" not in message:
             raise
-        if not found:
+        if not separator:
             return "nothing is compiled yet"
         return "\n".join(line.strip(" -") for line in reasons.splitlines() if line.strip())
     return None

@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Get the same numbers twice".
+"""Helpers of the chapter on reproducibility: environment, seeds, determinism, TF32, processes.
 
 Source: "Reproducibility", https://pytorch.org/docs/stable/notes/randomness.html
 """
@@ -18,17 +18,17 @@ from torch import Tensor
 
 
 def environment() -> dict[str, object]:
-    """What two machines should share before you expect the same numbers from the same seed.
+    """Return the settings that two machines must share to get the same numbers from the same seed.
 
-    Versions, the device, the number of threads, the switches that change results, and the two
-    environment variables that do. Everything in it can be written as JSON.
+    They are versions, the device, the number of threads, and the switches and environment variables
+    that change results: plain values, for JSON and for checkpoints.
     """
     gpu = torch.cuda.is_available()
     matmul = torch.backends.cuda.matmul
     precision = getattr(matmul, "fp32_precision", None)  # 2.9
     return {
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # a TorchVersion is not loaded with weights_only=True
         "numpy": np.__version__,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
@@ -45,17 +45,17 @@ def environment() -> dict[str, object]:
 
 
 def seed_everything(seed: int) -> dict[str, str]:
-    """Seed every global random stream of a PyTorch program, and say which.
+    """Seed every global random stream of a PyTorch program, and return which ones.
 
-    `numpy.random.Generator` and `torch.Generator` objects keep their own state: seed those where
-    you make them.
+    `numpy.random.Generator` and `torch.Generator` objects have their own state: seed them where
+    they are created.
 
     Args:
-        seed: from 0 to 2**32 - 1, the range that NumPy accepts.
+        seed: from 0 to 2**32 - 1, the range of NumPy.
 
     Raises:
         TypeError: `seed` is not an int.
-        ValueError: `seed` is out of range; nothing has been seeded then.
+        ValueError: `seed` is out of range; nothing is seeded then.
     """
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed must be an int, got {type(seed).__name__}")
@@ -72,7 +72,7 @@ def seed_everything(seed: int) -> dict[str, str]:
 
 
 def draws() -> dict[str, float]:
-    """One number between 0 and 1 from each global stream; each moves on by one draw."""
+    """Draw one number between 0 and 1 from each global random stream, and return them."""
     return {
         "random": random.random(),
         "numpy.random": float(np.random.rand()),
@@ -82,7 +82,7 @@ def draws() -> dict[str, float]:
 
 @contextmanager
 def deterministic(warn_only: bool = False) -> Iterator[None]:
-    """`torch.use_deterministic_algorithms(True)` inside the block, the old setting after it."""
+    """Enable `torch.use_deterministic_algorithms` in the block; restore the setting after it."""
     before = torch.are_deterministic_algorithms_enabled()
     before_warn = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=warn_only)
@@ -109,13 +109,13 @@ def to_tf32(x: Tensor) -> Tensor:
 
 
 def process_info(pid: int) -> dict[str, object]:
-    """Whether the process is yours, and the program that it runs. Linux only.
+    """Return whether a process belongs to your user, and its command line. Linux only.
 
     Returns:
-        `mine` (bool: it belongs to your user) and `command`, the arguments it was started with.
+        `mine` (bool: it belongs to your user) and `command`, its program and arguments.
 
     Raises:
-        ProcessLookupError: no process has this number, or the system has no /proc.
+        ProcessLookupError: there is no process of this number, or the system has no /proc.
     """
     folder = Path(f"/proc/{pid}")
     try:

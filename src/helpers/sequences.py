@@ -1,4 +1,4 @@
-"""Helpers of the chapter on sequences: what a result has read, and batches of unequal lengths.
+"""Helpers of the chapter on sequences: steps that a result depends on, batches of unequal lengths.
 
 Source: https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html
 """
@@ -14,12 +14,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Which steps of which samples in `x` does `function(x)` depend on?
+    """Return which steps of which samples in `x` the result of `function(x)` depends on.
 
-    A step counts as read if the gradient of the result by it is not exactly 0; it is taken in a
-    random direction, so that a sum of 1 (a softmax) hides nothing. A result that is flat there, a
-    ReLU that is closed or a gradient that underflowed after hundreds of steps, reads nothing.
-    The gradients of parameters are left alone.
+    A step counts if the gradient of the result by it is not exactly 0. The gradient is taken in a
+    random direction, because a plain sum may be constant, as with softmax. A result that is flat
+    there, such as a dead ReLU or a gradient that underflows after hundreds of steps, depends on
+    nothing. Gradients of parameters are not changed.
 
     Args:
         function: from a tensor such as `x` to the result in question, of any shape, such as
@@ -30,8 +30,8 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         Bool, shape (N, L).
 
     Raises:
-        ValueError: `x` has fewer than two dimensions or holds no floating-point numbers.
-        TypeError: `function` returns something else than a tensor, such as all that an LSTM does.
+        ValueError: `x` has fewer than two dimensions or is not floating point.
+        TypeError: `function` does not return a tensor; an LSTM returns a tuple.
     """
     if x.dim() < 2 or not x.is_floating_point():
         raise ValueError(
@@ -57,9 +57,9 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def _lengths(lengths: Tensor | Sequence[int], samples: int, steps: int) -> Tensor:
-    """`lengths` as int64 of shape (samples,) where they are, each from 1 to `steps`."""
+    """Return `lengths` as int64 of shape (samples,) on their device, checked from 1 to `steps`."""
     lengths = torch.as_tensor(lengths)
-    if lengths.shape != (samples,):  # torch would drop samples or broadcast without a word
+    if lengths.shape != (samples,):  # torch would drop samples or broadcast silently
         raise ValueError(f"expected {samples} lengths, got shape {tuple(lengths.shape)}")
     if bool(((lengths < 1) | (lengths > steps)).any()):
         raise ValueError(f"lengths must be from 1 to {steps}, got {lengths.tolist()}")
@@ -69,14 +69,13 @@ def _lengths(lengths: Tensor | Sequence[int], samples: int, steps: int) -> Tenso
 def run_packed(
     rnn: nn.RNNBase, x: Tensor, lengths: Tensor | Sequence[int], state: Any = None
 ) -> tuple[Tensor, Any]:
-    """Run a recurrent layer over the first `lengths[i]` steps of each sample, and no padding.
+    """Run a recurrent layer over the first `lengths[i]` steps of each sample, without the padding.
 
-    The backward direction begins at each sample's last real step.
+    The backward direction starts at each sample's last real step.
 
     Args:
         rnn: an `nn.RNN`, `nn.LSTM` or `nn.GRU`, with or without `batch_first`.
-        x: shape (N, L, F) with `batch_first`, else (L, N, F); what lies beyond a length is not
-            read.
+        x: shape (N, L, F) with `batch_first`, else (L, N, F); steps beyond a length are ignored.
         lengths: integers from 1 to L, shape (N,), in any order, on any device.
         state: as for `rnn`; zeros if None.
 
@@ -85,7 +84,7 @@ def run_packed(
         its last real step, in the order of `x`.
 
     Raises:
-        ValueError: there is not one length for each sample, or one is 0 or beyond the input.
+        ValueError: there is not one length for each sample, or one is not from 1 to L.
 
     Source: https://pytorch.org/docs/stable/generated/torch.nn.utils.rnn.pack_padded_sequence.html
     """
@@ -99,11 +98,10 @@ def run_packed(
 
 
 def last_steps(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
-    """The output at the last real step of each sample: shape (N, H) of (N, L, H), batch first.
+    """Return the output at the last real step of each sample: (N, H) from (N, L, H), batch first.
 
-    With one direction that is the state after the sample. The backward half of a bidirectional
-    output begins there, with a single step of its input; take both directions from the state
-    instead.
+    For one direction this is the state after the sample. The backward half of a bidirectional
+    output has read only one step there; take both directions from the state instead.
 
     Raises:
         ValueError: there is not one length from 1 to L for each sample.
@@ -113,30 +111,30 @@ def last_steps(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
 
 
 def masked_mean(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
-    """The mean over the real steps of each sample: shape (N, H) of (N, L, H), batch first.
+    """Return the mean over the real steps of each sample: (N, H) from (N, L, H), batch first.
 
     Raises:
         ValueError: there is not one length from 1 to L for each sample.
     """
     lengths = _lengths(lengths, *out.shape[:2]).to(out.device)
     real = torch.arange(out.shape[1], device=out.device) < lengths[:, None]
-    # divided first, since the sum of many halves overflows
+    # divide before the sum, which could overflow in half precision
     return (out.masked_fill(~real[..., None], 0) / lengths[:, None, None]).sum(1)
 
 
 def set_forget_bias(lstm: nn.LSTM, value: float = 1.0) -> nn.LSTM:
-    """Set what the forget gates of an LSTM begin with, in each layer and direction, in place.
+    """Set the initial bias of the forget gates of an LSTM, in each layer and direction, in place.
 
     PyTorch adds two biases; afterwards their forget parts sum to `value`. The four parts of an
     LSTM's bias belong to the input gate, the forget gate, the candidate and the output gate.
 
     Raises:
-        ValueError: the layer is no LSTM, or has no bias.
+        ValueError: the layer is not an LSTM, or has no bias.
 
     Source: Jozefowicz et al., https://proceedings.mlr.press/v37/jozefowicz15.html
     """
     if not isinstance(lstm, nn.LSTM) or not lstm.bias:
-        raise ValueError(f"an nn.LSTM with biases has forget gates to set, got {lstm}")
+        raise ValueError(f"expected an nn.LSTM with biases, got {lstm}")
     forget = slice(lstm.hidden_size, 2 * lstm.hidden_size)
     with torch.no_grad():
         for name, bias in lstm.named_parameters():

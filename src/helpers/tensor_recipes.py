@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Get the everyday tensor recipes right".
+"""Helpers of the chapter on tensor recipes: exact distances, the largest intermediate tensor.
 
 Source: https://pytorch.org/docs/stable/torch.html and `torch.cdist`,
 https://pytorch.org/docs/stable/generated/torch.cdist.html
@@ -16,13 +16,13 @@ EXACT = "donot_use_mm_for_euclid_dist"
 
 
 def pairwise_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    """Euclidean distances between the rows of `x1` and of `x2`, by subtraction.
+    """Return the Euclidean distances between the rows of `x1` and of `x2`, computed by subtraction.
 
-    Points that coincide are at distance 0, with a first and a second gradient of 0. On the way
-    stand tensors of shape (..., N, M, D); for many points take `torch.cdist`.
+    Points that coincide are at distance 0, with a first and a second gradient of 0. Intermediate
+    tensors have shape (..., N, M, D); for many points use `torch.cdist`.
 
     Args:
-        x1: shape (..., N, D), of a floating-point dtype.
+        x1: shape (..., N, D), floating point.
         x2: shape (..., M, D), dtype and device of `x1`; without it, `x1` itself.
 
     Returns:
@@ -54,16 +54,16 @@ def pairwise_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
         raise ValueError(f"the leading dimensions must broadcast, got {shapes}") from None
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     same = (difference == 0).all(-1)
-    # the norm has a second gradient of nan at 0, so no zero may enter it
+    # the norm's second gradient at 0 is nan, so zeros are replaced before it
     apart = difference.masked_fill(same[..., None], 1)
     return torch.linalg.vector_norm(apart, dim=-1).masked_fill(same, 0)
 
 
 def largest_tensor(function: Callable[[], Any]) -> int:
-    """Bytes of the largest tensor that an operation returns while `function` runs.
+    """Run `function` and return the bytes of the largest tensor that an operation returns.
 
-    Operations are seen as PyTorch dispatches them; what one of them allocates and frees inside
-    itself is not counted. 0 if no operation runs.
+    Operations are those that PyTorch dispatches; memory that one allocates and frees internally is
+    not counted. 0 if no operation runs.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -71,6 +71,8 @@ def largest_tensor(function: Callable[[], Any]) -> int:
     largest = 0
 
     class Count(TorchDispatchMode):
+        supports_higher_order_operators = True
+
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             nonlocal largest
             result = func(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Know what your tensor holds".
+"""Helpers of the chapter on tensors: describe one, catch a warning, the gap to the next number.
 
 Source: "Tensor attributes", https://pytorch.org/docs/stable/tensor_attributes.html
 """
@@ -16,11 +16,11 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def describe(x: Tensor) -> str:
-    """One line about a tensor: shape, dtype, device, layout where unusual, and range of values.
+    """Return shape, dtype, device, unusual layout, and range of values of a tensor in one line.
 
     Args:
-        x: any tensor. Its values are copied to the CPU, which waits for a GPU; on the meta device
-            there are none. The range leaves nan out and counts it, and names integers in full;
+        x: any tensor. Its values are copied to the CPU, which synchronizes with a GPU; on the meta
+            device there are none. The range ignores nan and counts it, and shows integers in full;
             complex numbers have no range.
 
     Raises:
@@ -35,6 +35,8 @@ def describe(x: Tensor) -> str:
     if x.requires_grad:
         words.append("requires grad")
     values = x.detach()
+    if values.is_quantized:
+        values = values.dequantize()
     if values.is_nested:
         values = values.values()
     elif values.layout != torch.strided:
@@ -47,7 +49,7 @@ def describe(x: Tensor) -> str:
 
 
 def _range(values: Tensor) -> list[str]:
-    if not values.is_floating_point():  # NumPy knows every integer type, and keeps every digit
+    if not values.is_floating_point():  # NumPy supports every integer dtype, without rounding
         array = values.numpy()
         return [f"from {int(array.min())} to {int(array.max())}"]
     known = values.double()
@@ -63,9 +65,9 @@ def _range(values: Tensor) -> list[str]:
 
 
 def warning_of(function: Callable[[], Any]) -> str | None:
-    """The first warning that `function` gives, without the place in C++ that gave it, or None.
+    """Return the first warning of `function`, without its position in C++, or None.
 
-    PyTorch gives many of its warnings only once per process; here they are given every time.
+    PyTorch shows many of its warnings only once per process; here they are shown each time.
     """
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
@@ -79,24 +81,25 @@ def warning_of(function: Callable[[], Any]) -> str | None:
 
 
 def gap(x: Tensor) -> Tensor:
-    """The distance from each element to the next larger number of the same dtype.
+    """Return the distance from each element to the next larger number of the same dtype.
 
     Args:
         x: floating point, finite, not negative.
 
     Returns:
-        float64, the shape of `x`; infinite where `x` is the largest number of its dtype.
+        float64, the shape of `x`; infinite if an element is the largest number of its dtype.
 
     Raises:
         TypeError: `x` is not floating point.
         ValueError: an element is negative, infinite or nan.
 
-    Source: IEEE 754 numbers that are not negative are ordered like their bit patterns.
+    Source: non-negative IEEE 754 numbers are ordered like their bit patterns.
     """
     if not x.is_floating_point():
         raise TypeError(f"x must be floating point, got {x.dtype}")
     if not ((x >= 0) & x.isfinite()).all():
-        raise ValueError("x must be finite and not negative")
+        wrong = x[~((x >= 0) & x.isfinite())].flatten()[0].item()
+        raise ValueError(f"x must be finite and not negative, got {wrong}")
     bits = _BITS[x.element_size()]
     following = ((x + 0.0).contiguous().view(bits) + 1).view(x.dtype)
     return following.double() - x.double()

@@ -1,4 +1,4 @@
-"""Compare two pieces of code by time, as ratios that hold on a busy machine too."""
+"""Compare the time of two functions, as ratios that are also valid on a busy machine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 
 def time_ratio(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int = 20) -> float:
-    """How many times longer `slow` takes than `fast`, on one thread of the CPU.
+    """Return how many times longer `slow` takes than `fast`, on one CPU thread.
 
-    Both run once for warming up; then they take turns and the best time of each counts, so that
-    a busy machine hurts both. Threads that wait for each other would be the largest disturbance,
-    so PyTorch gets one while this runs. Nothing is synchronized: not for code that uses a GPU.
+    Both run once as a warm-up; then they alternate, and the best time of each counts, so that a
+    busy machine affects both. PyTorch uses one thread meanwhile, because threads that wait for each
+    other disturb the times most. Nothing is synchronized, so do not use it for GPU code.
 
     Raises:
         ValueError: `rounds` is less than 1.

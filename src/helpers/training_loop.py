@@ -1,4 +1,4 @@
-"""Helpers of the chapter on training loops.
+"""Helpers of the chapter on the training loop: train, evaluate, find untrained parameters.
 
 Source: "Optimizing Model Parameters",
 https://pytorch.org/tutorials/beginner/basics/optimization_tutorial.html
@@ -34,19 +34,20 @@ def fit(
     max_norm: float | None = None,
     still: Iterable[nn.Module] = (),
 ) -> list[float]:
-    """Train, and return the mean loss per sample of each epoch.
+    """Train a model, and return the mean loss per sample of each epoch.
 
-    The model is put in training mode at the start of every epoch. Batches go to the device of its
-    parameters. The loss is checked in every step, which waits for a GPU.
+    The model is switched to training mode at the start of every epoch. Batches are moved to the
+    device of its parameters. The loss is checked in every step, which synchronizes with a GPU.
 
     Args:
-        loader: gives batches (x, y) with `len(y)` samples, again in every epoch.
+        loader: yields batches (x, y) with `len(y)` samples, again in every epoch.
         loss_function: `loss_function(model(x), y)` is the mean over the batch, of shape ().
         max_norm: if given, the norm of all gradients together is clipped to it.
         still: modules that stay in evaluation mode, such as frozen BatchNorm layers.
 
     Raises:
-        ValueError: `loader` gave no batch, or the loss is not a single number.
+        TypeError: the loss is not a tensor.
+        ValueError: `loader` yields no batch, or the loss is not a single number.
         FloatingPointError: the loss became inf or nan. The weights are those before this step.
     """
     history, still = [], list(still)
@@ -72,21 +73,22 @@ def fit(
 
 
 def evaluate(model: nn.Module, loader: Batches, **measures: Measure) -> dict[str, float]:
-    """The mean per sample of each of `measures`, in eval mode and without a graph.
+    """Return the mean per sample of each of `measures`, in eval mode and without gradients.
 
-    Every module is put back in its own mode afterwards, even after an error.
+    The mode of every module is restored afterwards, also after an error.
 
     Args:
-        loader: gives batches (x, y) with `len(y)` samples.
-        **measures: each gives the mean over a batch, of shape (), from `model(x)` and `y`: for
-            example `loss=F.cross_entropy, accuracy=accuracy`. Means over anything but
-            samples, as with class weights or ignored labels, are not combined correctly.
+        loader: yields batches (x, y) with `len(y)` samples.
+        **measures: each returns the mean over a batch, of shape (), from `model(x)` and `y`: for
+            example `loss=F.cross_entropy, accuracy=accuracy`. Means that are not over samples, as
+            with class weights or ignored labels, are not combined correctly.
 
     Raises:
-        ValueError: `loader` gave no batch, no measure was given, or one is not a single number.
+        TypeError: a measure is not a tensor.
+        ValueError: `loader` yields no batch, no measure is given, or one is not a single number.
     """
     if not measures:
-        raise ValueError("evaluate needs at least one measure, such as loss=F.cross_entropy")
+        raise ValueError("expected at least one measure, such as loss=F.cross_entropy, got none")
     totals, count = dict.fromkeys(measures, 0.0), 0
     with evaluating(model):
         for x, y in _on_device(model, loader):
@@ -98,10 +100,10 @@ def evaluate(model: nn.Module, loader: Batches, **measures: Measure) -> dict[str
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
-    """The share of samples whose largest score is that of their label: a float32 scalar.
+    """Return the fraction of samples whose largest logit is that of their label: a float32 scalar.
 
     Args:
-        scores: shape (N, C); logits will do, no softmax is needed.
+        scores: shape (N, C): logits or probabilities.
         labels: integers of shape (N,).
 
     Raises:
@@ -116,9 +118,9 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def untrained(model: nn.Module, optimizer: Optimizer) -> list[str]:
-    """The names of the parameters that want a gradient and that `optimizer` does not hold."""
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    return [n for n, p in model.named_parameters() if p.requires_grad and id(p) not in held]
+    """Return the names of parameters with `requires_grad=True` that are not in `optimizer`."""
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return [n for n, p in model.named_parameters() if p.requires_grad and id(p) not in trained]
 
 
 def _on_device(model: nn.Module, loader: Batches) -> Iterator[tuple[Tensor, Tensor]]:
@@ -129,12 +131,14 @@ def _on_device(model: nn.Module, loader: Batches) -> Iterator[tuple[Tensor, Tens
         yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
     if empty:
         raise ValueError(
-            "the loader gave no batch: fewer samples than batch_size with drop_last=True, "
-            "or an iterator that is used up?"
+            "expected at least one batch, got none: fewer samples than batch_size with "
+            "drop_last=True, or an exhausted iterator?"
         )
 
 
 def _single(value: Tensor, name: str) -> float:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor of one number, got {type(value).__name__}")
     if value.numel() != 1:
         raise ValueError(f"{name} must be one number per batch, got shape {tuple(value.shape)}")
     return value.item()

@@ -1,4 +1,4 @@
-"""Helpers of the chapter "Tell views from copies".
+"""Helpers of the chapter on views and copies: shared storage, storage cells.
 
 Source: "Tensor Views", https://pytorch.org/docs/stable/tensor_view.html
 """
@@ -14,13 +14,12 @@ Operation = Callable[[Tensor], Tensor]
 
 
 def same_storage(a: Tensor, b: Tensor) -> bool:
-    """Whether the storages of `a` and `b` share memory, so that writing into one can change the
-    other.
+    """Return whether two tensors share memory, so that a write to one can change the other.
 
-    Two slices of one tensor share its storage even where they have no element in common. Tensors
-    made from parts of one NumPy array have storages of their own that overlap, and share memory,
-    too. An empty storage has no memory to share. On the meta device, where memory has no
-    addresses, the storages themselves are compared.
+    Two slices of one tensor share its storage even if they have no element in common. Tensors made
+    from parts of one NumPy array have separate storages that overlap, and share memory, too. An
+    empty storage has no memory to share. On the meta device, where memory has no addresses, the
+    storages themselves are compared.
 
     Raises:
         NotImplementedError: a tensor has no storage, such as a sparse one.
@@ -35,19 +34,24 @@ def same_storage(a: Tensor, b: Tensor) -> bool:
 
 
 def view_or_copy(operation: Operation, t: Tensor) -> str:
-    """What `operation(t)` returns: `"itself"` (the object `t`), `"view"` or `"copy"`.
+    """Return what `operation(t)` is: `"itself"` (the object `t`), `"view"` or `"copy"`.
 
-    "view" means that the result shares the memory of `t`, as `t.detach()` also does.
+    A "view" shares the memory of `t`, as `t.detach()` also does.
+
+    Raises:
+        TypeError: the result is not a tensor.
     """
     y = operation(t)
+    if not isinstance(y, Tensor):
+        raise TypeError(f"expected a tensor as result, got {type(y).__name__}")
     return "itself" if y is t else "view" if same_storage(y, t) else "copy"
 
 
 def storage_cells(t: Tensor) -> Tensor:
-    """The number of the storage cell that each element of `t` reads, counted from 0.
+    """Return for each element of `t` the number of the storage cell that it reads, from 0.
 
     Element `t[i, j]` reads cell `offset + i * stride[0] + j * stride[1]`. The numbers are found by
-    reading a storage that holds 0, 1, 2, … through the shape, strides and offset of `t`.
+    reading a storage of 0, 1, 2, … with the shape, strides and offset of `t`.
 
     Returns:
         int64, of the shape of `t`.

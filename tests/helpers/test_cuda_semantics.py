@@ -5,7 +5,9 @@ import inspect
 import os
 import subprocess
 import sys
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
+from dataclasses import dataclass
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -59,6 +61,38 @@ def test_unregistered_names_exactly_what_stays_on_the_cpu(plain, buffers):
     model.to("meta")
     stayed = {name for name in plain | buffers if not getattr(model, name).is_meta}
     assert set(cs.unregistered(model)) == stayed == plain
+
+
+def test_unregistered_knows_what_is_registered_elsewhere_and_every_container():
+    @dataclass
+    class Pair:
+        table: torch.Tensor
+        name: str = ""
+
+    class Part(nn.Module):
+        constant = torch.ones(1)
+
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(1, 1), nn.LSTM(1, 1)
+            self.all = [self.a, self.b, self.a.weight]
+            self.nested = [[nn.Linear(1, 1)], {"k": deque([torch.ones(1)])}]
+            self.some = {torch.ones(1)}
+            self.pair = Pair(torch.ones(1))
+            self.call = partial(max, torch.ones(1), key=torch.ones(1))
+            self.loop = []
+            self.loop.append(self.loop)
+
+    assert cs.unregistered(nn.GRU(2, 2)) == []
+    assert cs.unregistered(Part()) == [
+        "constant",
+        "nested[0][0]",
+        "nested[1]['k'][0]",
+        "some[0]",
+        "pair.table",
+        "call.args[0]",
+        "call.keywords['key']",
+    ]
 
 
 # ---------------------------------------------------------------- toy queue
@@ -307,6 +341,34 @@ def test_a_rehearsal_names_the_line(make_loss, error):
     assert (result.line, result.number) == (lines[1].strip(), start + 1)
     assert result.error.startswith(error)
     assert repr(result).startswith(f"✗ line {start + 1}: {result.line}\n  ")
+
+
+@needs_cuda_build
+def test_indices_on_another_device_than_the_indexed_tensor():
+    def read(y):
+        table = torch.ones(10)
+        return table[y.to("cuda")]
+
+    def write(y):
+        table = torch.ones(10)
+        table[y.to("cuda")] = 1.0
+
+    def right(y):
+        return torch.ones(10, device="cuda")[y] + torch.ones(10, device="cuda")[y.to("cuda")]
+
+    y = torch.zeros(4, dtype=torch.long)
+    for step in (read, write):
+        result = cs.rehearse(step, y)
+        assert "indices should be either on cpu or on the same device as the indexed" in str(result)
+        assert "table[y.to" in result.line
+    assert cs.rehearse(right, y).passed
+
+
+@needs_cuda_build
+def test_pinned_batches_pass_and_arguments_that_cannot_be_copied_are_an_error():
+    assert cs.rehearse(lambda x: x.pin_memory().to("cuda", non_blocking=True), torch.ones(2)).passed
+    with pytest.raises(TypeError, match="arguments that can be copied, got: .*generator"):
+        cs.rehearse(print, (i for i in range(2)))
 
 
 @needs_cuda_build

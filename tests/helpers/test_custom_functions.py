@@ -315,11 +315,83 @@ def test_bad_input_is_refused_in_words(function, inputs, error, says):
     assert says in str(raised.value)
 
 
+class Trap(torch.autograd.Function):
+    """x² with a fault of its own in each subclass."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, upstream):
+        (x,) = ctx.saved_tensors
+        return 2 * x * upstream
+
+
+class FlatView(Trap):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.view(-1).square().view(x.shape)
+
+
+class Attribute(Trap):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x**2
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return 2 * ctx.x * upstream
+
+
+class Cycle(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.y = x.exp()
+        return ctx.y
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return ctx.y * upstream
+
+
+class Once(Trap):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream):
+        return 2 * ctx.saved_tensors[0] * upstream
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (FlatView, "forward failed on inputs that are not contiguous: RuntimeError: view size"),
+        (Attribute, "an in-place edit of input 0 after forward changes the gradient without an er"),
+        (Cycle, "an output is not freed when it is deleted"),
+        (Once, "backward is marked with once_differentiable: pass second=False"),
+    ],
+)
+def test_faults_that_the_numbers_do_not_show(function, says):
+    x = torch.randn(3, 2)
+    assert check_function(function, x)[-1].startswith(says)
+    assert check_function(Trap, x) == [] == check_function(Once, x, second=False)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 1, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64])
+def test_right_functions_of_every_shape_pass(shape, dtype):
+    x = torch.randn(shape, dtype=dtype)
+    assert check_function(Trap if not dtype.is_complex else torch.square, x) == []
+
+
 def test_an_object_of_a_function_is_refused():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = Cube()
-    with pytest.raises(TypeError, match="leave the parentheses away"):
+    with pytest.raises(TypeError, match="remove the parentheses"):
         check_function(made, X)
 
 

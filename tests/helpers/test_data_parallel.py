@@ -185,6 +185,26 @@ def test_stand_in_runs_the_real_forward():
     assert list(parallel.state_dict()) == ["module.weight", "module.bias"]
 
 
+def test_the_stand_in_pairs_arguments_and_keyword_arguments_as_pytorch_does():
+    class Scaled(nn.Module):
+        def forward(self, x=None, scale=None):
+            return x if scale is None else scale if x is None else x * scale
+
+    parallel = data_parallel.StandIn(Scaled(), replicas=2)
+    x, scale = torch.randn(4, 3), torch.randn(4, 1)
+    assert torch.equal(parallel(x, scale=scale), x * scale)
+    assert torch.equal(parallel(x=x), x) and torch.equal(parallel(scale=scale), scale)
+    with pytest.raises(ValueError, match="2 replicas, got 2 of the arguments and 1 of the keyword"):
+        parallel(x, scale=torch.ones(1, 3))
+
+
+def test_inputs_and_outputs_without_a_batch_are_an_error():
+    with pytest.raises(ValueError, match=r"batch dimension, got one of shape \(\)"):
+        data_parallel.scatter((torch.ones(()),), 2)
+    with pytest.raises(TypeError, match="tensors, or tuples, lists and dicts of them, got str"):
+        data_parallel.gather(["a", "b"])
+
+
 def test_stand_in_checks_places_and_moves_inputs():
     with pytest.raises(RuntimeError, match="on device meta.*but found one of them on device: cpu"):
         data_parallel.StandIn(nn.Linear(2, 1), device="meta")(torch.ones(2, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -1124,3 +1125,54 @@ def samples_ignored_after(model, x, y):
 )
 def test_bad_samples(answer, says):
     expect(exercises.check_bad_samples(answer), says)
+
+
+@dataclass
+class Answer:
+    logits: torch.Tensor
+    name: str = "answer"
+
+
+class Answers(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.layer, self.scale = nn.Linear(2, 2), scale
+        nn.init.eye_(self.layer.weight)
+
+    def forward(self, x):
+        return {"deep": [Answer(self.layer(x) * self.scale)]}
+
+
+def test_first_difference_looks_into_dataclasses_and_parallel_models():
+    x = torch.randn(3, 2)
+    with torch.no_grad():
+        one, same, double = Answers(1), Answers(1), Answers(2)
+        same.layer.bias.copy_(one.layer.bias)
+        double.layer.bias.copy_(one.layer.bias)
+    assert debugging.first_difference(one, same, x) is None
+    assert debugging.first_difference(one, double, x).module == ""
+    names = {"": "module", "layer": "module.layer"}
+    assert debugging.first_difference(one, nn.DataParallel(same), x, names=names) is None
+    assert debugging.neighbours(nn.DataParallel(same.layer), x) == [0]
+
+
+def test_first_difference_requires_tensors():
+    class Text(nn.Module):
+        def forward(self, x):
+            return "text"
+
+    with pytest.raises(TypeError, match="expected tensors in the output of the models, got none"):
+        debugging.first_difference(Text(), Text(), torch.ones(1))
+
+
+def test_operators_that_take_functions_are_inspected():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def branch():
+        return torch.cond(torch.tensor(True), torch.log, torch.sin, (-torch.ones(2),))
+
+    x = torch.randn(1, 1, 16, 8)
+    assert debugging.first_nonfinite(branch).operation == "higher_order.cond"
+    for function in (branch, lambda: flex_attention(x, x, x)):
+        assert debugging.stretched(function) == [] and debugging.leaks(function) == {}
+    assert debugging.first_nonfinite(lambda: flex_attention(x, x, x)) is None

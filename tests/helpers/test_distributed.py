@@ -338,7 +338,10 @@ def test_in_a_group_of_two(run):
     for found in (zero, one):
         assert found["equal"] == []
         assert found["parted"] == ["bias", "running_mean"]
-        assert found["other model"] == "the processes hold models of other names, shapes or dtypes"
+        assert (
+            found["other model"]
+            == "expected models of the same names, shapes and dtypes on all ranks"
+        )
         assert found["other dtype"] == found["other model"]
         assert found["no sample on rank 0"] == 5.0
     assert zero["rank 0 fails"] == "division by zero"

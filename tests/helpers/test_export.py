@@ -100,17 +100,17 @@ X, IDS = torch.ones(3, 2), torch.ones(3, dtype=torch.int64)
 @pytest.mark.parametrize(
     ("args", "kwargs", "error", "says"),
     [
-        ((X,), {}, TypeError, "the inputs are x, ids, got x"),
-        ((X, IDS, X), {}, TypeError, "3 inputs for 2"),
-        ((X, IDS), {"x": X}, TypeError, "given twice: x"),
-        ((X,), {"id": IDS}, TypeError, "the inputs are x, ids, got x, id"),
+        ((X,), {}, TypeError, "expected the inputs x, ids, got x"),
+        ((X, IDS, X), {}, TypeError, "at most 2 inputs \\(x, ids\\), got 3"),
+        ((X, IDS), {"x": X}, TypeError, "each input once, got x twice"),
+        ((X,), {"id": IDS}, TypeError, "expected the inputs x, ids, got x, id"),
         ((X.double(), IDS), {}, TypeError, "x must be torch.float32, got torch.float64"),
         ((X.numpy(), IDS), {}, TypeError, "x must be a tensor, got ndarray"),
         ((X[0], IDS), {}, ValueError, r"x must have the shape \('rows', 2\), got \(2,\)"),
         ((torch.ones(3, 4), IDS), {}, ValueError, "x must have the shape"),
         ((X[:2], IDS), {}, ValueError, "rows is 2 in x and 3 in ids"),
         ((X[:1], IDS), {}, ValueError, "rows is 1 in x and 3 in ids"),
-        ((), {}, TypeError, "the inputs are x, ids, got none"),
+        ((), {}, TypeError, "expected the inputs x, ids, got none"),
         ((X.to_sparse(), IDS), {}, TypeError, "x must be a dense tensor"),
         ((X.to("meta"), IDS), {}, TypeError, "got a meta tensor"),
     ],
@@ -158,9 +158,9 @@ def test_the_difference_of_two_models(large):
     [
         (lambda x: x, (3, 3), "at least two sizes"),
         (lambda x: x, (), "at least two sizes"),
-        (lambda x: x[:1], (3, 2), "the shapes differ"),
-        (lambda x: x * torch.nan, (3, 2), "not finite"),
-        (nn.Dropout(), (3, 2), "training mode"),
+        (lambda x: x[:1], (3, 2), "outputs of one shape, got"),
+        (lambda x: x * torch.nan, (3, 2), "expected finite outputs, got nan or inf"),
+        (nn.Dropout(), (3, 2), "expected a model in evaluation mode"),
     ],
 )
 def test_a_comparison_that_proves_nothing_is_refused(other, sizes, says):
@@ -215,8 +215,16 @@ def test_a_model_that_changes_its_batch_is_still_found_out():
 @pytest.mark.parametrize(
     ("model", "batches", "says"),
     [
-        (lambda x: (x, x), torch.ones(2, 2).split(1), "one tensor, got tuple"),
-        (lambda x: x.numpy(), torch.ones(2, 2).split(1), "one tensor, got ndarray"),
+        (
+            lambda x: (x, x),
+            torch.ones(2, 2).split(1),
+            "one tensor as the model's output, got tuple",
+        ),
+        (
+            lambda x: x.numpy(),
+            torch.ones(2, 2).split(1),
+            "one tensor as the model's output, got ndarray",
+        ),
         (lambda x: x, [torch.tensor(1.0)], "got a single number"),
         (lambda x: x, [(torch.ones(2), 1)], "got tuple"),
         (lambda x: x, [np.ones(2)], "got ndarray"),
@@ -235,7 +243,7 @@ EYE, Y = torch.eye(4), torch.arange(4)
     [
         (nn.Identity().eval(), EYE, Y[:, None], ValueError, r"got \(4, 4\) and \(4, 1\)"),
         (nn.Identity().eval(), EYE, Y[:1], ValueError, r"and \(1,\)"),
-        (nn.Identity().eval(), EYE[:0], Y[:0], ValueError, "no sample"),
+        (nn.Identity().eval(), EYE[:0], Y[:0], ValueError, "at least one sample, got none"),
         (lambda x: x[:, 0], EYE, Y, ValueError, "scores of shape"),
         (lambda x: x[:, :1], EYE, Y, ValueError, r"got \(4, 1\)"),
         (lambda x: x * torch.nan, EYE, Y, ValueError, "nan"),
@@ -263,10 +271,10 @@ def test_only_the_onnx_exporter_warns_of_training_mode(tmp_path):
     model, x = nn.Dropout(), torch.ones(2, 2)
     with warnings.catch_warnings(record=True, action="always") as caught:
         torch.export.export(model, (x,))
-    assert not [w for w in caught if "training mode" in str(w.message)]
+    assert not [w for w in caught if "expected a model in evaluation mode" in str(w.message)]
     with warnings.catch_warnings(record=True, action="always") as caught:
         torch.onnx.export(model, (x,), tmp_path / "m.onnx", dynamo=True, verbose=False)
-    assert [w for w in caught if "training mode" in str(w.message)]
+    assert [w for w in caught if "expected a model in evaluation mode" in str(w.message)]
 
 
 class Rows(nn.Module):
@@ -418,7 +426,7 @@ CONFIG = {"width": 3, "classes": 4}
 
 def save(folder, model=None, classes="abcd", example=None, **how):
     torch.manual_seed(0)
-    model = model or Scores()
+    model = Scores() if model is None else model
     example = torch.randn(5, 3) if example is None else example
     how = {"config": CONFIG, "preprocessing": {"mean": [0.5]}, "classes": list(classes)} | how
     export.save_release(folder, model, example, **how)
@@ -458,24 +466,24 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path):
     save(tmp_path / "one")
     with pytest.raises(FileExistsError, match="never overwritten"):
         save(tmp_path / "one")
-    with pytest.raises(ValueError, match=r"3 classes for scores of shape \(5, 4\)"):
+    with pytest.raises(ValueError, match=r"expected scores for 3 classes, got \(5, 4\)"):
         save(tmp_path / "two", classes="abc")
     with pytest.raises(TypeError):
         save(tmp_path / "two", preprocessing={"mean": torch.ones(1)})
     cases = [
-        ({"classes": [0, 1, 2, 3]}, TypeError, "must be text, got 0"),
-        ({"config": [1]}, TypeError, "config must be a dict, got list"),
+        ({"classes": [0, 1, 2, 3]}, TypeError, "expected strings as names of classes, got 0"),
+        ({"config": [1]}, TypeError, "expected a dict as config, got list"),
         (
             {"preprocessing": {"a": [{1: 2}]}},
             TypeError,
-            "keys of preprocessing must be text, got 1",
+            "strings as keys of preprocessing, got 1",
         ),
-        ({"preprocessing": {"mean": torch.nan}}, TypeError, "what JSON cannot write"),
-        ({"example": X.numpy()}, TypeError, "one tensor, got ndarray"),
+        ({"preprocessing": {"mean": torch.nan}}, TypeError, "value that JSON cannot represent"),
+        ({"example": X.numpy()}, TypeError, "one tensor as the example, got ndarray"),
         ({"example": torch.ones(0, 3)}, ValueError, "a batch of one or more"),
-        ({"model": Spoilt(lambda x: x / 0)}, ValueError, "not finite"),
+        ({"model": Spoilt(lambda x: x / 0)}, ValueError, "expected finite scores for the example"),
         ({"model": Spoilt(lambda x: x + torch.rand_like(x))}, ValueError, "a second run"),
-        ({"model": Spoilt(lambda x: (x, x))}, TypeError, "one tensor, got tuple"),
+        ({"model": Spoilt(lambda x: (x, x))}, TypeError, "model's output, got tuple"),
         ({"model": Sparse(), "classes": "abc"}, RuntimeError, ""),
     ]
     for how, error, says in cases:
@@ -558,7 +566,7 @@ def test_what_is_damaged_is_named(tmp_path):
         save_file(change, example)
         with pytest.raises(export.ReleaseError, match=says):
             export.load_release(tmp_path / "one", Scores)
-    with pytest.raises(export.ReleaseError, match="no module, but NoneType"):
+    with pytest.raises(export.ReleaseError, match="expected a module from build, got NoneType"):
         export.load_release(tmp_path / "one", lambda **config: None)
 
 
@@ -607,7 +615,7 @@ def test_another_model_is_refused(tmp_path):
     for build, says in (
         (Other, "other scores than when it was saved"),
         (Wider, r"gave \(5, 4\), now \(5, 8\)"),
-        (lambda width, classes: Scores(width, classes + 1), "the weights do not fit Scores"),
+        (lambda width, classes: Scores(width, classes + 1), "the weights do not match Scores"),
     ):
         with pytest.raises(export.ReleaseError, match=says):
             export.load_release(tmp_path / "one", build)
@@ -1000,7 +1008,7 @@ def not_all_zeros(weight):
         (for_all, "the scale of a row"),
         (cut_off, "more than half a step"),
         (by_columns, "one for each row"),
-        (zero_over_zero, "not finite"),
+        (zero_over_zero, "expected finite outputs, got nan or inf"),
         (by_128, "the scale of a row"),
         (by_largest, "the scale of a row"),
         (lambda w: quantize(w)[0], "return a tuple"),
@@ -1022,3 +1030,24 @@ def test_half_a_step_is_enough(rows, columns, seed):
     q, scale = quantize(weight)
     assert ((q * scale[:, None] - weight).abs() <= 0.501 * scale[:, None]).all()
     assert np.abs(q.numpy().astype(int)).max() <= 127
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_release_keeps_the_dtype_of_the_model(tmp_path, dtype):
+    example = torch.randn(2, 3, dtype=dtype)
+    save(tmp_path / "release", Scores().to(dtype), example=example)
+    assert next(export.load_release(tmp_path / "release", Scores).model.parameters()).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("wrap", "advice"),
+    [
+        (lambda m: torch.compile(m, backend="eager"), "OptimizedModule around it: use model._orig"),
+        (nn.DataParallel, "DataParallel around it: use model.module"),
+        (lambda m: nn.Sequential(nn.DataParallel(m)), "DataParallel around it: use model.0.module"),
+    ],
+)
+def test_a_wrapped_model_is_not_saved(tmp_path, wrap, advice):
+    with pytest.raises(TypeError, match=advice):
+        save(tmp_path / "release", wrap(Scores()))
+    assert not (tmp_path / "release").exists()

@@ -496,3 +496,22 @@ def test_of_networks_built_under_inference_mode_a_single_linear_layer_runs_backw
     assert one.weight.grad is None and one.bias.grad is not None
     with pytest.raises(RuntimeError, match="cannot be saved for backward"):
         two(torch.ones(8, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_effects_of_networks_with_several_outputs(dtype):
+    x = torch.randn(4, 2, 3, dtype=dtype)
+    lstm = nn.LSTM(3, 2, 2, dropout=0.5).to(dtype)
+    assert grad_modes.effects(lstm, x) == {"dropout": True, "statistics": False, "graph": True}
+    with torch.no_grad():
+        effects = grad_modes.effects(lstm.eval(), x)
+    assert not any(effects.values())
+
+
+def test_effects_requires_tensors():
+    class Text(nn.Module):
+        def forward(self, x):
+            return "text"
+
+    with pytest.raises(TypeError, match="expected tensors in the output of net, got none"):
+        grad_modes.effects(Text(), torch.ones(1))

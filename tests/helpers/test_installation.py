@@ -410,3 +410,28 @@ def by_max(builds, driver, capability):
 @pytest.mark.parametrize("right", [by_hand, by_max])
 def test_choose_accepts(right):
     assert exercises.check_choose(right).passed, exercises.check_choose(right)
+
+
+def test_a_torch_that_cannot_be_imported_is_the_finding_and_not_its_build(monkeypatch):
+    error = ImportError("libcudnn.so.9: cannot open shared object file")
+    gpus = {"driver": "580.65.06", "gpus": (("NVIDIA A100", (8, 0)),)}
+
+    def fails():
+        raise error
+
+    monkeypatch.setattr(installation, "_torch", fails)
+    monkeypatch.setattr(installation, "_nvidia_smi", lambda: gpus)
+    machine = this_machine()
+    assert machine.cuda == torch.version.cuda and not machine.imported
+    text = installation.report(machine)
+    assert f"torch cannot be imported: ImportError: {error}" in text
+    assert "without CUDA" not in text
+    assert len(installation.diagnose(machine)) == 1
+
+
+@pytest.mark.parametrize("name", ["typing_extensions.py", "sympy/__init__.py"])
+def test_a_file_that_hides_a_package_of_torch_is_found(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("")
+    (tmp_path / "of_mine.py").write_text("")
+    assert installation.find_shadows(tmp_path) == (name.replace("__init__.py", ""),)

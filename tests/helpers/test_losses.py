@@ -430,3 +430,10 @@ def test_the_triplet_loss_is_the_margin_without_a_collapse_too():
     anchor, step = torch.zeros(4, 8), torch.eye(8)[:4]
     loss = F.triplet_margin_loss(anchor, step, -step, margin=0.3)
     assert torch.allclose(loss, torch.tensor(0.3), atol=1e-4)
+
+
+@pytest.mark.parametrize("spatial_dims", [0, -1])
+def test_a_mask_without_dimensions_is_an_error(spatial_dims):
+    x = torch.ones(2, 3)
+    with pytest.raises(ValueError, match=f"spatial_dims must be at least 1, got {spatial_dims}"):
+        losses.soft_iou_loss(x, x, spatial_dims=spatial_dims)

@@ -300,7 +300,9 @@ def test_training_memory_stays_on_the_cpu() -> None:
         net, optimizer, _ = network()
         return net, optimizer, lambda: torch.ones(3, device="cuda")
 
-    with pytest.raises(ValueError, match=r"counts on the CPU, the step uses \['cpu', 'cuda'\]"):
+    with pytest.raises(
+        ValueError, match=r"expected a step on the CPU alone, got one on \['cpu', 'cuda'\]"
+    ):
         training_memory(elsewhere)
 
 
@@ -616,3 +618,32 @@ def test_the_import_brings_no_heavy_module() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"matplotlib", "torchvision", "IPython", "sklearn"} & set(run.stdout.split())
+
+
+def test_tensors_of_python_numbers_are_counted():
+    numbers = [1.0] * 1000
+
+    def doubled():
+        x = torch.tensor(numbers)
+        return x * 2
+
+    assert memory_caching.footprint(lambda: torch.tensor(numbers)).peak == 4000
+    assert memory_caching.footprint(doubled) == memory_caching.Footprint(8000, 4000)
+    kept = torch.tensor(numbers)
+    assert memory_caching.footprint(lambda: kept * 2).peak == 4000
+
+
+def test_the_memory_of_a_small_model_is_shown_in_kib():
+    def build():
+        model = nn.Linear(30, 30)
+        optimizer = torch.optim.Adam(model.parameters())
+
+        def step():
+            optimizer.zero_grad()
+            model(torch.ones(8, 30)).sum().backward()
+            optimizer.step()
+
+        return model, optimizer, step
+
+    assert repr(memory_caching.training_memory(build)).startswith("weights 4, gradients 4, opt")
+    assert repr(memory_caching.training_memory(build)).endswith("KiB")

@@ -356,7 +356,7 @@ OPTIMIZER = parts()[1]
         ([], None, "at least one"),
         (OPTIMIZER, 0.0, "above 0"),
         (OPTIMIZER, float("nan"), "above 0, got nan"),
-        ([OPTIMIZER, OPTIMIZER], None, "one of them came twice"),
+        ([OPTIMIZER, OPTIMIZER], None, "expected each optimizer once"),
         ([1], None, "several, got int"),
         ({"a": OPTIMIZER}, None, "several, got str"),
         (None, None, "several, got None"),

@@ -883,3 +883,13 @@ def test_mean_by_nanmean():
     losses = torch.tensor([3.0, 4.0], requires_grad=True)
     by_nanmean(losses, 1.0).backward()
     assert result.passed == bool(losses.grad.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    "name", ["svd", "svdvals", "eigh", "eig", "eigvals", "matrix_rank", "pinv", "inv", "cholesky"]
+)
+def test_linear_algebra_that_checks_for_errors_is_listed(name):
+    function, x = getattr(torch.linalg, name), torch.eye(3)
+    (wait,) = performance.waits(lambda: function(x))
+    assert wait.call.startswith("linalg_")
+    assert performance.waits(lambda: torch.linalg.slogdet(x)) == []

@@ -510,3 +510,9 @@ def test_who_takes_a_generator():
         assert torch.equal(torch.get_rng_state(), before)
     torch.distributions.Normal(0.0, 1.0).sample()
     assert not torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_environment_goes_into_a_checkpoint(tmp_path):
+    torch.save({"environment": r.environment()}, tmp_path / "x.pt")
+    assert torch.load(tmp_path / "x.pt")["environment"] == r.environment()
+    assert all(type(v) in (str, int, bool, type(None)) for v in r.environment().values())

@@ -483,3 +483,11 @@ def test_which_arrays_are_read_only_and_a_write_into_a_mapped_file_ends_the_proc
         assert np.load(tmp_path / "x.npy", mmap_mode=mode).flags.writeable == writeable
     write = "import numpy, torch; torch.from_numpy(numpy.load('x.npy', mmap_mode='r'))[0] = 7"
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", write], cwd=tmp_path).returncode
+
+
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8, torch.qint32])
+@pytest.mark.filterwarnings("ignore")
+def test_describe_takes_quantized_tensors(dtype):
+    x = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, dtype)
+    name = str(dtype).removeprefix("torch.")
+    assert tensors.describe(x) == f"(2,) {name} on cpu, from 0.5 to 1"

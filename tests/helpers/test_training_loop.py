@@ -89,7 +89,7 @@ def test_evaluate_says_what_is_wrong():
     model = nn.Linear(3, 4)
     with pytest.raises(ValueError, match="at least one measure"):
         training_loop.evaluate(model, data(0, 4))
-    with pytest.raises(ValueError, match="the loader gave no batch"):
+    with pytest.raises(ValueError, match="expected at least one batch, got none"):
         training_loop.evaluate(model, [], loss=F.cross_entropy)
     each = lambda s, y: F.cross_entropy(s, y, reduction="none")  # noqa: E731
     with pytest.raises(ValueError, match=r"each must be one number per batch, got shape \(4,\)"):
@@ -182,9 +182,11 @@ def test_fit_stops_before_a_bad_step_is_taken():
 def test_fit_refuses_a_loader_without_a_batch_and_a_loss_with_axes():
     model = nn.Linear(3, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="the loader gave no batch"):
+    with pytest.raises(ValueError, match="expected at least one batch, got none"):
         training_loop.fit(model, [], F.cross_entropy, optimizer)
-    with pytest.raises(ValueError, match="the loader gave no batch"):  # used up after one epoch
+    with pytest.raises(
+        ValueError, match="expected at least one batch, got none"
+    ):  # used up after one epoch
         training_loop.fit(model, iter(data(0, 4)), F.cross_entropy, optimizer, epochs=2)
     each = nn.CrossEntropyLoss(reduction="none")
     with pytest.raises(ValueError, match=r"the loss must be one number per batch, got shape \(4,"):
@@ -464,3 +466,9 @@ def test_the_losses_of_pytorch_run_in_float32_under_autocast():
         by_hand = (out - out).square().mean()
     assert out.dtype == by_hand.dtype == torch.bfloat16
     assert {loss.dtype for loss in found} == {torch.float32}
+
+
+def test_a_measure_that_is_no_tensor_is_named():
+    batches = [(torch.ones(2, 3), torch.ones(2, 1))]
+    with pytest.raises(TypeError, match="error must be a tensor of one number, got float"):
+        training_loop.evaluate(nn.Linear(3, 1), batches, error=lambda output, y: 0.5)

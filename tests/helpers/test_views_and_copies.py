@@ -448,3 +448,8 @@ def test_a_method_behind_a_mask_is_lost_and_an_assignment_is_not():
     assert not x.any()
     x[x == 0] += 1
     assert x.all()
+
+
+def test_an_operation_that_returns_no_tensor_is_an_error():
+    with pytest.raises(TypeError, match="expected a tensor as result, got tuple"):
+        vc.view_or_copy(lambda t: t.split(1), torch.ones(2))

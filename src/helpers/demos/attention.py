@@ -19,7 +19,7 @@ _CHINESE = {
 
 
 def draw_seen(masks: Mapping[str, Tensor]) -> Figure:
-    """Draw which keys each query sees, a panel for each mask.
+    """Draw which keys each query attends to, one panel for each mask.
 
     Args:
         masks: bool tensors of shape (Lq, Lk), True for a key that is seen, by their names; a name
@@ -42,7 +42,7 @@ def draw_seen(masks: Mapping[str, Tensor]) -> Figure:
 
 
 def draw_kept(lengths: Sequence[int], kept: Mapping[str, Sequence[int]]) -> Figure:
-    """Draw how many numbers a backward pass keeps over the sequence length, for two ways."""
+    """Draw how many values two ways save for backward, over the sequence length."""
     styles = [("orange", "--", "s"), ("teal", "-", "o")]
     drawing, axis = figure(chinese=_CHINESE)
     for (name, numbers), (color, line, marker) in zip(kept.items(), styles, strict=True):

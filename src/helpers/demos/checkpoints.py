@@ -27,20 +27,20 @@ _CHINESE = {
 
 
 def save_as_from_gpu(value: Any, path: str | os.PathLike[str], device: str = "cuda:0") -> None:
-    """`torch.save` on any machine, as if every tensor had been on the GPU `device`."""
+    """Call `torch.save` on any machine as if every tensor were on the GPU `device`."""
     with mock.patch.object(torch.serialization, "location_tag", lambda storage: device):
         torch.save(value, path)
 
 
 @contextlib.contextmanager
 def without_gpu() -> Iterator[None]:
-    """Inside, PyTorch finds no GPU, whatever the machine has."""
+    """Hide every GPU from PyTorch inside the block."""
     with mock.patch.object(torch.cuda, "is_available", lambda: False):
         yield
 
 
 def import_text(name: str, source: str) -> types.ModuleType:
-    """A module made from `source`, as if it had been imported from a file `<name>.py`."""
+    """Return a module made from `source`, as if it were imported from a file `<name>.py`."""
     module = types.ModuleType(name)
     exec(compile(source, f"{name}.py", "exec"), module.__dict__)
     sys.modules[name] = module
@@ -48,7 +48,7 @@ def import_text(name: str, source: str) -> types.ModuleType:
 
 
 class Run:
-    """A small training run in which everything counts that a resume must bring back.
+    """Small training run that contains every kind of state a resume must restore.
 
     16 samples in 4 shuffled batches an epoch; noise from NumPy on the inputs, dropout in the
     model; AdamW, a learning rate halved every second epoch, and a gradient scaler.
@@ -82,7 +82,7 @@ class Run:
         self.weights: list[Tensor] = []
 
     def train(self, until: int) -> Run:
-        """Train from `epoch` on, until `until` epochs are done; returns itself."""
+        """Train from `epoch` on, until `until` epochs are complete; return the run itself."""
         import numpy as np
 
         while self.epoch < until:
@@ -146,16 +146,15 @@ ACCIDENTS = (
 
 
 def accidents(folder: str | os.PathLike[str]) -> dict[str, tuple[str, str]]:
-    """Overwrite a checkpoint four times and let each attempt end in the middle of the file.
+    """Overwrite a checkpoint four times, and interrupt each attempt in the middle of the file.
 
-    Once with `torch.save` and once with `save_checkpoint` the disk is full, and once each the
-    process is killed. The operating system does both: a limit on the size of a file
-    (`RLIMIT_FSIZE`) refuses the write that crosses it, or ends the process with a signal. A child
-    process does it, in about the time that importing PyTorch takes.
+    For each of `torch.save` and `save_checkpoint`, the disk is full once, and the process is killed
+    once. The operating system simulates both: a limit on the size of a file (`RLIMIT_FSIZE`) makes
+    the write that exceeds it fail, or ends the process with a signal. A child process runs them.
 
     Returns:
         For each of `ACCIDENTS` how the attempt ended (`"error"`, `"killed"` or `"no error"`), and
-        what `<folder>/<accident>.pt` holds then (`"old"`, `"new"` or `"unreadable"`).
+        the state of `<folder>/<accident>.pt` after it (`"old"`, `"new"` or `"unreadable"`).
 
     Raises:
         OSError: the operating system has no such limit (Windows).
@@ -168,7 +167,7 @@ def accidents(folder: str | os.PathLike[str]) -> dict[str, tuple[str, str]]:
 
 
 def _accidents(folder: str) -> dict[str, tuple[str, str]]:
-    """The child of `accidents`: forks once for each, and says what became of it."""
+    """Run as the child of `accidents`: fork once for each accident, and print its result."""
     outcomes = {}
     for name in ACCIDENTS:
         path = Path(folder) / f"{name}.pt"
@@ -184,7 +183,7 @@ def _accidents(folder: str) -> dict[str, tuple[str, str]]:
 
 
 def _one_accident(save: Callable[[Any, Path], None], path: Path, kill: bool) -> None:
-    """Save 4 MB where there is room for 1 MB, and end this process."""
+    """Save 4 MB under a limit of 1 MB, and end this process."""
     import resource
     import signal
 

@@ -18,11 +18,11 @@ _CHINESE = {
 
 
 def paths(module: nn.Module, shape: Sequence[int], at: int | None = None) -> Tensor:
-    """How many ways lead from each input cell to one output cell, counted by autograd.
+    """Return the number of paths from each input cell to one output cell, counted by autograd.
 
-    All parameters of a copy of `module` become 1; the gradient of one output cell in the
-    input then counts the ways, up to the factors of average poolings. It is 0 exactly where the
-    cell is not read.
+    All parameters of a copy of `module` are set to 1; the gradient of one output cell by the input
+    is then the number of paths, up to the factors of average poolings. It is 0 exactly for cells
+    that are not read.
 
     Args:
         module: convolutions, average poolings, activations.
@@ -30,11 +30,11 @@ def paths(module: nn.Module, shape: Sequence[int], at: int | None = None) -> Ten
         at: the index of the output cell, the same along each axis; None is the middle.
 
     Returns:
-        float64, of `shape` without the channels, which are added up.
+        float64, of `shape` without the channels, which are summed.
 
     Raises:
-        TypeError: `module` holds a max pooling, whose gradient reaches one cell of the window
-            only, or gives something that is not a tensor.
+        TypeError: `module` contains a max pooling, whose gradient reaches one cell of the window
+            only, or does not return a tensor.
     """
     if any("MaxPool" in type(part).__name__ for part in module.modules()):
         raise TypeError("the gradient of max pooling reaches one cell only: use average pooling")
@@ -53,7 +53,7 @@ def paths(module: nn.Module, shape: Sequence[int], at: int | None = None) -> Ten
 
 
 def draw_paths(stacks: dict[str, nn.Module], size: int = 21) -> Figure:
-    """Draw `paths` from `size` input cells to the middle output cell, one stack under another.
+    """Draw `paths` from `size` input cells to the middle output cell, one stack below another.
 
     Args:
         stacks: 1-D modules with one input channel, by title.
@@ -83,7 +83,7 @@ def draw_paths(stacks: dict[str, nn.Module], size: int = 21) -> Figure:
 
 
 def draw_overlap(layers: dict[str, nn.Module], size: int = 6) -> Figure:
-    """Draw what each layer makes of a constant image when all its weights are equal.
+    """Draw the output of each layer for a constant image if all its weights are equal.
 
     Args:
         layers: 2-D modules with one input and one output channel, by title; they are copied.
@@ -115,7 +115,7 @@ def draw_overlap(layers: dict[str, nn.Module], size: int = 6) -> Figure:
 
 
 def overlap(layer: nn.Module, size: int = 6) -> Tensor:
-    """What `layer` with weights of 1 makes of an image of ones: how many ways reach each cell.
+    """Return the output of `layer` with weights of 1 for an image of ones: the paths to each cell.
 
     Args:
         layer: 2-D, one input and one output channel; it is copied.

@@ -22,10 +22,10 @@ _CHINESE = {
 
 
 class ToyGPU:
-    """A GPU as Python sees it: a launch returns at once, the work is done later and in order.
+    """Model of a GPU: a launch returns immediately, the work is done later and in order.
 
-    Time is counted in steps. A launch costs Python one step, its work takes as many as you say.
-    Nothing is really done before Python waits, which the rules of CUDA allow.
+    Time is counted in steps. A launch takes Python one step, and its work the given number. No task
+    runs before Python synchronizes, which the rules of CUDA allow.
 
     Args:
         blocking: wait after every launch, as with `CUDA_LAUNCH_BLOCKING=1`.
@@ -40,7 +40,7 @@ class ToyGPU:
         self._tasks: list[Callable[[], object]] = []
 
     def launch(self, work: int, task: Callable[[], object] | None = None) -> None:
-        """Put `work` steps into the queue; `task`, if there is one, runs when they are done.
+        """Append `work` steps to the queue; `task`, if there is one, runs when they are complete.
 
         Raises:
             ValueError: `work` is not positive.
@@ -57,11 +57,11 @@ class ToyGPU:
 
     @property
     def free(self) -> int:
-        """When the work that is in the queue will be done."""
+        """Step at which the work in the queue will be complete."""
         return self.launches[-1][2] if self.launches else 0
 
     def synchronize(self) -> None:
-        """Wait until the queue is empty; what goes wrong in a task is raised here."""
+        """Wait until the queue is empty, and raise the error of a task."""
         self.clock = max(self.clock, self.free)
         tasks, self._tasks = self._tasks, []
         for task in tasks:
@@ -109,7 +109,7 @@ def draw_timeline(gpu: ToyGPU, readings: Mapping[str, int]) -> Figure:
 
 
 def devices_seen(hide: str) -> int:
-    """How many GPUs a new process counts that sets `CUDA_VISIBLE_DEVICES=""` by itself.
+    """Return the number of GPUs in a new process that sets `CUDA_VISIBLE_DEVICES=""` itself.
 
     Args:
         hide: "before CUDA starts" (after `import torch`) or "after CUDA starts".
@@ -134,13 +134,13 @@ def _count_devices(started: bool) -> int:
 def copies(
     load: int, copy: int, kernel: int, batches: int, wait: bool
 ) -> dict[str, list[tuple[str, int, int]]]:
-    """When Python loads batches and the GPU copies and uses them, in a model with one queue.
+    """Return when Python loads batches, and when the GPU copies and uses them in a single queue.
 
     Args:
-        load: steps that Python needs to load a batch.
-        copy: steps that the copy of a batch to the GPU takes.
-        kernel: steps that the GPU works on it.
-        batches: how many there are.
+        load: steps in which Python loads a batch.
+        copy: steps in which a batch is copied to the GPU.
+        kernel: steps of the GPU's work on it.
+        batches: number of batches.
         wait: whether Python waits for each copy, as without pinned memory and `non_blocking`.
 
     Returns:
@@ -161,7 +161,7 @@ def copies(
 
 
 def draw_copies(load: int = 5, copy: int = 3, kernel: int = 3, batches: int = 3) -> Figure:
-    """Draw `copies`, above where Python waits for each of them, below where it goes on."""
+    """Draw `copies`: above, Python waits for each copy; below, it does not."""
     plans = {
         "x.to(device)": copies(load, copy, kernel, batches, wait=True),
         "pinned, non_blocking=True": copies(load, copy, kernel, batches, wait=False),

@@ -35,7 +35,7 @@ _CHINESE = {
 
 
 class EagerH5(Dataset):
-    """What many write: the file is opened in `__init__` and the open handle goes to the workers."""
+    """Dataset that opens its file in `__init__`, so that workers inherit the open handle."""
 
     def __init__(self, path: str | Path, keys: Sequence[str]) -> None:
         self.keys, self.file = tuple(keys), _open(Path(path))
@@ -54,10 +54,10 @@ def _move_position(dataset: Any, queue: Any, position: int) -> None:
 
 
 def shares_position(dataset: Dataset) -> bool:
-    """Whether a forked worker reads through the same open file as this process.
+    """Return whether a forked worker reads through the same open file as this process.
 
-    The child reads a sample and moves the position in the file that it reads from; then the
-    position is looked up here. Two that open the file for themselves have a position each.
+    The child reads a sample and moves the position in its file; then the position is compared here.
+    Two files that are opened separately have separate positions.
     """
     from torch.multiprocessing import get_context
 
@@ -79,14 +79,14 @@ def shares_position(dataset: Dataset) -> bool:
 def schedule(
     load: float, train: float, batches: int, workers: int, prefetch_factor: int = 2
 ) -> dict[str, list[tuple[int, float, float]]]:
-    """When each batch is loaded and trained on, if each takes the same time.
+    """Return when each batch is loaded and trained on, if each takes the same time.
 
     Args:
         load: time to load one batch.
         train: time to train on one batch.
-        batches: how many batches there are.
-        workers: how many workers load them; with 0 the training process does.
-        prefetch_factor: batches that each worker has ordered at any time.
+        batches: number of batches.
+        workers: number of workers that load them; with 0 the training process does.
+        prefetch_factor: batches that each worker prefetches.
 
     Returns:
         `"load 0"`, `"load 1"`, … for the workers and `"train"`: triples (batch, begin, end).
@@ -111,7 +111,7 @@ def schedule(
 
 
 def draw_timeline(load: float, train: float, batches: int, workers: Sequence[int]) -> Figure:
-    """Draw `schedule` for each number of workers, one above the other on one time axis."""
+    """Draw `schedule` for each number of workers, one above another on one time axis."""
     plans = {n: schedule(load, train, batches, n) for n in workers}
     end = max(rows["train"][-1][2] for rows in plans.values())
     heights = [len(rows) for rows in plans.values()]
@@ -138,9 +138,9 @@ def draw_timeline(load: float, train: float, batches: int, workers: Sequence[int
 
 
 def outcome(loader: DataLoader) -> str:
-    """Iterate over `loader` once: `"done"`, or the exception with the last line of its message.
+    """Iterate over `loader` once; return `"done"`, or the exception and the end of its message.
 
-    Names of shared memory files and process ids, which differ from run to run, become `…`.
+    Names of shared memory files and process IDs, which differ between runs, become `…`.
     """
     try:
         with warnings.catch_warnings():
@@ -159,9 +159,9 @@ def _say(error: BaseException) -> str:
 
 
 def _release(error: BaseException | None) -> None:
-    """Let go of the frames of a failed iterator, and so of its workers.
+    """Clear the frames of a failed iterator, so that its workers end.
 
-    Left to the garbage collector they take 5 seconds to end, and the next fork inherits them.
+    If the garbage collector does it, they take 5 seconds to end, and the next fork inherits them.
     """
     while error is not None:
         error.__traceback__, error = None, error.__cause__ or error.__context__
@@ -174,7 +174,7 @@ def _stable(text: str) -> str:
 
 
 def count_wrong(samples: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """A `collate_fn`: int64 tensor (2,), how many samples, and how many whose x is not all y."""
+    """Count, as a `collate_fn`, the samples and those whose x is not all y: int64 tensor (2,)."""
     return torch.tensor([len(samples), sum(bool((x != y).any()) for x, y in samples)])
 
 
@@ -182,7 +182,7 @@ def read_all(dataset: Dataset, method: str, workers: int = 2) -> str:
     """Read a dataset of `(x, y)`, x filled with y, through workers started by `method`.
 
     Returns:
-        How many samples came and how many were wrong, or the exception.
+        The number of samples and the number of wrong ones, or the exception.
     """
     loader = DataLoader(
         dataset,
@@ -203,7 +203,7 @@ def read_all(dataset: Dataset, method: str, workers: int = 2) -> str:
 
 
 class Where(Dataset):
-    """`samples` times the id of the process that made the sample, and the attribute `epoch`."""
+    """Dataset whose samples are the ID of the process that made them, and the attribute `epoch`."""
 
     def __init__(self, samples: int = 4) -> None:
         self.samples, self.epoch = samples, 0
@@ -216,7 +216,7 @@ class Where(Dataset):
 
 
 class Blank(Dataset):
-    """`samples` black images of one shape and dtype."""
+    """Dataset of `samples` black images of one shape and dtype."""
 
     def __init__(
         self, shape: Sequence[int], dtype: torch.dtype = torch.float32, samples: int = 8
@@ -231,13 +231,13 @@ class Blank(Dataset):
 
 
 class Augmented(Dataset):
-    """A random number per sample, as an augmentation would draw it.
+    """Dataset of a random number per sample, as an augmentation would draw it.
 
     Args:
         source: `"numpy"`: `numpy.random`; `"torch"`: `torch.rand`; `"own"`: a NumPy generator
-            made in `__init__`; `"index"`: a generator made for each sample from seed, epoch and
-            index.
-        samples: how many.
+            created in `__init__`; `"index"`: a generator created for each sample from seed, epoch
+            and index.
+        samples: number of samples.
     """
 
     def __init__(self, source: str, samples: int = 8) -> None:
@@ -264,7 +264,7 @@ class Augmented(Dataset):
 
 
 class Stream(IterableDataset):
-    """The numbers below `n`, one after the other; with `split`, each worker takes its share."""
+    """Iterable of the numbers below `n`, in order; with `split`, each worker yields its shard."""
 
     def __init__(self, n: int, split: bool = False) -> None:
         self.n, self.split = n, split
@@ -277,7 +277,7 @@ class Stream(IterableDataset):
 
 
 class Waiting(Dataset):
-    """Each sample waits, as for a disk or a network: `seconds` without work for the CPU."""
+    """Dataset whose samples wait `seconds` without using the CPU, as for a disk or a network."""
 
     def __init__(self, seconds: float = 0.01, samples: int = 32) -> None:
         self.seconds, self.samples = seconds, samples
@@ -291,7 +291,7 @@ class Waiting(Dataset):
 
 
 class Working(Dataset):
-    """Each sample keeps one CPU core busy, as decoding does: it unpacks `size` bytes."""
+    """Dataset whose samples use one CPU core, as decoding does: each unpacks `size` bytes."""
 
     def __init__(self, size: int = 1_000_000, samples: int = 32) -> None:
         self.packed = zlib.compress(random.Random(0).randbytes(size), level=1)
@@ -305,7 +305,7 @@ class Working(Dataset):
 
 
 class Deadly(Dataset):
-    """A worker that asks for a sample is killed by `signum`, as by the system."""
+    """Dataset that kills a worker with `signum` when it loads a sample, as the system would."""
 
     def __init__(self, signum: int) -> None:
         self.signum = signum
@@ -321,10 +321,10 @@ class Deadly(Dataset):
 
 
 def gain(dataset: Dataset, workers: int = 2, batch_size: int = 4, rounds: int = 5) -> float:
-    """How many times as many samples per second as without workers.
+    """Return how many times as many samples per second workers load as the training process.
 
-    Epochs with and without are timed in turn and the best ones compared. The workers stay, and
-    their first epoch is not counted.
+    Epochs with and without workers are timed in turn, and the best ones compared. The workers are
+    persistent, and their first epoch is not counted.
 
     Raises:
         ValueError: `workers` or `rounds` is smaller than 1.
@@ -359,10 +359,10 @@ def _read_through(values: Iterable[Any], queue: Any) -> None:
 
 
 def copied_by_reading(values: Iterable[Any]) -> int:
-    """Bytes of memory that a forked worker copies while it only reads through `values`.
+    """Return the bytes of memory that a forked worker copies while it only reads `values`.
 
-    Counted in page faults: a page that the parent shares is copied when the child writes to it,
-    and counting references is writing.
+    They are counted in page faults: a page shared with the parent is copied when the child writes
+    to it, and reference counting writes to it.
     """
     from torch.multiprocessing import get_context
 
@@ -380,9 +380,9 @@ def copied_by_reading(values: Iterable[Any]) -> int:
 
 
 def small_files(worker: int) -> None:
-    """A `worker_init_fn`: the worker can write no file larger than 1 MiB, shared memory included.
+    """Limit the files of a worker to 1 MiB, shared memory included; pass it as `worker_init_fn`.
 
-    It stands in for a full `/dev/shm`: shared memory is a file there.
+    This simulates a full `/dev/shm`, where shared memory is a file.
     """
     import resource
 
@@ -392,13 +392,13 @@ def small_files(worker: int) -> None:
 
 
 def stack_only(samples: list[Tensor]) -> Tensor:
-    """A `collate_fn` that stacks and does nothing else."""
+    """Stack the samples, as a `collate_fn`."""
     return torch.stack(samples)
 
 
 @contextmanager
 def sharing(strategy: str) -> Iterator[None]:
-    """Use another sharing strategy of `torch.multiprocessing` for a while."""
+    """Use another sharing strategy of `torch.multiprocessing` inside the block."""
     before = torch.multiprocessing.get_sharing_strategy()
     torch.multiprocessing.set_sharing_strategy(strategy)
     try:
@@ -409,7 +409,7 @@ def sharing(strategy: str) -> Iterator[None]:
 
 @contextmanager
 def few_files(more: int) -> Iterator[None]:
-    """Inside, this process may have only `more` files open beside those that are open already."""
+    """Allow this process only `more` open files beyond the current ones inside the block."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -422,7 +422,7 @@ def few_files(more: int) -> Iterator[None]:
 
 @contextmanager
 def stderr_of_workers() -> Iterator[list[str]]:
-    """Collect what this process and its workers write to the standard error (file descriptor 2).
+    """Collect the output of this process and its workers to file descriptor 2 (stderr).
 
     The list is filled when the block ends.
     """
@@ -441,7 +441,7 @@ def stderr_of_workers() -> Iterator[list[str]]:
 
 
 def killed(signum: int, method: str = "fork") -> str:
-    """What PyTorch says when a worker is killed by `signum`: the exception and its cause."""
+    """Return PyTorch's exception and its cause when a worker is killed by `signum`."""
     loader = DataLoader(Deadly(signum), num_workers=1, multiprocessing_context=method)
     try:
         for _ in loader:

@@ -9,6 +9,6 @@ from unittest import mock
 
 @contextmanager
 def no_gpus() -> Iterator[None]:
-    """Inside, PyTorch reports that there is no CUDA device, whatever the machine has."""
+    """Report no CUDA device inside the block, whatever the machine has."""
     with mock.patch("torch.cuda.is_available", return_value=False):
         yield

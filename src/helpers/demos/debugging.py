@@ -1,4 +1,4 @@
-"""Demonstrations of the chapter on debugging: real runs whose curves have each their shape."""
+"""Demonstrations of the chapter on debugging: real runs with typical loss curves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPES = {
 
 
 def curves(shape: str) -> tuple[list[float], list[float]]:
-    """The mean loss on the training and on the validation samples after each of 40 epochs.
+    """Return the mean training and validation loss after each of 40 epochs.
 
     `shape` is one of `SHAPES`. A network with one hidden layer learns 150 of the digits.
     """
@@ -53,7 +53,7 @@ def _loss(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 def draw_shapes(found: dict[str, tuple[list[float], list[float]]]) -> Figure:
-    """A panel for each of `found`: training and validation loss, up to 5, and log 10."""
+    """Draw a panel for each of `found`: training and validation loss, up to 5, and log 10."""
     drawn, axes = figure(len(found), chinese=SHAPES | {"training": "训练", "validation": "验证"})
     for axis, (shape, (train, valid)) in zip(axes, found.items(), strict=True):
         title(axis, shape)

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter on training in many processes."""
+"""Figures and demonstrations of the chapter on distributed training."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CHINESE = {
 
 
 def draw_processes() -> Figure:
-    """DataParallel and DistributedDataParallel side by side: who holds what, what travels."""
+    """Draw DataParallel and DistributedDataParallel side by side: what each stores and sends."""
     drawing, (left, right) = figure(2, size=(3.5, 2.9), chinese=_CHINESE)
     for axis, name in ((left, "DataParallel"), (right, "DistributedDataParallel")):
         title(axis, name, code=True)
@@ -94,13 +94,13 @@ def _note(axis: Any, text: str) -> None:
 
 
 def launch(timeout: float = 200) -> list[dict[str, Any]]:
-    """Run `helpers.ddp_worker` in two processes on the CPU; what each found, in order of rank.
+    """Run `helpers.ddp_worker` in two processes on the CPU; return their results by rank.
 
     Args:
         timeout: seconds until both are ended and the run counts as failed.
 
     Raises:
-        RuntimeError: a process failed or the time ran out; the message ends with what they said.
+        RuntimeError: a process failed or timed out; the message ends with their output.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         worker = ["-m", "helpers.ddp_worker", folder]
@@ -119,15 +119,15 @@ _REPORT = (
 
 
 def two_machines(timeout: float = 100) -> list[dict[str, int]]:
-    """What torchrun tells each process when two machines start two processes each.
+    """Return the variables that torchrun sets when two machines start two processes each.
 
-    Both machines are played by this one: two torchruns that meet at a port of the loopback.
+    Both machines are simulated by this one: two torchruns that meet at a port of the loopback.
 
     Returns:
         GROUP_RANK (the machine), RANK, LOCAL_RANK and WORLD_SIZE of each process, by RANK.
 
     Raises:
-        RuntimeError: a process failed or the time ran out; the message ends with what they said.
+        RuntimeError: a process failed or timed out; the message ends with their output.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -144,7 +144,7 @@ def two_machines(timeout: float = 100) -> list[dict[str, int]]:
 
 
 def _torchrun(commands: list[list[str]], folder: str, timeout: float) -> None:
-    """Run torchrun once per command, all at a time, and wait until all have ended well."""
+    """Run torchrun once per command, all at the same time, and wait until all have succeeded."""
     logs = [Path(folder, f"torchrun{number}.log") for number in range(len(commands))]
     runs: list[subprocess.Popen] = []
     begun = time.monotonic()
@@ -177,9 +177,9 @@ def _torchrun(commands: list[list[str]], folder: str, timeout: float) -> None:
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """This process's environment for a torchrun on the CPU that stays on this machine.
+    """Return this process's environment for a torchrun on the CPU that stays on this machine.
 
-    What torchrun writes and forgets goes to `folder`.
+    Temporary files of torchrun go to `folder`.
     """
     own = ("PET_", "TORCHELASTIC_", "MASTER_")
     inherited = child.environment().items()
@@ -196,7 +196,7 @@ def _environment(folder: str) -> dict[str, str]:
 
 
 def _end(run: subprocess.Popen) -> None:
-    """End a torchrun: asked politely it ends its processes too, which a kill would orphan."""
+    """Terminate a torchrun, which also ends its processes; a kill would orphan them."""
     if run.poll() is None:
         run.terminate()
         try:
@@ -207,7 +207,7 @@ def _end(run: subprocess.Popen) -> None:
 
 
 def start_errors() -> dict[str, str]:
-    """What three beginnings that fail complain about, in a few words of each message."""
+    """Return the errors of three failing ways to start, in a few words of each message."""
     import torch.distributed as dist
 
     from helpers import distributed
@@ -247,7 +247,7 @@ def start_errors() -> dict[str, str]:
 
 
 def reported(main: Callable[[], object]) -> str:
-    """The line `traceback` of torchrun's report when `main` fails in one of its processes.
+    """Return the line `traceback` of torchrun's report when `main` fails in one of its processes.
 
     torchrun's own classes write the report; `main` runs in this process, as a child would.
 
@@ -275,7 +275,7 @@ def reported(main: Callable[[], object]) -> str:
 
 
 def spawn(function: Callable[..., None], *arguments: Any, processes: int = 1) -> str:
-    """`torch.multiprocessing.spawn` with what it raises and a child's last word, as one line.
+    """Run `torch.multiprocessing.spawn`, and return its error and the last output as one line.
 
     Returns:
         `"done"`, or the error's type and message and the last line that the children wrote.
@@ -299,7 +299,7 @@ def spawn(function: Callable[..., None], *arguments: Any, processes: int = 1) ->
 
 
 def global_batches(epochs: int = 2) -> list[list[int]]:
-    """The samples that the two processes of `ddp_train.train` see together, step by step."""
+    """Return the samples that the two processes of `ddp_train.train` use together, step by step."""
     from torch.utils.data import DistributedSampler
 
     from helpers.ddp_train import data

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Evaluate a model and count its mistakes"."""
+"""Figures and demonstrations of the chapter on evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHINESE = {
 
 
 def draw_confusion(matrix: Tensor, names: Sequence[str]) -> Figure:
-    """Draw a confusion matrix with its counts; the shade is the share of the row.
+    """Draw a confusion matrix with its counts, shaded by their fraction of the row.
 
     The diagonal is blue, mistakes are orange and five times as strong, zeros are left blank.
 
@@ -64,7 +64,7 @@ def draw_confusion(matrix: Tensor, names: Sequence[str]) -> Figure:
 
 
 def draw_reliability(panels: Mapping[str, tuple[Tensor, Tensor]], bins: int = 10) -> Figure:
-    """Draw accuracy against confidence, bin by bin; on the dashed line both are equal.
+    """Draw accuracy over confidence, bin by bin; on the dashed line both are equal.
 
     The larger the dot, the more samples in its bin.
 
@@ -73,7 +73,7 @@ def draw_reliability(panels: Mapping[str, tuple[Tensor, Tensor]], bins: int = 10
         bins: of equal width.
 
     Raises:
-        ValueError: no panel, or one that `reliability` would refuse.
+        ValueError: there is no panel, or `reliability` raises for one.
     """
     if not panels:
         raise ValueError("draw_reliability needs at least one panel, got none")
@@ -91,12 +91,12 @@ def draw_reliability(panels: Mapping[str, tuple[Tensor, Tensor]], bins: int = 10
 def draw_precision_recall(score: Tensor, target: Tensor, marks: Mapping[str, float]) -> Figure:
     """Draw precision over recall for every threshold, and mark some thresholds.
 
-    The dotted line is the share of positives, the precision of guessing.
+    The dotted line is the fraction of positives, the precision of guessing.
 
     Args:
         score: shape (N,), higher means more likely to be positive.
-        target: booleans of shape (N,), with a positive among them.
-        marks: label to threshold; a score of the threshold or more is a yes.
+        target: booleans of shape (N,), at least one of them True.
+        marks: label to threshold; a score of the threshold or more is predicted positive.
 
     Raises:
         ValueError: no sample is positive.

@@ -1,4 +1,4 @@
-"""Demonstrations of the chapter "Export and serve a model"."""
+"""Demonstrations of the chapter on export."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from helpers import digits
 
 
 def train(model: nn.Module, epochs: int = 6) -> nn.Module:
-    """Train a classifier of digits for a few epochs; it comes back in training mode."""
+    """Train a classifier of digits for a few epochs; return it in training mode."""
     torch.manual_seed(0)
     images, labels = digits.split()[0].tensors
     optimizer = torch.optim.Adam(model.train().parameters(), lr=5e-3)

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Fine-tune a pretrained network"."""
+"""Figures and demonstrations of the chapter on fine-tuning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CHINESE = {
 
 
 class DigitNet(nn.Module):
-    """A convolutional network for pictures of shape (N, 1, 8, 8); gives logits (N, classes)."""
+    """Convolutional network for images of shape (N, 1, 8, 8); returns logits (N, classes)."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class DigitNet(nn.Module):
         self.head = nn.Linear(128, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of `x`; two of the poolings and the flattening are no modules."""
+        """Return the logits of `x`; two of the poolings and the flattening are not modules."""
         x = F.max_pool2d(self.layer1(self.stem(x)), 2)
         return self.head(F.max_pool2d(self.layer2(x), 2).flatten(1))
 
@@ -53,10 +53,10 @@ def _block(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def pretrained() -> DigitNet:
-    """A `DigitNet` that knows the digits 0 to 4: trained once per process, in about a second.
+    """Return a `DigitNet` trained on the digits 0 to 4, once per process.
 
-    It has seen the first `KNOWN` pictures of `digits.load(range(5))`. Each call returns a copy of
-    its own, in training mode, with gradients on. No global random number is drawn.
+    It was trained on the first `KNOWN` images of `digits.load(range(5))`. Each call returns a new
+    copy in training mode, with gradients. The global random state is not used.
     """
     return copy.deepcopy(_trained())
 
@@ -73,19 +73,19 @@ def _trained() -> DigitNet:
 
 
 def unseen() -> tuple[Tensor, Tensor]:
-    """The pictures and labels of 0 to 4 that the pretrained network was not trained on."""
+    """Return images and labels of 0 to 4 that the pretrained network was not trained on."""
     x, y = digits.load(range(5))
     return x[KNOWN:], y[KNOWN:]
 
 
 def batches(x: Tensor, y: Tensor, size: int = 25) -> DataLoader:
-    """Shuffled minibatches of `size` samples of (x, y), the same in every call."""
+    """Return shuffled minibatches of `size` samples of (x, y), the same in every call."""
     generator = torch.Generator().manual_seed(0)
     return DataLoader(TensorDataset(x, y), size, shuffle=True, generator=generator)
 
 
 def few(per_class: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The digits 5 to 9 with few labels: the first `per_class` of each to train on, 400 to test.
+    """Return the digits 5 to 9: the first `per_class` of each for training, 400 for testing.
 
     Raises:
         ValueError: `per_class` is not from 1 to 80.
@@ -98,9 +98,9 @@ def few(per_class: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 
 class ChildrenExtractor(nn.Module):
-    """The old way to features: run the named children one after the other and keep some outputs.
+    """Old-style feature extractor: run the named children in order and keep some outputs.
 
-    It is here to be looked at. Prefer
+    It is shown for comparison. Prefer
     `torchvision.models.feature_extraction.create_feature_extractor`.
     """
 
@@ -110,7 +110,7 @@ class ChildrenExtractor(nn.Module):
         self.layers = set(layers)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """The outputs of the children asked for, in the order of the model, without a graph."""
+        """Return the outputs of the requested children, in their order, without a graph."""
         found = []
         with torch.no_grad():
             for name, child in self.model.named_children():
@@ -121,14 +121,14 @@ class ChildrenExtractor(nn.Module):
 
 
 def body_rate(rate: float, seeds: int = 3) -> dict[str, float]:
-    """Fine-tune on five pictures each of 5 to 9, the head at 0.05, the body at `rate`.
+    """Fine-tune on five images each of 5 to 9, with learning rate 0.05 for the head.
 
-    BatchNorm stays in evaluation mode. 30 epochs of one step, momentum 0.9; a run whose loss
-    becomes inf or nan ends there.
+    `rate` is the learning rate of the backbone. BatchNorm stays in evaluation mode. There are 30
+    epochs of one step, momentum 0.9; a run whose loss becomes inf or nan ends there.
 
     Returns:
-        Accuracy on unseen pictures, averaged over `seeds` new heads: `new` for the digits 5 to 9,
-        `old` for 0 to 4, with the old head put back.
+        Accuracy on unseen images, averaged over `seeds` new heads: `new` for the digits 5 to 9,
+        `old` for 0 to 4, with the old head restored.
 
     Raises:
         ValueError: `rate` is negative or `seeds` below 1.
@@ -156,7 +156,7 @@ def body_rate(rate: float, seeds: int = 3) -> dict[str, float]:
 
 
 def draw_body_rates(found: dict[float, dict[str, float]]) -> Figure:
-    """Accuracy on the new and on the old digits over the body's learning rate.
+    """Draw the accuracy on new and old digits over the backbone's learning rate.
 
     Args:
         found: what `body_rate` returned, by rate; at least two rates above 0.

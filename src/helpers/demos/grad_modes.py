@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter on the modes of autograd."""
+"""Figures and demonstrations of the chapter on the grad modes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _CHINESE = {
 
 
 def uses(tensor: Tensor) -> dict[str, bool]:
-    """What may be done with `tensor` in code that records gradients; each use is tried.
+    """Return which uses of `tensor` succeed in code that records gradients; each one is run.
 
     Args:
-        tensor: of a floating-point dtype. The in-place edit adds zero; where the edit is not
-            allowed, nothing happens to it.
+        tensor: floating point. The in-place edit adds zero; if the edit raises, the tensor is not
+            changed.
 
     Returns:
-        For each use, whether it went through without a `RuntimeError`.
+        For each use, whether it ran without a `RuntimeError`.
     """
     with torch.inference_mode(False):
         weight = torch.ones((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
@@ -65,7 +65,7 @@ def _works(attempt: Callable[[], Any]) -> bool:
 
 
 def tower(depth: int, width: int = 256) -> nn.Sequential:
-    """`depth` times Linear, ReLU and Dropout; takes and returns float32 of shape (n, `width`).
+    """Return `depth` blocks of Linear, ReLU and Dropout, for float32 of shape (n, `width`).
 
     Raises:
         ValueError: `depth` or `width` is not positive.
@@ -77,7 +77,7 @@ def tower(depth: int, width: int = 256) -> nn.Sequential:
 
 
 def memory_by_mode(depth: int, batch: int, width: int = 256) -> dict[str, int]:
-    """Bytes saved for the backward pass of a `tower` under each of `MODES`, for a batch of `batch`.
+    """Return the bytes saved for backward of a `tower` under each of `MODES`.
 
     Raises:
         ValueError: `depth`, `batch` or `width` is not positive.
@@ -96,7 +96,7 @@ def memory_by_mode(depth: int, batch: int, width: int = 256) -> dict[str, int]:
 def memory_figure(
     depths: Sequence[int] = (1, 2, 4, 8, 16), batches: Sequence[int] = (16, 64, 128, 256)
 ) -> Figure:
-    """Saved bytes of a `tower` against its depth (64 samples) and the batch size (8 blocks)."""
+    """Draw saved bytes of a `tower` over its depth (64 samples) and the batch size (8 blocks)."""
     looks = {
         "train()": {"color": COLORS["orange"], "marker": "o"},
         "eval()": {"color": COLORS["teal"], "marker": "s"},

@@ -40,7 +40,7 @@ class Patches(NamedTuple):
 
 
 def photo(name: str) -> Tensor:
-    """One of the two photos that ship with scikit-learn: uint8, (3, 427, 640), RGB.
+    """Return one of the two photos of scikit-learn: uint8, (3, 427, 640), RGB.
 
     Raises:
         ValueError: `name` is neither "china" nor "flower".
@@ -56,7 +56,7 @@ def photo(name: str) -> Tensor:
 
 
 def patches(size: int = 16) -> Patches:
-    """Squares cut from the two photos, without overlap, in four classes.
+    """Return squares cut from the two photos, without overlap, in four classes.
 
     Args:
         size: side of a square in pixels, from 1 to 104.
@@ -77,7 +77,7 @@ def patches(size: int = 16) -> Patches:
 
 
 def draw_images(shown: Mapping[str, Tensor], columns: int | None = None) -> Figure:
-    """Show images side by side, each under its title.
+    """Draw images side by side, each under its title.
 
     Args:
         shown: title to image (3, H, W) or (1, H, W), uint8, or floats that are clamped to [0, 1].

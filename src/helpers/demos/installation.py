@@ -1,4 +1,4 @@
-"""Broken installations for the chapter on installing, made in a folder or by a patch."""
+"""Broken installations for the chapter on installation, made in a folder or by a patch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helpers import child
 
 @contextmanager
 def cpu_build() -> Iterator[None]:
-    """Let this PyTorch take itself for a build without CUDA; a GPU that is in use stays in use."""
+    """Make this PyTorch report a build without CUDA; a GPU that is in use stays in use."""
     found = {name: getattr(torch._C, name) for name in dir(torch._C) if "_cuda_getDeviceC" in name}
     with patch.object(torch.version, "cuda", None):
         for name in found:
@@ -31,7 +31,7 @@ def cpu_build() -> Iterator[None]:
 
 
 def report_beside(name: str, *options: str) -> str:
-    """The line of the installation's report that names the file `name` beside it, or the error.
+    """Return the line of the installation report that names the file `name`, or the error.
 
     `options` are those of Python, such as `"-P"`.
     """
@@ -47,9 +47,9 @@ def report_beside(name: str, *options: str) -> str:
 
 
 def beside(name: str, code: str) -> str:
-    """Run `code` in a folder that has an empty file `name`; the last line, up to a bracket.
+    """Run `code` in a folder with an empty file `name`; return the last line, up to a bracket.
 
-    What stands in brackets is a path, and newer Pythons say there how to mend it.
+    Text in brackets is a path or, in newer versions of Python, a suggestion.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, name)

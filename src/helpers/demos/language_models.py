@@ -1,4 +1,4 @@
-"""Figures of the chapter "Train a language model"."""
+"""Figures of the chapter on language models."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _CHINESE = {"tokens": "词元", "by number": "按编号", "by place": "按位置
 
 
 def symbols(ids: Tensor, characters: Characters) -> list[str]:
-    """What is written for `ids`, shape (T,): characters, `■` for the end, `·` for -100."""
+    """Return the text for `ids`, shape (T,): characters, `■` for EOS, `·` for -100."""
     special = {characters.end: "■", IGNORED: "·"}
     return [special.get(i) or characters.characters[i] for i in ids.tolist()]
 
 
 def draw_labels(ids: Tensor, labels: Mapping[str, Tensor], characters: Characters) -> Figure:
-    """Draw the tokens of a text in boxes, and below them the label of each under each name.
+    """Draw the tokens of a text in boxes, and below them their labels under each name.
 
     Args:
         ids: shape (T,).

@@ -24,7 +24,7 @@ _CHINESE = {
 
 
 def build(code: str) -> Make:
-    """A function that runs `code` for an optimizer and returns the scheduler.
+    """Return a function that runs `code` for an optimizer and returns the scheduler.
 
     `code` may use `optimizer` and the names of `torch.optim.lr_scheduler`.
     """
@@ -51,12 +51,12 @@ GALLERY = (
 
 
 def gallery(epochs: int = 60) -> dict[str, list[float]]:
-    """Each scheduler of `GALLERY`, as the code that made it, and its rates from a base of 1.0."""
+    """Return the learning rates of each scheduler of `GALLERY`, by its code, from a base of 1.0."""
     return {code: rates(build(code), epochs, metrics=LOSSES[:epochs]) for code in GALLERY}
 
 
 def draw_gallery(curves: Mapping[str, Sequence[float]]) -> Figure:
-    """Draw rates over epochs, a panel for each entry, two beside each other."""
+    """Draw learning rates over epochs, a panel for each entry, two side by side."""
     drawing, axes = figure(len(curves), size=(3.5, 1.25), chinese=_CHINESE)
     for axis, (code, values) in zip(axes, curves.items(), strict=True):
         name = code.replace("optimizer, ", "").replace("), Cos", "),\nCos")
@@ -70,11 +70,11 @@ def draw_gallery(curves: Mapping[str, Sequence[float]]) -> Figure:
 
 @dataclass(frozen=True)
 class Run:
-    """A training run: the loss of each step, and how the network ended.
+    """Training run: the loss of each step, and the final accuracy.
 
     Attributes:
         losses: the training loss before each step; the run stops at the first that is not finite.
-        accuracy: the share of held-out digits classified right, from 0 to 1.
+        accuracy: fraction of held-out digits classified correctly, from 0 to 1.
     """
 
     losses: list[float]
@@ -92,11 +92,12 @@ def train_digits(
     """Train a plain network of seven linear layers on scikit-learn's digits with SGD.
 
     Args:
-        lr: the rate, reached after the warm-up.
-        warm_up: how many steps the rate rises linearly, from `lr / warm_up`; 0 for none.
-        gain: what Kaiming's initial weights are multiplied by; 1 is a good start, 2 a bad one.
+        lr: the learning rate after the warm-up.
+        warm_up: number of steps in which the learning rate rises linearly from `lr / warm_up`; 0
+            for none.
+        gain: factor of Kaiming's initial weights; 1 is a good start, 2 a bad one.
         seed: of the initial weights and of the minibatches.
-        steps: how many minibatches of 64.
+        steps: number of minibatches of 64.
 
     Raises:
         ValueError: `steps` is below 1.

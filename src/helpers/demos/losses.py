@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Choose and read a loss"."""
+"""Figures and demonstrations of the chapter on losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHINESE = {
 
 
 def saturation(logits: Tensor) -> dict[str, dict[str, Tensor]]:
-    """Loss and gradient of both binary cross-entropies for a sample with the label 0.
+    """Return loss and gradient of both binary cross-entropies for a sample with the label 0.
 
     Args:
         logits: shape (n,), one sample each.
@@ -40,7 +40,7 @@ def saturation(logits: Tensor) -> dict[str, dict[str, Tensor]]:
 
 
 def draw_saturation(last: float = 30.0) -> Figure:
-    """Draw `saturation` for logits from 0 to `last`: the losses left, the gradients right."""
+    """Draw `saturation` for logits from 0 to `last`: losses left, gradients right."""
     logits = torch.linspace(0, last, 301)
     drawing, axes = figure(2, chinese=_CHINESE)
     styles = {

@@ -25,12 +25,12 @@ _CHINESE = {
 
 
 def notes_trace(repeats: int = 1) -> list[tuple[Any, ...]]:
-    """The old notes' experiment: a 3x3 convolution over batches of 1, 3 and 1 again, then tidy up.
+    """Return the trace of the old notes: a 3x3 convolution over batches of 1, 3 and 1 again.
 
     A `Conv2d(3, 10, 3)` is moved to the device (1120 bytes in two tensors). Then for each batch
-    of 3x321x321 float32 images: copy the images, compute the 319x319 output, drop both. At the
-    end the cache is emptied. Sizes are read off tensors on the meta device. What cuDNN may take
-    as workspace is not in it.
+    of 3x321x321 float32 images: copy the images, compute the 319x319 output, free both. At the
+    end the cache is emptied. Sizes are those of tensors on the meta device. Workspace of cuDNN is
+    not included.
 
     Args:
         repeats: how many times each batch size runs before the next; the notes have 5.
@@ -57,12 +57,12 @@ FRAGMENTATION_CAPACITY = 40 * MIB
 
 
 def fragmentation_trace() -> list[tuple[Any, ...]]:
-    """Half of the memory is free, in pieces: a request for less than that still fails.
+    """Return a trace in which half of the memory is free, and a smaller request fails.
 
     Eight blocks of 5 MiB fill two segments of 20 MiB; every second one is freed. With
-    `FRAGMENTATION_CAPACITY` bytes there is no room for 12 MiB although 20 MiB are free, since no
-    free block is larger than 5 MiB, and no segment is wholly free and could be released. Once the
-    rest of the first segment is free its blocks merge, and the same request fits.
+    `FRAGMENTATION_CAPACITY` bytes there is no room for 12 MiB although 20 MiB are free, because no
+    free block is larger than 5 MiB, and no segment is completely free and could be released. When
+    the rest of the first segment is freed, its blocks merge, and the same request succeeds.
     """
     names = [f"t{i}" for i in range(8)]
     return [
@@ -76,9 +76,9 @@ def fragmentation_trace() -> list[tuple[Any, ...]]:
 
 
 def without_gpu() -> dict[str, Any]:
-    """What calls of the memory API give where no GPU is visible: the value, or `"raises"`.
+    """Return the results of memory calls if no GPU is visible: the value, or `"raises"`.
 
-    A new process hides every GPU before it calls, so the answer is the same on every machine.
+    A new process hides every GPU before the calls, so the result is the same on every machine.
 
     Raises:
         RuntimeError: that process fails.
@@ -104,10 +104,10 @@ def _call_without_gpu() -> dict[str, Any]:
 
 
 def draw_memory(counted: Mapping[str, TrainingMemory]) -> Figure:
-    """Stacked bars of what fills the memory, one bar per way of training.
+    """Draw stacked bars of the memory of a training step, one bar per configuration.
 
     Args:
-        counted: label of a bar -> what `training_memory` counted.
+        counted: label of a bar -> result of `training_memory`.
 
     Raises:
         ValueError: there is nothing to draw.

@@ -1,4 +1,4 @@
-"""Demonstrations of the chapter "Use mixed precision"."""
+"""Demonstrations of the chapter on mixed precision."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 
 def digit_model(seed: int = 0) -> nn.Module:
-    """A small network for digits of 8 by 8 pixels, float32, the same for each seed."""
+    """Return a small network for digits of 8 by 8 pixels, float32, the same for each seed."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def refusals() -> dict[str, str]:
-    """What operations say that are given a float32 and a float16 tensor, by their names."""
+    """Return the errors of operations on a float32 and a float16 tensor, by their names."""
     x, h = torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2).half()
     flat, index = torch.zeros(3), torch.tensor([0])
     calls: Mapping[str, Callable[[], Tensor | None]] = {

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Watch a run"."""
+"""Figures and demonstrations of the chapter on monitoring."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHINESE = {
 
 
 def train(epochs: int, seed: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
-    """Fit a small network to a noisy sine on the CPU and yield after each epoch what to watch.
+    """Fit a small network to a noisy sine on the CPU, and yield the metrics of each epoch.
 
     Yields:
         The epoch, counted from 1, and `Loss/train`, `Loss/val` and `lr`.
@@ -51,14 +51,14 @@ def train(epochs: int, seed: int = 0) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def draw_outage(kept: Sequence[tuple[int, float]], shown: Sequence[tuple[int, float]]) -> Figure:
-    """Draw a curve, with a filled mark for each point that a server held before it died.
+    """Draw a curve, with a filled mark for each point that a server stored before it ended.
 
     Args:
         kept: all points, (step, value).
         shown: those that were read back from the server.
 
     Raises:
-        ValueError: `kept` is empty, or `shown` has a step that `kept` has not.
+        ValueError: `kept` is empty, or `shown` has a step that `kept` does not have.
     """
     steps = [step for step, _ in kept]
     if not kept or not {step for step, _ in shown} <= set(steps):

@@ -28,13 +28,13 @@ _CHINESE = {
 
 
 def statistics_noise(size: int, trials: int = 2000) -> dict[str, float]:
-    """How far the mean and the variance of a batch of `size` standard normal samples scatter.
+    """Return the spread of mean and variance of batches of `size` standard normal samples.
 
     Returns:
         The standard deviation over `trials` batches of the `mean` and of the unbiased `variance`.
 
     Raises:
-        ValueError: `size` is below 2, where a variance has no meaning.
+        ValueError: `size` is below 2, for which there is no variance.
     """
     _at_least_two(size)
     generator = torch.Generator().manual_seed(0)
@@ -43,9 +43,9 @@ def statistics_noise(size: int, trials: int = 2000) -> dict[str, float]:
 
 
 def neighbour_noise(layer: nn.Module, size: int, trials: int = 200) -> float:
-    """How far one sample's output scatters when the others in its batch of `size` are replaced.
+    """Return the spread of one sample's output when the others in its batch are replaced.
 
-    The batch has shape (size, 16), float32, standard normal; `layer` stays in the mode it is in.
+    The batch has shape (size, 16), float32, standard normal; `layer` stays in its mode.
 
     Returns:
         The standard deviation over `trials` batches, averaged over the features.
@@ -68,7 +68,7 @@ def _at_least_two(size: int) -> None:
 
 
 def draw_batch_noise() -> Figure:
-    """Left, the noise of a batch's statistics; right, what it does to the output of one sample."""
+    """Draw the noise of a batch's statistics, and its effect on the output of one sample."""
     sizes = [2, 4, 8, 16, 32, 64, 128, 256]
     noise = [statistics_noise(size) for size in sizes]
     drawing, axes = figure(2, size=(3.5, 2.6), chinese=_CHINESE)
@@ -94,13 +94,13 @@ def draw_batch_noise() -> Figure:
 
 
 def signal(init: Init | None, depth: int = 30, width: int = 256) -> dict[str, list[float]]:
-    """The size of activations and gradients, layer by layer, in a fresh network with ReLU.
+    """Return the size of activations and gradients per layer, in an untrained network with ReLU.
 
-    `depth` layers `nn.Linear(width, width, bias=False)` with a ReLU between any two. The input
-    and the gradient at the output are standard normal, 256 samples, float32, seed 0.
+    `depth` layers `nn.Linear(width, width, bias=False)` have a ReLU between them. The input and the
+    gradient at the output are standard normal, 256 samples, float32, seed 0.
 
     Args:
-        init: fills a weight of shape (width, width) in place; None keeps what `nn.Linear` made.
+        init: fills a weight of shape (width, width) in place; None keeps that of `nn.Linear`.
 
     Returns:
         `forward`: the root mean square of each layer's output, before the ReLU; `backward`: that
@@ -125,7 +125,7 @@ def signal(init: Init | None, depth: int = 30, width: int = 256) -> dict[str, li
 
 
 def per_layer(sizes: list[float]) -> float:
-    """The factor by which `sizes` grow from one layer to the next, on (geometric) average.
+    """Return the factor by which `sizes` grow per layer, as a geometric mean.
 
     Raises:
         ValueError: there are fewer than two sizes.
@@ -140,7 +140,7 @@ def _rms(t: Tensor) -> float:
 
 
 def draw_signal(inits: Mapping[str, Init | None]) -> Figure:
-    """Activations and gradients layer by layer for each of `inits`, on a logarithmic axis.
+    """Draw activations and gradients per layer for each of `inits`, on a logarithmic axis.
 
     Raises:
         ValueError: `inits` is empty.

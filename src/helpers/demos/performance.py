@@ -1,4 +1,4 @@
-"""Stand-ins and figures of the chapter "Make it faster"."""
+"""Mocks and figures of the chapter on speed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ CASES = {
 
 
 class Photos:
-    """Batches of 8 × 4 random numbers, each of which takes a while to load.
+    """Iterable of batches of 8 × 4 random numbers with a loading time.
 
     Args:
         seconds: that Python sleeps for each batch.
-        batches: how many there are.
+        batches: number of batches.
     """
 
     def __init__(self, seconds: float, batches: int = 12) -> None:
@@ -48,7 +48,7 @@ class Photos:
 
 
 class Threads(Dataset):
-    """Each sample is the number of threads that PyTorch uses where it is loaded."""
+    """Dataset whose samples are the number of PyTorch threads in the process that loads them."""
 
     def __len__(self) -> int:
         return 2
@@ -67,16 +67,16 @@ def queue(
     gap: int = 0,
     wait: bool = False,
 ) -> ToyGPU:
-    """A training loop on a toy GPU: Python prepares a step, then launches its kernels.
+    """Simulate a training loop on a toy GPU: Python prepares a step, then launches its kernels.
 
-    Nothing is measured: a launch costs Python one step of time, and the rest is what you say.
+    Nothing is measured: a launch takes Python one step of time, and the other times are arguments.
 
     Args:
         steps: of the training.
-        python: time that Python needs before the launches of a step, for loading and the like.
+        python: time that Python needs before the launches of a step, for example for loading.
         launches: kernels in a step.
         work: time that the GPU needs for each.
-        gap: time that Python needs before each launch, beside the launch.
+        gap: time that Python needs before each launch, in addition to the launch.
         wait: whether Python waits for the GPU at the end of each step.
     """
     gpu = ToyGPU()
@@ -91,7 +91,7 @@ def queue(
 
 
 def busy(gpu: ToyGPU) -> float:
-    """The share of the time that the GPU works, from the start until its queue is empty.
+    """Return the fraction of time in which the GPU works, from the start to the empty queue.
 
     Raises:
         ValueError: nothing was launched.

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Get the same numbers twice"."""
+"""Figures and demonstrations of the chapter on reproducibility."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _CHINESE = {
 
 
 def sum_in_parts(values: Tensor, parts: int = 1) -> float:
-    """Add float32 numbers as `parts` threads would: each its own part, then the part sums.
+    """Add float32 numbers as `parts` threads would: each its own part, then the partial sums.
 
-    Within a part, one number after the other, every partial sum rounded to float32.
+    Within a part, numbers are added in order, and every partial sum is rounded to float32.
 
     Args:
         values: float32, shape (n,).
-        parts: how many parts of nearly equal length, at least 1.
+        parts: number of parts of nearly equal length, at least 1.
 
     Raises:
         ValueError: `values` is not a 1-D float32 tensor, or `parts` is less than 1.
@@ -56,7 +56,7 @@ def sum_in_parts(values: Tensor, parts: int = 1) -> float:
 
 
 def draw_sums(sums: Sequence[float], exact: float) -> Figure:
-    """How often each value occurs among `sums` of the same numbers, around the `exact` sum.
+    """Draw how often each value occurs among `sums` of the same numbers, around the `exact` sum.
 
     The axis counts steps of float32: neighbouring numbers at the size of the sum are 1 apart.
 
@@ -93,14 +93,14 @@ _ALGORITHMS: dict[str, tuple[bool, float, Callable[[Tensor, random.Random], floa
 
 
 def toy_cudnn(values: Tensor, run: int, benchmark: bool, deterministic: bool) -> tuple[str, float]:
-    """A model of how cuDNN picks an algorithm; the "convolution" is a sum.
+    """Simulate how cuDNN chooses an algorithm; the "convolution" is a sum.
 
-    `deterministic` leaves out the algorithms that add in the order of arrival. `benchmark` takes
-    the fastest of a timing that differs from run to run; without it the favourite is taken.
+    `deterministic` excludes algorithms that add in the order of arrival. `benchmark` takes the
+    fastest of a timing that differs between runs; without it a fixed one is taken.
 
     Args:
         values: float32, shape (n,).
-        run: stands for one start of the program; all noise is drawn from it.
+        run: seed of one start of the program; all noise is drawn from it.
 
     Returns:
         The name of the algorithm and its result.
@@ -113,7 +113,7 @@ def toy_cudnn(values: Tensor, run: int, benchmark: bool, deterministic: bool) ->
 
 
 def draw_switches(results: Mapping[str, int]) -> Figure:
-    """Bars: for each setting of the switches, how many different results the runs gave.
+    """Draw for each setting of the switches how many different results the runs gave.
 
     Raises:
         ValueError: `results` is empty.
@@ -133,9 +133,9 @@ def draw_switches(results: Mapping[str, int]) -> Figure:
 
 
 def visible_in_child(shell: str, *later: str) -> dict[str, Any]:
-    """Start Python with `CUDA_VISIBLE_DEVICES=shell`, import torch, change the variable, and tell.
+    """Start Python with `CUDA_VISIBLE_DEVICES=shell`, change it, and return what PyTorch reads.
 
-    No GPU is needed: the list is what PyTorch reads from the variable, not what the driver has.
+    No GPU is needed: the list is PyTorch's reading of the variable, not the GPUs of the driver.
 
     Args:
         shell: the value in the environment before Python starts.
@@ -143,10 +143,10 @@ def visible_in_child(shell: str, *later: str) -> dict[str, Any]:
 
     Returns:
         "set in the shell", "then '…'" for each later value: the numbers that PyTorch reads;
-        "CUDA started": whether importing and seeding has initialised CUDA.
+        "CUDA started": whether importing and seeding has initialized CUDA.
 
     Raises:
-        RuntimeError: the process failed; its last words are in the message.
+        RuntimeError: the process failed; its last output is in the message.
     """
     return child.call(_visible, *later, env={"CUDA_VISIBLE_DEVICES": shell})
 
@@ -183,14 +183,14 @@ finally:
 
 @dataclass
 class Job:
-    """A harmless stand-in for a training run: a process with a cache file and a worker.
+    """Harmless mock of a training run: a process with a cache file and a worker.
 
     On SIGTERM it ends its worker, removes its file and exits with 143. `deaf` jobs ignore SIGTERM.
 
     Attributes:
         process: the running `subprocess.Popen`.
-        cache: the file that it removes when it is allowed to.
-        worker: the process id of its worker.
+        cache: the file that it removes at a clean exit.
+        worker: the process ID of its worker.
     """
 
     process: subprocess.Popen[str]
@@ -198,7 +198,7 @@ class Job:
     worker: int
 
     def left_behind(self) -> list[str]:
-        """What of "process", "worker" and "cache file" is still there."""
+        """Return which of "process", "worker" and "cache file" still exist."""
         left = ["process"] if self.process.poll() is None else []
         left += ["worker"] if _alive(self.worker) else []
         return left + (["cache file"] if self.cache.exists() else [])
@@ -214,7 +214,7 @@ def _alive(pid: int) -> bool:
 
 @contextmanager
 def job(deaf: bool = False) -> Iterator[Job]:
-    """Start a `Job`, wait until it is at work; whatever is left of it is gone after the block.
+    """Start a `Job`, wait until it runs, and remove what is left of it after the block.
 
     It would end by itself after a minute.
 

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Get the everyday tensor recipes right"."""
+"""Figures and demonstrations of the chapter on tensor recipes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _CHINESE = {
 
 
 def cdist_errors(offsets: Sequence[float], n: int = 200, d: int = 3) -> dict[str, list[float]]:
-    """The largest error among the distances of `n` float32 points, for three ways to get them.
+    """Return the largest error of the distances of `n` float32 points, for three methods.
 
     The points are normally distributed around a center that is `offset` away from the origin in
-    every coordinate; the distances in float64 count as true.
+    every coordinate; the distances in float64 are the reference.
 
     Returns:
         One error per offset under `"default"`, `"default, mean subtracted"` and `"exact mode"`.
@@ -83,7 +83,7 @@ def draw_cdist_errors() -> Figure:
 def draw_join() -> Figure:
     """Draw three 2 x 2 tensors A, B, C, joined by `cat` and `stack` along each axis.
 
-    The cells of the results stand where torch put them.
+    The cells of the results are those that torch computes.
     """
     names = [f"{letter}{i}" for letter in "ABC" for i in range(4)]
     parts = list(torch.arange(12).reshape(3, 2, 2))
@@ -207,7 +207,7 @@ def _grid(
 
 
 def _grids(sizes: list[tuple[float, float]], lines: int = 1) -> tuple[Figure, list[Any]]:
-    """A panel for each size in cells, with room for a head of some lines; all to one scale."""
+    """Return a figure with a panel for each size in cells and room for a head, all to one scale."""
     unit, head = 0.27, 0.15 * lines + 0.08
     inches = [(unit * (width + 0.2), unit * (height + 0.2) + head) for width, height in sizes]
     drawing, axes = figure(len(sizes), size=inches, chinese=_CHINESE)
@@ -224,7 +224,7 @@ def _head(axis: Any, text: str, code: bool = True) -> None:
 
 
 def draw_einsum(left: Tensor, right: Tensor, i: int, k: int) -> Figure:
-    """Draw `left`, `right` and `einsum("ij,jk->ik")`, and mark what goes into the cell (i, k).
+    """Draw `left`, `right` and `einsum("ij,jk->ik")`, and mark the inputs of cell (i, k).
 
     Args:
         left: shape (I, J), small numbers.

@@ -1,4 +1,4 @@
-"""Figures of the chapter "Know what your tensor holds"."""
+"""Figures of the chapter on tensors."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ def draw_images(images: dict[str, Any]) -> Figure:
 
 
 def draw_promotion() -> Figure:
-    """Draw what `torch.promote_types` says of any two dtypes: upwards, the first that both reach.
+    """Draw the result of `torch.promote_types` for any two dtypes: the first above both.
 
-    It holds for tensors with dimensions. An edge leads to the next dtype that holds the lower one.
+    It applies to tensors with dimensions. An edge leads to the next dtype that contains the lower
+    one.
     """
     above = {a: {b for b in _DTYPES if a != b and torch.promote_types(a, b) == b} for a in _DTYPES}
     edges = {a: [b for b in up if not any(b in above[c] for c in up)] for a, up in above.items()}

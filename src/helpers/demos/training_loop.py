@@ -1,4 +1,4 @@
-"""Figures of the chapter on training loops."""
+"""Figures of the chapter on the training loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_lines(x: Tensor, y: Tensor, lines: Mapping[str, Tensor]) -> Figure:
 
 
 def draw_mixup(one: Tensor, other: Tensor, share: float) -> Figure:
-    """Show two images and their mixture, `share` of the first.
+    """Draw two images and their mixture with the weight `share` for the first.
 
     Args:
         one: shape (H, W), numbers from 0 to 1, as `other`.

@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Tell views from copies"."""
+"""Figures and demonstrations of the chapter on views and copies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CHINESE = {
 
 
 def copy_table(*tensors: Tensor) -> dict[str, list[str]]:
-    """Run every operation of `TABLE` on each of `tensors` and say what it returned.
+    """Run every operation of `TABLE` on each of `tensors` and return what each result is.
 
     Args:
         tensors: two-dimensional, floating point, at least 2 by 2.
@@ -111,12 +111,12 @@ def _indices(shape: Sequence[int]) -> list[list[int]]:
 
 
 def gradient_after(write: Callable[[Tensor], object]) -> float | str:
-    """What becomes of the gradient of `x` when `write(s)` meddles with `s = sigmoid(x)`.
+    """Return the gradient of `x` if `write(s)` edits `s = sigmoid(x)` before the backward pass.
 
-    `x` is `[0., 0.]`, so the right gradient of `s.sum()` is 0.25.
+    `x` is `[0., 0.]`, so the correct gradient of `s.sum()` is 0.25.
 
     Returns:
-        The first element of the gradient, or `"caught"` where the backward pass raised.
+        The first element of the gradient, or `"caught"` if the backward pass raised.
     """
     x = torch.zeros(2, requires_grad=True)
     s = torch.sigmoid(x)

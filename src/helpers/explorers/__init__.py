@@ -1,4 +1,4 @@
-"""Interactive figures: for each its numbers in Python, beside the element that shows them."""
+"""Interactive figures: for each, its numbers in Python and the element that shows them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 
 class Explorer:
-    """An interactive figure: `<name-explorer data="…">` with its script, a cell's last value.
+    """Interactive figure: the element `<name-explorer data="…">` with its script, as an output.
 
     The script, `helpers/explorers/<name>.js`, defines the custom element `<name-explorer>` on the
-    base of all explorers, `base.js`, which comes with it, because an output may stand alone.
-    It speaks the language of the page around it, or of the browser where it stands alone.
+    base of all explorers, `base.js`, which is included, because an output may stand alone. The
+    element uses the language of the page around it, or of the browser if it stands alone.
 
     Args:
         name: the script's name, such as `"allocator"`.
         data: anything `json` can write; the element reads it from its `data` attribute.
-        fallback: one sentence shown where scripts do not run; it describes the figure.
+        fallback: one sentence that describes the figure, shown if scripts do not run.
         lang: `"en"` or `"zh"`, to choose the language of the labels.
 
     Raises:
-        ValueError: no script of that name ships with `helpers`, or `lang` is another language.
+        ValueError: no script of that name exists, or `lang` is another language.
     """
 
     def __init__(self, name: str, data: Any, fallback: str, lang: str | None = None) -> None:

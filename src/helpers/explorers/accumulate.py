@@ -1,4 +1,4 @@
-"""What pieces weigh when gradients are accumulated on several ranks, and how often they meet."""
+"""Weights of micro-batches in gradient accumulation on several ranks, and their all-reduces."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ def accumulated(ranks: int, parts: int, last: int) -> list[float]:
     The samples have `x` 1, and `y` runs from 0.5 upwards in steps of 0.5.
 
     Args:
-        ranks: each has its own pieces, and their gradients are averaged over the ranks.
-        parts: pieces per rank, of 4 samples each.
-        last: samples of the last piece of the last rank.
+        ranks: each has its own micro-batches; gradients are averaged over the ranks.
+        parts: micro-batches per rank, of 4 samples each.
+        last: samples of the last micro-batch of the last rank.
 
     Returns:
-        The gradient of the mean over all samples; of each piece's mean divided by `parts`; of each
-        piece's sum times `ranks`, divided by the number of all samples. Rounded to 3 decimals.
+        The gradient of the mean over all samples; of each micro-batch's mean divided by `parts`; of
+        each micro-batch's sum times `ranks`, divided by the number of all samples. Rounded to 3
+        decimals.
     """
     sizes = [SIZE] * (ranks * parts - 1) + [last]
     n = sum(sizes)
@@ -50,7 +51,7 @@ def accumulated(ranks: int, parts: int, last: int) -> list[float]:
 
 
 def accumulate_explorer(lang: str | None = None) -> Explorer:
-    """Choose ranks, pieces and how to divide; see weights, gradients and all-reduces."""
+    """Choose ranks, micro-batches and divisor; see weights, gradients and all-reduces."""
     grid = itertools.product(range(1, RANKS + 1), range(1, PARTS + 1), range(1, SIZE + 1))
     return Explorer(
         "accumulate",

@@ -1,4 +1,4 @@
-"""The caching allocator, step by step: a replayed trace as the explorer shows it."""
+"""The caching allocator, step by step, for a replayed trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def allocator_explorer(
 ) -> Explorer:
     """Step through a replayed trace: segments, their blocks, and the counters.
 
-    It opens at the first request that fails, or else where most is reserved beyond need.
+    It opens at the first request that fails, or else where most reserved memory is unused.
 
     Args:
         trace: as for `replay`.
@@ -48,14 +48,14 @@ def allocator_explorer(
 
 
 def _surprise(steps: list[Step]) -> int:
-    """The step to open at: the first that fails, else the last with the most unused memory."""
+    """Return the step to open at: the first failure, else the last with the most unused memory."""
     failed = [i for i, step in enumerate(steps) if step.error]
     unused = [step.counters.reserved - step.counters.allocated for step in steps]
     return failed[0] if failed else max(range(len(steps)), key=lambda i: (unused[i], i))
 
 
 def _step_data(step: Step) -> dict[str, Any]:
-    """A step as the explorer shows it: sizes as numbers for lengths, and as text for reading."""
+    """Return the data of a step: sizes as numbers for lengths, and as text for reading."""
     totals: dict[str, list[int]] = {}
     for action, nbytes in step.events:
         totals.setdefault(action, []).append(nbytes)

@@ -1,4 +1,4 @@
-"""How a batch is split over replicas, and what an average of the shares weighs."""
+"""Shards of a batch on replicas, and the weight of each shard in an average."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def split_gradients(x: Tensor, y: Tensor, replicas: int) -> dict[str, Any]:
 
 
 def batch_explorer(lang: str | None = None) -> Explorer:
-    """Choose a batch size and a number of replicas: how scatter splits, what an average weighs.
+    """Choose a batch size and replicas; see how scatter splits, and the averaged gradient.
 
     The samples are the first of sixteen: `x` is 1, `y` runs from 0.5 upwards in steps of 0.5.
     """

@@ -1,4 +1,4 @@
-"""Which cells meet when two shapes broadcast, and which dtype their sum has."""
+"""Elements that are paired when two shapes broadcast, and the dtype of their sum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUMBERS = {"int": 10, "float": 10.0}
 
 
 def meet(a: tuple[int, ...], b: tuple[int, ...]) -> dict[str, Any]:
-    """Which elements of two tensors meet in each cell of their sum.
+    """Return which elements of two tensors are added in each cell of their sum.
 
     Args:
         a: a shape.
@@ -31,7 +31,7 @@ def meet(a: tuple[int, ...], b: tuple[int, ...]) -> dict[str, Any]:
 
     Returns:
         `shape` (a list) and `at`: two flat lists, for each cell of the sum the flat index into
-        `a` and into `b`. Where the shapes do not broadcast: `error`, torch's message.
+        `a` and into `b`. If the shapes do not broadcast: `error`, torch's message.
     """
     mine, other = (torch.arange(torch.Size(shape).numel()).reshape(shape) for shape in (a, b))
     try:
@@ -47,16 +47,17 @@ def meet(a: tuple[int, ...], b: tuple[int, ...]) -> dict[str, Any]:
 
 
 def promote(a: Tensor, b: Tensor | float) -> tuple[torch.dtype, str]:
-    """The dtype of `a + b`, by torch, and which rule of type promotion gave it.
+    """Return the dtype of `a + b`, computed by torch, and the rule of type promotion for it.
 
     Args:
         a: an integer or floating-point tensor.
         b: another, or a Python int or float.
 
     Returns:
-        The dtype, and `"same"`; `"category"`: a float beats an integer; `"default"`: it does, and
-        is a Python number; `"a"` or `"b"`: this one has fewer rights, as a tensor without
-        dimensions or a Python number; `"wider"`: the smallest dtype that holds both.
+        The dtype, and `"same"`; `"category"`: a float has a higher category than an integer;
+        `"default"`: it does, and is a Python number; `"a"` or `"b"`: this one has a lower priority,
+        as a tensor without dimensions or a Python number; `"wider"`: the smallest dtype that
+        contains both.
     """
     found = torch.result_type(a, b)
     tensor = isinstance(b, Tensor)
@@ -76,7 +77,7 @@ def _dtypes(a: Tensor, others: list[Tensor | float]) -> list[list]:
 
 
 def broadcast_explorer(lang: str | None = None) -> Explorer:
-    """Choose two shapes and dtypes, and point at a cell of the sum to see which elements met."""
+    """Choose two shapes and dtypes; point at a cell of the sum to see its elements."""
     both = [[torch.ones(shape, dtype=dtype) for dtype in DTYPES] for shape in ((), (1,))]
     others: list[list] = [*both, list(NUMBERS.values())]
     data = {

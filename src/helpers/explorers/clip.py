@@ -1,4 +1,4 @@
-"""What clipping by norm and by value make of a gradient of two numbers."""
+"""Clipping by norm and by value of a gradient of two numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def clipped(gradient: tuple[float, float], limit: float) -> dict[str, list[float
 
 
 def clip_explorer(lang: str | None = None) -> Explorer:
-    """Choose a gradient by pointing, and a limit, and compare the two ways to clip."""
+    """Choose a gradient by pointing, and a limit; compare the two ways to clip."""
     sides, limits = range(LARGEST + 1), range(1, LARGEST + 1)
     data = [
         [[list(clipped((x, y), limit).values()) for limit in limits] for y in sides] for x in sides

@@ -1,4 +1,4 @@
-"""Sizes and windows of convolution and pooling: the settings that the explorer offers."""
+"""Sizes and windows of convolution and pooling: the settings of the explorer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ RANGES: dict[str, dict[str, list[int]]] = {
 
 
 def conv_explorer(lang: str | None = None) -> Explorer:
-    """Choose a layer and its settings; see its size, and what each output cell reads.
+    """Choose a layer and its settings; see its output size, and the input of each output cell.
 
-    The element computes by itself; its tests compare every setting it can reach with torch.
+    The element computes them itself; its tests compare every setting with torch.
     """
     start = {"n": 8, "k": 3, "s": 2, "p": 0, "d": 1, "op": 0, "ceil": 0, "o": 3, "j": 2}
     return Explorer(

@@ -1,4 +1,4 @@
-"""Five ways to make y from s, and what zeroing y does to s and to the gradient."""
+"""Five ways to make y from s, and the effects of zeroing y on s and on the gradient."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAYS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def try_way(way: Callable[[Tensor], Tensor]) -> dict[str, object]:
-    """What becomes of `s = sigmoid(x)` and of the gradient of `x` when `way(s)` is zeroed in place.
+    """Zero `way(s)` in place, for `s = sigmoid(x)`; return `s` and the gradient of `x` after it.
 
     `x` is `[0., 0.]`, so `s` is 0.5 and the gradient of `s.sum()` with respect to `x` is 0.25.
 
@@ -43,7 +43,7 @@ def try_way(way: Callable[[Tensor], Tensor]) -> dict[str, object]:
 
 
 def copy_explorer(lang: str | None = None) -> Explorer:
-    """Five ways to make `y` from `s`: run each and compare what zeroing `y` did; all were run."""
+    """Run five ways to make `y` from `s`, and compare the effects of zeroing `y`."""
     return Explorer(
         "copy",
         [{"code": code, **try_way(way)} for code, way in WAYS.items()],

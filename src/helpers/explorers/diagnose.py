@@ -1,4 +1,4 @@
-"""Trainings with one bug each, and what the tests of the chapter on debugging say of them."""
+"""Training runs with one bug each, and the results of the chapter's tests on them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FOUND = {
 
 @dataclass
 class Training:
-    """A model, its optimizer, its loss on a batch, and the data, with the bug of one cause."""
+    """Model, optimizer, loss on a batch, and data, with the bug of one cause."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -46,7 +46,7 @@ class Training:
     y: Tensor
 
     def loss(self, x: Tensor | None = None, y: Tensor | None = None) -> Tensor:
-        """The loss of the batch given, or of the first 16 samples."""
+        """Return the loss of the given batch, or of the first 16 samples."""
         x, y = (self.x[:16], self.y[:16]) if x is None else (x, y)
         return self.criterion(self.model(x), y)
 
@@ -64,7 +64,7 @@ class _Mixed(nn.Sequential):
 
 
 def training(cause: str) -> Training:
-    """The training with the bug `cause`, one of `CAUSES`, or `"none"`."""
+    """Return the training with the bug `cause`, one of `CAUSES`, or `"none"`."""
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         kind = {"detach": _Detached, "mixed": _Mixed}.get(cause, nn.Sequential)
@@ -93,7 +93,7 @@ def training(cause: str) -> Training:
 
 
 def accuracy(run: Training, epochs: int = 5) -> int:
-    """Per cent of the 360 validation digits that are right after some epochs."""
+    """Return the accuracy on the 360 validation digits after some epochs, in percent."""
     x, y = digits.split()[1].tensors
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
@@ -107,7 +107,7 @@ def accuracy(run: Training, epochs: int = 5) -> int:
 
 
 def results(cause: str) -> tuple[str, ...]:
-    """What each test of `TESTS` says of the training, in a few words of code."""
+    """Return the result of each test of `TESTS` on the training, in a few words of code."""
     run = training(cause)
     losses = debugging.overfit(run.model, run.loss, run.optimizer)
     found = debugging.movement(run.model, run.loss, run.optimizer)
@@ -127,7 +127,7 @@ def results(cause: str) -> tuple[str, ...]:
 
 
 def _largest(found: dict[str, str]) -> str:
-    """The largest share that moves, with one digit, because only its size tells something."""
+    """Return the largest relative change, with one digit, because only its magnitude matters."""
     shares = [float(state.split()[2]) for state in found.values() if state.startswith("moves by")]
     if not shares:
         return ""
@@ -140,7 +140,7 @@ def _number(value: float) -> str:
 
 
 def kinds(found: tuple[str, ...]) -> tuple[str, ...]:
-    """What each result says, without its digits: two causes with the same kinds look alike."""
+    """Return each result without its digits: two causes with the same kinds look alike."""
     _, batch, moves, _, _, valid = found
     value = float(batch)
     learned = "yes" if value < 0.1 else "part" if value < 2 else "no"  # nan: no
@@ -150,7 +150,7 @@ def kinds(found: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def diagnose_explorer(lang: str | None = None) -> Explorer:
-    """Open tests of a training that goes wrong, and name the cause with at most three of them."""
+    """Open tests of a training that fails, and name the cause with at most three of them."""
     return Explorer(
         "diagnose",
         {

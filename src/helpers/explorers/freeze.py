@@ -1,4 +1,4 @@
-"""What one training step changes in a network whose backbone is meant to be frozen."""
+"""Changes by one training step in a network whose backbone should be frozen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATE, DECAY = 0.5, 0.1
 def step(
     *, frozen: bool, evaluation: bool, given: bool, decay: bool, zeros: bool
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor | None]]:
-    """Train a backbone and a head for one step, set the backbone so, and train one more step.
+    """Train a backbone and a head for one step, freeze the backbone, and train one more step.
 
     Args:
         frozen: calls `requires_grad_(False)` on the backbone.
@@ -30,7 +30,7 @@ def step(
 
     Returns:
         By name: all parameters and buffers before the second step and after it, and the
-        gradients that its optimizer meets, one for each parameter.
+        gradients that its optimizer receives, one for each parameter.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(249)
@@ -58,7 +58,7 @@ def _first(t: Tensor, digits: int = 3) -> float:
 
 
 def freeze_explorer(lang: str | None = None) -> Explorer:
-    """Switch what shall freeze a backbone, and see what a training step changes all the same."""
+    """Choose how to freeze a backbone, and see what a training step still changes."""
     rows = []
     for switches in itertools.product((False, True), repeat=len(SWITCHES)):
         before, after, grads = step(**dict(zip(SWITCHES, switches, strict=True)))

@@ -1,4 +1,4 @@
-"""Which elements gather reads and scatter writes: a few indices, along both dimensions."""
+"""Elements that gather reads and scatter writes: a few indices, along both dimensions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INDICES = {
 
 
 def connect(x: Tensor, dim: int, index: Tensor) -> dict[str, Any]:
-    """What gather and scatter do with an index.
+    """Return the results of gather and scatter for an index.
 
     Args:
         x: tensor of two dimensions.
@@ -29,9 +29,9 @@ def connect(x: Tensor, dim: int, index: Tensor) -> dict[str, Any]:
 
     Returns:
         Flat lists: `cells`, the element of `x` that each element of the index stands for;
-        `gather`, the result of it; `scatter_add`, the result of adding 1, 2, 3, … into zeros of
-        the shape of `x`; `scatter`, of writing them, with None where it is undefined, because
-        several are written to the same place. Where torch refuses: `error`, its message.
+        `gather`, its result; `scatter_add`, the result of adding 1, 2, 3, … into zeros of the shape
+        of `x`; `scatter`, of writing them, with None if it is undefined, because several are
+        written to the same position. If torch raises: `error`, its message.
     """
     numbers = torch.arange(x.numel()).reshape(x.shape)
     src = torch.arange(1, index.numel() + 1).reshape(index.shape)
@@ -51,7 +51,7 @@ def connect(x: Tensor, dim: int, index: Tensor) -> dict[str, Any]:
 
 
 def gather_explorer(lang: str | None = None) -> Explorer:
-    """Choose an operation, dim and index; point at a result to see which elements it is from."""
+    """Choose an operation, dim and index; point at a result to see its elements."""
     data = {
         "x": X.tolist(),
         "names": list(INDICES),

@@ -1,4 +1,4 @@
-"""A graph line by line: what each node has saved, whether it was edited since, what is freed."""
+"""A graph line by line: tensors that each node saved, later edits, freed memory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ EDITS = ["", "x += 1", "y += 1"]
 
 
 def run(function: str, edit: str) -> list[dict[str, Any]]:
-    """Run the five lines from `w = 1`, and look at the graph after each.
+    """Run the five lines from `w = 1`, and return the graph after each.
 
     Args:
         function: one of `FUNCTIONS`.
-        edit: one of `EDITS`; an empty one leaves the tensors as they are.
+        edit: one of `EDITS`; an empty one does not change the tensors.
 
     Returns:
         For each line: `line`; `tensors`, from name to value and version; `nodes` from `y` (or `x`)
-        to `w`, each its name and what it has saved: None, or the tensor's name, its version then,
-        and `"kept"`, `"edited"` or `"freed"`; `grad` of `w`, or None; `error`: was one raised?
+            to `w`, each with its name and its saved tensor: None, or the tensor's name, its version
+            then, and `"kept"`, `"edited"` or `"freed"`; `grad` of `w`, or None; `error`: was one
+            raised?
     """
     names: dict[str, Any] = {"w": torch.tensor(1.0, requires_grad=True)}
     versions: dict[Any, int] = {}
@@ -50,7 +51,7 @@ def run(function: str, edit: str) -> list[dict[str, Any]]:
 
 
 def _saved(node: Any, tensors: dict[str, list], versions: dict[Any, int]) -> list | None:
-    """The tensor that a node has saved: its input x, or its result y; its version; its fate."""
+    """Return the tensor that a node saved (its input x, or its result y), its version and state."""
     attributes = {"_saved_self": "x", "_saved_result": "y"}
     attribute = next((one for one in attributes if one in dir(node)), None)
     if attribute is None:
@@ -66,7 +67,7 @@ def _saved(node: Any, tensors: dict[str, list], versions: dict[Any, int]) -> lis
 
 
 def graph_explorer(lang: str | None = None) -> Explorer:
-    """Choose what is computed and edited, and go through the lines."""
+    """Choose a function and an edit, and step through the lines."""
     data = {
         "functions": FUNCTIONS,
         "edits": EDITS,

@@ -1,4 +1,4 @@
-"""What float16, bfloat16 and float32 make of gradients that are multiplied by a scale."""
+"""Gradients in float16, bfloat16 and float32, multiplied by a scale."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ SCALES = 32  # exponents of the largest scale
 
 
 def counts() -> list[int]:
-    """How many gradients there are of each size, the smallest first: a bell, made up."""
+    """Return an invented number of gradients of each size, the smallest first: a bell curve."""
     n = (LARGEST - SMALLEST) // STEP
     return [round(1000 * math.comb(n, i) / 2**n) + 5 for i in range(n + 1)]
 
 
 def stored(exponent: int, dtype: torch.dtype) -> tuple[str, float]:
-    """What becomes of `1.3 * 2**exponent` in a type.
+    """Return the result of storing `1.3 * 2**exponent` in a dtype.
 
     Returns:
         `"zero"`, `"few"` (a subnormal number, which has fewer digits), `"normal"` or `"inf"`; and
-        by how much the stored number is off, in percent (0 if infinite, 100 if it became 0).
+        the error of the stored number in percent (0 if infinite, 100 if it became 0).
     """
     value = torch.tensor(MANTISSA * 2.0**exponent, dtype=torch.float64)
     kept = value.to(dtype).double()
@@ -38,7 +38,7 @@ def stored(exponent: int, dtype: torch.dtype) -> tuple[str, float]:
 
 
 def halves_explorer(lang: str | None = None) -> Explorer:
-    """Choose a type and a scale, and see which gradients become 0 or infinite."""
+    """Choose a dtype and a scale, and see which gradients become 0 or infinite."""
     exponents = range(SMALLEST, LARGEST + SCALES + 1)
     return Explorer(
         "halves",

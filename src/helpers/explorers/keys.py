@@ -1,4 +1,4 @@
-"""What load_state_dict takes over, as the keys of a file come to fit those of a model."""
+"""Entries that load_state_dict loads, as the keys of a file are adapted to a model."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ PREFIXES = ("_orig_mod.", "module.")  # the outer wrapper's first
 
 
 def saved_model() -> nn.Module:
-    """The model as it was when the file was written: another name in the middle, ten classes."""
+    """Return the model at the time of saving: another name in the middle, ten classes."""
     return nn.ModuleDict(
         {"stem": nn.Linear(4, 8), "fc1": nn.Linear(8, 8), "head": nn.Linear(8, 10)}
     )
 
 
 def model_now() -> nn.Module:
-    """The model that the file is to be loaded into."""
+    """Return the model into which the file is loaded."""
     return nn.ModuleDict(
         {"stem": nn.Linear(4, 8), "body": nn.Linear(8, 8), "head": nn.Linear(8, 4)}
     )
 
 
 def edited(outer: bool, inner: bool, rename: bool, drop: bool) -> dict[str, Tensor]:
-    """The file's entries, all ones, with some of the repairs.
+    """Return the file's entries, all ones, with some of the repairs.
 
     Args:
-        outer: strip `_orig_mod.`, which `torch.compile` put in front.
-        inner: then strip `module.`, which `DataParallel` put there.
-        rename: call `fc1` what the model calls it, `body`.
-        drop: leave the head out.
+        outer: strip `_orig_mod.`, which `torch.compile` prepends.
+        inner: then strip `module.`, which `DataParallel` prepends.
+        rename: rename `fc1` to the model's name for it, `body`.
+        drop: remove the head.
     """
     names = saved_model().state_dict()
     weights = {"".join(PREFIXES) + k: torch.ones_like(v) for k, v in names.items()}
@@ -51,8 +51,8 @@ def loaded(weights: dict[str, Tensor], strict: bool) -> tuple[bool, list[str], s
     """Load weights of ones into a model of zeros.
 
     Returns:
-        Whether `load_state_dict` raised, the names of the entries that it overwrote, and what it
-        said: the error, or the value that it returned.
+        Whether `load_state_dict` raised, the names of the entries that it overwrote, and the error
+        message or the return value.
     """
     model = model_now()
     with torch.no_grad():
@@ -66,7 +66,7 @@ def loaded(weights: dict[str, Tensor], strict: bool) -> tuple[bool, list[str], s
 
 
 def keys_explorer(lang: str | None = None) -> Explorer:
-    """Repair a file's keys one by one, and see how much of it a model takes over."""
+    """Repair a file's keys one by one, and see how much of it a model loads."""
     own = model_now().state_dict()
     old = saved_model().state_dict()
 

@@ -1,4 +1,4 @@
-"""How a DataLoader hands batches to its workers and the training takes them, as a timeline."""
+"""Timeline of a DataLoader: batches are assigned to workers and used by the training."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ BATCHES, TRAIN = 12, 2
 
 
 def loader_explorer(lang: str | None = None) -> Explorer:
-    """Choose workers, `prefetch_factor` and how long a batch takes; see what training waits for.
+    """Choose workers, `prefetch_factor` and the time of a batch; see what training waits for.
 
-    Nothing is measured: it plays the documented rules. Batches go to the workers in turn, each
-    worker has `prefetch_factor` of them ordered, another one is ordered when a batch is taken, and
-    they are taken in order (https://pytorch.org/docs/stable/data.html).
+    Nothing is measured: the documented rules are simulated. Batches are assigned to the workers in
+    turn, each worker prefetches `prefetch_factor` of them, another one is requested when a batch is
+    used, and they are used in order (https://pytorch.org/docs/stable/data.html).
     """
     start = {"load": 4, "workers": 4, "ahead": 2, "slow": True, "at": 7}
     return Explorer(

@@ -1,4 +1,4 @@
-"""What one attention mask does in the two interfaces of attention."""
+"""One attention mask in the two interfaces of attention."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MASKS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def by_function(x: Tensor, mask: Tensor) -> Tensor:
-    """The weights that `F.scaled_dot_product_attention` gives tokens that attend to each other.
+    """Return the attention weights of `F.scaled_dot_product_attention` for tokens and a mask.
 
     Args:
         x: float, shape (L, L): L tokens, as queries and keys; the values are the identity.
@@ -41,13 +41,14 @@ def by_function(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def by_module(x: Tensor, mask: Tensor, *, need_weights: bool) -> Tensor:
-    """The same weights in `nn.MultiheadAttention`, one head, its projections the identity.
+    """Return the same weights of `nn.MultiheadAttention`, one head, its projections the identity.
 
     Args:
         x: float, shape (L, L), as in `by_function`.
         mask: bool or float, shape (L, L), its `attn_mask`.
-        need_weights: whether it returns its weights; where it does not, they are its output,
-            because the values are the identity.
+        need_weights: whether it returns its weights; if not, they are its output, because the
+            values
+            are the identity.
 
     Returns:
         Shape (L, L).
@@ -67,7 +68,7 @@ def _numbers(table: Tensor) -> list[list[bool | float | str]]:
 
 
 def masks_explorer(lang: str | None = None) -> Explorer:
-    """Choose who may see whom and what either interface is given, and point at a weight."""
+    """Choose a pattern and a mask for both interfaces, and point at a weight."""
     x = torch.randn(LENGTH, LENGTH, generator=torch.Generator().manual_seed(1))
     rows = [
         {

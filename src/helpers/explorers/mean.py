@@ -1,4 +1,4 @@
-"""What cross-entropy divides by when it takes the mean: the numbers of the mean explorer."""
+"""Divisors of cross-entropy with reduction 'mean'."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ WEIGHTS = torch.tensor([1.0, 2.0, 5.0])
 
 
 def read_mean(weighted: bool, kept: list[bool]) -> dict[str, object]:
-    """What `F.cross_entropy` makes of the explorer's four samples, at once and in two batches.
+    """Return `F.cross_entropy` of the explorer's four samples, at once and in two batches.
 
     Args:
         weighted: whether to pass the class weights 1, 2 and 5.
-        kept: for each sample whether it counts; the label of the others is the ignored -100.
+        kept: for each sample whether it is used; the label of the others is the ignored -100.
 
     Returns:
         Numbers as text with three decimals (or `"nan"`): `each` (a list, reduction "none"),
@@ -53,7 +53,7 @@ def read_mean(weighted: bool, kept: list[bool]) -> dict[str, object]:
 
 
 def mean_explorer(lang: str | None = None) -> Explorer:
-    """Leave samples out, switch class weights on, and see what 'mean' divides by."""
+    """Ignore samples, add class weights, and see the divisor of 'mean'."""
     subsets = [[bool(n >> i & 1) for i in range(4)] for n in range(16)]
     data = {
         "labels": LABELS.tolist(),

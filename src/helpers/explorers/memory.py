@@ -1,4 +1,4 @@
-"""What fills the memory of a training step, for each batch, optimizer, precision, checkpointing."""
+"""Parts of a training step's memory, by batch, optimizer, precision and checkpointing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COUNTED = [
 
 
 def count(batch: int, adam: bool, half: bool, again: bool) -> TrainingMemory:
-    """Count one way of training two layers of a Transformer, 512 tokens per sample.
+    """Return the memory of training two layers of a Transformer, 512 tokens per sample.
 
     Args:
         batch: samples per step.
@@ -68,7 +68,7 @@ def count(batch: int, adam: bool, half: bool, again: bool) -> TrainingMemory:
 
 
 def memory_explorer(lang: str | None = None) -> Explorer:
-    """Choose how to train, and see what fills the memory for each batch size."""
+    """Choose how to train, and see the parts of the memory for each batch size."""
     return Explorer(
         "memory",
         {"batches": BATCHES, "counted": COUNTED},

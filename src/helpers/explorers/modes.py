@@ -1,4 +1,4 @@
-"""What train and eval, the gradient modes and freezing each switch off."""
+"""Effects of train and eval, the grad modes and freezing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE, SAMPLES = 4, 64
 
 
 def switched(mode: str, *, training: bool, frozen: bool) -> dict[str, Any]:
-    """Take features of a network under a mode, and train a new layer on them outside of it.
+    """Compute features of a network under a mode, and train a new layer on them outside of it.
 
     Args:
         mode: a key of `MODES`.
@@ -28,9 +28,9 @@ def switched(mode: str, *, training: bool, frozen: bool) -> dict[str, Any]:
 
     Returns:
         `differ`: do two passes over the same input differ? `moved`: did a buffer change?
-        `kept`: bytes that the graph keeps for a backward pass, the network's own tensors left out.
+        `kept`: bytes that the graph saves for a backward pass, without the network's own tensors.
         `weights`: how many of the network's parameters have a gradient after the new layer's
-        `backward`. `error`: what training the new layer raises, empty where it works.
+        `backward`. `error`: the error of training the new layer, empty if there is none.
     """
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(SIZE, SIZE), nn.BatchNorm1d(SIZE), nn.Dropout())
@@ -63,7 +63,7 @@ def _train(head: nn.Module, features: Tensor) -> str:
 
 
 def modes_explorer(lang: str | None = None) -> Explorer:
-    """Set the three switches, and point at an effect to see which of them has it."""
+    """Set the three switches, and point at an effect to see which of them causes it."""
     rows = [
         [[switched(mode, training=t, frozen=f) for f in (False, True)] for t in (False, True)]
         for mode in MODES

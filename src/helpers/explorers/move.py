@@ -1,4 +1,4 @@
-"""What `to`, `double` and `float` move in place: every row of the explorer was run."""
+"""Objects that `to`, `double` and `float` change in place; every row was run."""
 
 from __future__ import annotations
 
@@ -62,24 +62,24 @@ OBJECTS: dict[str, dict[str, str]] = {
 
 
 def try_move(kind: str, move: str) -> dict[str, Any]:
-    """Run a conversion and look at what became of an object.
+    """Run a conversion and return its effect on an object.
 
     Args:
         kind: a key of `OBJECTS`.
         move: a member of `CONVERSIONS`.
 
     Returns:
-        `code` (what was run), `returned` ("same" or "new": is the result the object that was
-        converted?), `watch` (the expression that was looked at), `before` and `after` (see
+        `code` (the code that ran), `returned` ("same" or "new": is the result the object that was
+        converted?), `watch` (the expression that was inspected), `before` and `after` (see
         `where`), `kept` (bool: is it the same tensor object?), `fix` (code, or "") and `outcome`:
 
-        - "nothing": it was there already
-        - "assign": the result is another tensor, the name still means the old one
-        - "leaf": likewise, and the result is no `nn.Parameter` any more
+        - "nothing": it was already there
+        - "assign": the result is another tensor, the name still refers to the old one
+        - "leaf": likewise, and the result is not an `nn.Parameter`
         - "in place": moved, the same tensor object
-        - "rebound": moved, the module holds another tensor under the name
-        - "replaced": moved, the module holds another parameter
-        - "missed": left behind
+        - "rebound": moved, the module has another tensor under the name
+        - "replaced": moved, the module has another parameter
+        - "missed": not moved
 
     Raises:
         ValueError: an unknown `kind` or `move`.
@@ -122,7 +122,7 @@ def try_move(kind: str, move: str) -> dict[str, Any]:
 
 
 def move_explorer(lang: str | None = None) -> Explorer:
-    """Choose an object and a conversion and see what moved; every row was run."""
+    """Choose an object and a conversion, and see what moved; every row was run."""
     return Explorer(
         "move",
         [try_move(kind, move) for kind in OBJECTS for move in CONVERSIONS],

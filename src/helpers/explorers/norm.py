@@ -1,4 +1,4 @@
-"""One sample among changing neighbours in BatchNorm, and running statistics on their way."""
+"""One sample in BatchNorm with changing neighbours, and the running statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES, STEPS, DRAWS = [2, 4, 8, 16, 32], [0, 1, 2, 5, 10, 20, 50, 100], 7
 
 
 def in_training(batch: Tensor) -> dict[str, float]:
-    """What BatchNorm makes of the first sample of a batch in training mode.
+    """Return BatchNorm's output for the first sample of a batch in training mode.
 
     Args:
         batch: float tensor of shape (n,), n at least 2.
@@ -28,10 +28,10 @@ def in_training(batch: Tensor) -> dict[str, float]:
 
 
 def in_evaluation(batches: Tensor, x: float) -> dict[str, float]:
-    """What BatchNorm makes of `x` in evaluation mode after training steps.
+    """Return BatchNorm's output for `x` in evaluation mode after training steps.
 
     Args:
-        batches: float tensor of shape (steps, n), what it has seen in training mode.
+        batches: float tensor of shape (steps, n), the batches in training mode.
         x: a sample.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Four small pictures on their way to a model, through conventions that raise no error."""
+"""Four small images on their way to a model, through conventions that raise no error."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ NORMALIZED = ("none", "ImageNet", "own")
 
 
 class Trained(NamedTuple):
-    """A classifier of pictures by their mean colour, and what belongs to it.
+    """Classifier of images by their mean colour, and its data.
 
-    `mean`, `std`: of its training pictures, RGB in [0, 1]. `pictures`: those that were not in
+    `mean`, `std`: of its training images, RGB in [0, 1]. `pictures`: those that were not in
     training, uint8 of shape (189, 16, 16, 3), RGB; `label`: their classes, int64 of shape (189,);
-    `names`: what these are called.
+    `names`: the names of the classes.
     """
 
     model: nn.Module
@@ -69,16 +69,16 @@ def trained() -> Trained:
 
 
 def prepared(rgb: bool, layout: str, scale: str, normalized: str) -> Tensor:
-    """The test pictures, from what OpenCV reads to what the model is given.
+    """Return the test images as the model receives them, from the images that OpenCV reads.
 
     Args:
-        rgb: turn BGR into RGB?
+        rgb: convert BGR to RGB?
         layout: a key of `LAYOUTS`.
         scale: a key of `SCALES`.
         normalized: with whose statistics, one of `NORMALIZED`.
 
     Raises:
-        RuntimeError, TypeError or ValueError: what `normalize` of torchvision says.
+        RuntimeError, TypeError or ValueError: the error of torchvision's `normalize`.
     """
     from torchvision.transforms.v2 import functional
 
@@ -92,23 +92,23 @@ def prepared(rgb: bool, layout: str, scale: str, normalized: str) -> Tensor:
 
 
 def answered(x: Tensor) -> Tensor:
-    """The model's probabilities, float32 of shape (n, 4).
+    """Return the model's probabilities, float32 of shape (n, 4).
 
     Raises:
-        RuntimeError: the model cannot take `x`.
+        RuntimeError: `x` does not fit the model.
     """
     with torch.no_grad():
         return trained().model(x).softmax(1)
 
 
 def shown() -> list[int]:
-    """Which test pictures the explorer shows: one of each class."""
+    """Return the test images that the explorer shows: one of each class."""
     label = trained().label
     return [(label == c).nonzero()[SHOWN].item() for c in range(len(trained().names))]
 
 
 def pixels_explorer(lang: str | None = None) -> Explorer:
-    """Switch each convention between a file and a model, and see what it is taken for."""
+    """Switch each convention between a file and a model, and see the predicted class."""
     label, chosen = trained().label, shown()
     errors: list[str] = []
     rows: list[int | list] = []

@@ -1,4 +1,4 @@
-"""What the vector of a sentence has read, for each way to take it from a recurrent layer."""
+"""Steps that a sentence's vector depends on, for each way to take it from a recurrent layer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WAYS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 def read_by(way: str, sample: int, *, both: bool, packed: bool) -> list[Tensor] | None:
-    """What the vector of one sentence has read in a batch of `LENGTHS`, padded to the longest.
+    """Return the steps that the vector of one sentence depends on in a padded batch of `LENGTHS`.
 
     Args:
         way: a key of `WAYS`; it takes the vectors from the output and the state of an LSTM with
             one layer and `batch_first`.
         sample: the sentence.
         both: whether the LSTM is bidirectional.
-        packed: whether it is given a packed batch.
+        packed: whether it receives a packed batch.
 
     Returns:
         For each `HIDDEN` numbers of the vector which steps of the batch they depend on, bool of
@@ -60,7 +60,7 @@ def read_by(way: str, sample: int, *, both: bool, packed: bool) -> list[Tensor] 
 
 
 def reads_explorer(lang: str | None = None) -> Explorer:
-    """Choose the layer, the batch and the line, and see what each sentence's vector has read."""
+    """Choose layer, batch and line, and see which steps each sentence's vector depends on."""
 
     def table(way: str, both: bool, packed: bool) -> list[list[str]] | None:
         found = [read_by(way, n, both=both, packed=packed) for n in range(len(LENGTHS))]

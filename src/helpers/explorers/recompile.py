@@ -1,4 +1,4 @@
-"""When `torch.compile` compiles again, in two epochs of training and validation."""
+"""Compilations by `torch.compile` in two epochs of training and validation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECORDED: dict[str, dict[int, str]] = {
 
 
 class Net(nn.Module):
-    """A layer with dropout, which may keep the number of the epoch and use it."""
+    """Layer with dropout, which may store the number of the epoch and use it."""
 
     def __init__(self, numbered: bool) -> None:
         super().__init__()
@@ -44,13 +44,13 @@ class Net(nn.Module):
         self.epoch, self.numbered = 1, numbered
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (N, 4) to the same shape."""
+        """Return a tensor of the shape of `x`, (N, 4)."""
         y = self.dropout(self.layer(x))
         return y / self.epoch if self.numbered else y
 
 
 def plan(drop: bool) -> list[tuple[int, bool, int]]:
-    """The calls of two epochs: epoch, whether it is validation, batch size."""
+    """Return the calls of two epochs: epoch, whether it is validation, batch size."""
     train = TRAIN + (() if drop else (LAST,))
     return [
         (epoch, validates, size)
@@ -61,10 +61,10 @@ def plan(drop: bool) -> list[tuple[int, bool, int]]:
 
 
 def kind(reasons: str) -> str:
-    """Of torch's reasons, one for each graph, that of the graph which fits best, in a word.
+    """Return, in a word, the reason of the graph that fits best, from torch's reasons.
 
-    Torch names the first guard of a graph that fails, and asks for the mode of gradients, for the
-    size and for the epoch in this order.
+    Torch names the first guard of a graph that fails, and checks the grad mode, the size and the
+    epoch in this order.
 
     Raises:
         ValueError: there is none of the three.
@@ -76,10 +76,10 @@ def kind(reasons: str) -> str:
 
 
 def record(dynamic: bool | None, drop: bool, numbered: bool) -> dict[int, str]:
-    """Run two epochs of a compiled model; which calls compile, and why.
+    """Run two epochs of a compiled model; return which calls compile, and why.
 
     Returns:
-        The place of each such call in `plan`, and `FIRST`, `GRAD`, `SIZE` or `EPOCH`.
+        The position of each such call in `plan`, and `FIRST`, `GRAD`, `SIZE` or `EPOCH`.
     """
     torch.compiler.reset()
     model, counting = Net(numbered), Counting()
@@ -98,12 +98,12 @@ def record(dynamic: bool | None, drop: bool, numbered: bool) -> dict[int, str]:
 
 
 def key(dynamic: str, drop: bool, numbered: bool) -> str:
-    """The name of a setting in `RECORDED` and in the script."""
+    """Return the name of a setting in `RECORDED` and in the script."""
     return f"{dynamic} {int(drop)} {int(numbered)}"
 
 
 def recompile_explorer(lang: str | None = None) -> Explorer:
-    """Choose `dynamic`, `drop_last` and where the epoch is kept; see which calls compile.
+    """Choose `dynamic`, `drop_last` and how the epoch is stored; see which calls compile.
 
     The calls that compile were recorded from torch, by `record`.
     """

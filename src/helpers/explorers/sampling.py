@@ -1,4 +1,4 @@
-"""What temperature, top-k and top-p leave of the scores of a language model."""
+"""Effects of temperature, top-k and top-p on the logits of a language model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LOGITS = torch.tensor([2.6, 2.1, 1.6, 1.2, 0.6, -0.2, -1.1, -2.3], dtype=torch.f
 
 
 def sampling_explorer(lang: str | None = None) -> Explorer:
-    """Turn temperature, top-k and top-p, and see which words can still be drawn.
+    """Change temperature, top-k and top-p, and see which words can be sampled.
 
-    The scores are made up, those of eight words after “The sea is”.
+    The logits of eight words after “The sea is” are invented.
     """
     kept = [
         [

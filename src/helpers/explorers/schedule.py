@@ -55,7 +55,7 @@ WITHOUT_WARM_UP = ("OneCycleLR", "ReduceLROnPlateau")
 
 
 def warmed(code: str) -> str:
-    """The code of a scheduler behind ten epochs of linear warm-up."""
+    """Return the code of a scheduler after ten epochs of linear warm-up."""
     return (
         "SequentialLR(optimizer, [LinearLR(optimizer, start_factor=0.1, total_iters=10), "
         f"{code}], milestones=[10])"
@@ -63,7 +63,7 @@ def warmed(code: str) -> str:
 
 
 def settings(name: str) -> list[str]:
-    """The code of each setting of a schedule in `GRID`, the last parameter changing fastest.
+    """Return the code of each setting of a schedule in `GRID`, the last parameter changing fastest.
 
     Raises:
         ValueError: there is no such schedule.
@@ -78,13 +78,13 @@ def settings(name: str) -> list[str]:
 
 
 def explored(code: str) -> list[float]:
-    """The rates of `EPOCHS` epochs from `BASE`, with four significant digits."""
+    """Return the learning rates of `EPOCHS` epochs from `BASE`, with four significant digits."""
     values = rates(build(code), EPOCHS, lr=BASE, metrics=LOSSES[:EPOCHS])
     return [float(f"{round(value, 12):.4g}") for value in values]
 
 
 def schedule_explorer(lang: str | None = None) -> Explorer:
-    """Choose a schedule and its parameters, see the curve and read the rate of each epoch."""
+    """Choose a schedule and its parameters; see its curve and the learning rate of each epoch."""
     schedules = []
     for name, (_, parameters) in GRID.items():
         rows = []

@@ -1,4 +1,4 @@
-"""What TensorBoard's smoothing makes of a noisy loss that turns."""
+"""TensorBoard's smoothing of a noisy loss that falls and rises again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ STEPS, SPIKE, LARGE = 100, 70, 3.0
 
 
 def smooth(values: Sequence[float], weight: float, debias: bool = True) -> list[float]:
-    """The line that TensorBoard draws: an exponential moving average of finite values.
+    """Return the line that TensorBoard draws: an exponential moving average of finite values.
 
     Args:
         values: a curve.
-        weight: of what was seen before, from 0 to below 1; the page begins with 0.6.
+        weight: of the previous average, from 0 to below 1; the page starts with 0.6.
         debias: divide by 1 - weight**n after n values, as TensorBoard does; else the average
-            begins at zero and says so.
+            starts at zero and is biased towards it.
 
     Source: `classicSmoothing` in tensorboard/webapp/widgets/line_chart_v2/data_transformer.ts.
     """
@@ -31,10 +31,10 @@ def smooth(values: Sequence[float], weight: float, debias: bool = True) -> list[
 
 
 def noisy_losses() -> tuple[Tensor, Tensor]:
-    """A made-up validation loss that falls, turns and rises slowly.
+    """Return an invented validation loss that falls, turns and rises slowly.
 
     Returns:
-        The loss without noise, and what was logged, with noise and one large value; both float64
+        The loss without noise, and the logged one, with noise and one large value; both float64
         of shape (100,).
     """
     step = torch.arange(STEPS, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Who draws which numbers of the global random stream, and whom one line more moves."""
+"""Numbers that each line draws from the global random stream, and the effect of one more line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLES = 6
 
 
 class Draw(NamedTuple):
-    """What one line of the program drew.
+    """Numbers that one line of the program drew.
 
     `own`: from the loader's generator? `start` and `count`: which of that stream's 32-bit numbers.
     `values`: weights, indices of the data, or noise.
@@ -40,14 +40,14 @@ PLACES = ("first", "layers", "epochs")
 
 @cache
 def _following(seed: int) -> dict[tuple[int, ...], int]:
-    """How many numbers were drawn since the seed, by the numbers that come next."""
+    """Return how many numbers were drawn since the seed, found from the next numbers."""
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.empty(100, dtype=torch.int32).random_(generator=generator).tolist()
     return {tuple(numbers[k : k + 4]): k for k in range(90)}
 
 
 def position(seed: int, generator: torch.Generator) -> int:
-    """How many 32-bit numbers a CPU generator has drawn since `seed`, below 90."""
+    """Return how many 32-bit numbers a CPU generator has drawn since `seed`, below 90."""
     copy = generator.clone_state()
     numbers = torch.empty(4, dtype=torch.int32).random_(generator=copy)
     return _following(seed)[tuple(numbers.tolist())]
@@ -56,16 +56,16 @@ def position(seed: int, generator: torch.Generator) -> int:
 def program(
     added: str | None, place: str = "first", own: bool = False, fork: bool = False
 ) -> list[Draw]:
-    """Build two layers and go twice through shuffled data with noise, after seeding.
+    """Build two layers and iterate twice over shuffled data with noise, after seeding.
 
     Args:
-        added: one line more, a key of `ADDED`, or None.
-        place: where it stands, one of `PLACES`: first, after the layers, between the epochs.
+        added: one more line, a key of `ADDED`, or None.
+        place: its position, one of `PLACES`: first, after the layers, between the epochs.
         own: does the loader shuffle with a generator of its own?
-        fork: does the added line stand inside `torch.random.fork_rng()`?
+        fork: is the added line inside `torch.random.fork_rng()`?
 
     Returns:
-        What each line drew, in order. The caller's global stream is as it was.
+        The numbers that each line drew, in order. The caller's global stream is restored.
     """
     draws = []
     shuffling = torch.Generator().manual_seed(SHUFFLING) if own else None
@@ -102,7 +102,7 @@ def program(
 
 
 def streams_explorer(lang: str | None = None) -> Explorer:
-    """Add a line that draws, and see whose numbers change behind it."""
+    """Add a line that draws, and see whose numbers change after it."""
     table: list[tuple[float, ...]] = []
 
     def encoded(draws: list[Draw]) -> list[list[Any]]:

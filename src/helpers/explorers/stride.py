@@ -1,4 +1,4 @@
-"""Which storage cell each element of a view reads: the operations that the explorer offers."""
+"""Storage cells that each element of a view reads, for the operations of the explorer."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ THENS: dict[str, Operation] = {
 
 
 def walk(first: Operation, then: Operation, x: Tensor) -> dict[str, object]:
-    """How `y = then(first(x))` walks its storage; every entry comes from torch.
+    """Return how `y = then(first(x))` reads its storage; every entry is computed by torch.
 
     Args:
         first: returns a tensor of one or two dimensions.
-        then: takes that tensor, and may refuse it with a `RuntimeError`.
+        then: takes that tensor, and may raise a `RuntimeError`.
         x: any tensor that `json` can write as numbers.
 
     Returns:
-        `shape`, `stride` (lists), `offset` (int), `kind` (as `view_or_copy` says), `contiguous`
+        `shape`, `stride` (lists), `offset` (int), `kind` (as from `view_or_copy`), `contiguous`
         (bool), `at` (a flat list: the storage cell of each element), and for a copy its own
-        `storage` (a flat list). Where `then` refuses: `kind` "error", and the `at` of `first(x)`.
+        `storage` (a flat list). If `then` raises: `kind` "error", and the `at` of `first(x)`.
     """
 
     def operation(t: Tensor) -> Tensor:

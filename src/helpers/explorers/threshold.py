@@ -1,4 +1,4 @@
-"""What a threshold makes of the scores of a classifier with a rare positive class."""
+"""Effects of a threshold on the logits of a classifier with a rare positive class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEPS = 50  # thresholds from 0 to 1
 
 
 def rare_scores() -> tuple[Tensor, Tensor]:
-    """Made-up results of a classifier: 30 positives among 1000 samples, scored low but apart.
+    """Return invented scores of a classifier: 30 positives among 1000 samples, with low scores.
 
     Returns:
         `truth`, int64 of shape (1000,), and the `score` of each sample, float64 in (0, 1).
@@ -24,7 +24,7 @@ def rare_scores() -> tuple[Tensor, Tensor]:
 
 
 def at_threshold(truth: Tensor, score: Tensor, threshold: float) -> list[float | None]:
-    """Count what is right and wrong if a score of at least `threshold` means positive.
+    """Count correct and wrong predictions if a score of at least `threshold` means positive.
 
     Args:
         truth: int64 of shape (n,), 1 for a positive.
@@ -33,7 +33,7 @@ def at_threshold(truth: Tensor, score: Tensor, threshold: float) -> list[float |
 
     Returns:
         True negatives, false positives, false negatives, true positives, then precision, recall
-        and F1 of the positive class (None where they are 0 / 0).
+        and F1 of the positive class (None for 0 / 0).
     """
     matrix = confusion_matrix(truth, (score >= threshold).long(), 2)
     precision, recall, f1, _ = (column[1].item() for column in scores(matrix))
@@ -41,7 +41,7 @@ def at_threshold(truth: Tensor, score: Tensor, threshold: float) -> list[float |
 
 
 def threshold_explorer(lang: str | None = None) -> Explorer:
-    """Move a threshold over two histograms of scores, and see what it does to each count."""
+    """Move a threshold over two histograms of scores, and see its effect on each count."""
     truth, score = rare_scores()
     edges = torch.arange(STEPS + 1, dtype=torch.float64) / STEPS
     inner = edges[1:-1]

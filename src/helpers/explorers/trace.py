@@ -1,4 +1,4 @@
-"""What a function, its trace and its export answer to the same inputs."""
+"""Results of a function, its trace and its export for the same inputs."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Wrapped(nn.Module):
-    """A function as a module."""
+    """Function as a module."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
-        """Whatever the function does."""
+        """Return the result of the function."""
         return self.function(x)
 
 
 def inputs(length: int, sign: int) -> list[float]:
-    """The numbers 1 to `length`, all positive or all negative."""
+    """Return the numbers 1 to `length`, all positive or all negative."""
     return [float(sign * (i + 1)) for i in range(length)]
 
 
 def traced(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """`torch.jit.trace` of a function on the example."""
+    """Return `torch.jit.trace` of a function on the example."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.jit.trace(Wrapped(function), (torch.tensor(EXAMPLE),), check_trace=False)
 
 
 def exported(function: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[Tensor], Tensor]:
-    """`torch.export.export` of a function on the example, for its length or for any."""
+    """Return `torch.export.export` of a function on the example, for its length or for any."""
     shapes = ({0: torch.export.Dim.DYNAMIC},) if dynamic else None
     with quiet():
         program = torch.export.export(
@@ -83,7 +83,7 @@ def exported(function: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[T
 
 
 def outcomes(function: Callable[[Tensor], Tensor]) -> list[list[list[Any]]]:
-    """For each length and sign, what the four answer: a list of numbers, or an error as text."""
+    """Return for each length and sign the results of all four: a list of numbers, or an error."""
     makers = (
         lambda: function,
         lambda: traced(function),
@@ -109,7 +109,7 @@ def outcomes(function: Callable[[Tensor], Tensor]) -> list[list[list[Any]]]:
 
 
 def trace_explorer(lang: str | None = None) -> Explorer:
-    """Change the input, and see what the function, its trace and its exports answer."""
+    """Change the input, and see the results of the function, its trace and its exports."""
     return Explorer(
         "trace",
         {

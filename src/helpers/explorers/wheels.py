@@ -1,4 +1,4 @@
-"""Which build of PyTorch runs on which GPU, under which driver."""
+"""Builds of PyTorch that run on a GPU and under a driver."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DRIVERS = ("470.256", "570.86", "580.65")
 
 
 def outcome(wheel: str, gpu: str, driver: str) -> dict[str, Any]:
-    """What `wheel` finds: `kernel` that serves the GPU, or None; whether the `driver` suffices."""
+    """Return the kernel of `wheel` for the GPU, or None, and whether the `driver` suffices."""
     cuda, archs = WHEELS[wheel]
     kernel = runs(GPUS[gpu], archs.split())
     return {"kernel": kernel, "driver": driver_suffices(driver, cuda)}
 
 
 def wheels_explorer(lang: str | None = None) -> Explorer:
-    """Choose a GPU and a driver, and see which of three builds runs, and by which kernel."""
+    """Choose a GPU and a driver; see which of three builds runs, and by which kernel."""
     rows = [
         [[outcome(wheel, gpu, driver) for wheel in WHEELS] for driver in DRIVERS] for gpu in GPUS
     ]
