@@ -18,7 +18,7 @@ from bs4 import BeautifulSoup
 
 from bookbuild.cli import main
 from bookbuild.commands.build import offer
-from bookbuild.editions import edition, offline, pdf
+from bookbuild.editions import edition, epub, offline, pdf
 from bookbuild.editions.edition import Edition
 from bookbuild.site.sphinx_build import build
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
@@ -124,14 +124,23 @@ def test_epubcheck_finds_nothing(epubs, lang):
 
 
 def test_a_figure_becomes_xml_in_one_language():
-    from bookbuild.editions.epub import _coloured, _svg
-
     svg = '<svg viewBox="0 0 1 1"><text lang="en">step</text><text lang="zh">步</text>'
-    made = _svg(f'{svg}<use href="#a" style="fill:var(--fig-teal)"/></svg>', "zh")
-    made = _coloured(made, {"fig-teal": "#0a6b7d"})
+    html = f'{svg}<use href="#a" style="fill:var(--fig-teal)"/></svg>'
+    drawing = BeautifulSoup(html, "html.parser").svg
+    edition.restore_svg_names(drawing)
+    epub._draw(drawing, "zh")
+    made = epub._coloured(str(drawing), {"fig-teal": "#0a6b7d"})
     assert "步" in made and "step" not in made and 'xlink:href="#a"' in made
     assert "fill:#0a6b7d" in made and "viewBox" in made
     ElementTree.fromstring(made)
+
+
+def test_every_name_of_svg_with_capitals_is_restored(site):
+    names = set()
+    for path in site.glob("*/*.html"):
+        for drawing in re.findall("<svg .*?</svg>", path.read_text("utf8"), re.S):
+            names |= set(re.findall(r"</?(\w*[A-Z]\w*)|\s(\w*[A-Z]\w*)=\"", drawing))
+    assert {element or attribute for element, attribute in names} == set(edition.SVG_NAMES.values())
 
 
 # ---------------------------------------------------------------- PDF
@@ -238,6 +247,7 @@ def test_the_home_pages_offer_what_there_is_and_a_new_build_offers_nothing(book,
     from click.testing import CliRunner
 
     monkeypatch.chdir(book.root)
+    monkeypatch.setattr("bookbuild.pages.write", lambda book: [])  # the toy has pages of its own
     home = book.root / "_build/site/zh/index.html"
     done = CliRunner().invoke(main, ["build", "--epub"])
     assert done.exit_code == 0 and f"{edition.NAME}.zh.epub: 0." in done.stdout
@@ -246,7 +256,7 @@ def test_the_home_pages_offer_what_there_is_and_a_new_build_offers_nothing(book,
     assert (home.parent / links[0]["href"]).is_file()
     assert offer(book, []) == []
     build(book.root, quiet=True)
-    assert edition.PLACE in home.read_text("utf8")
+    assert '<p id="take-along" hidden></p>' in home.read_text("utf8")
     assert not list(book.root.glob("_build/site/*.epub"))
 
 

@@ -190,7 +190,7 @@ def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
         ),
         new_markdown_cell(f"## {w['again']}\n\n{w['link']}", id="again"),
         code("wide", wide),
-        code("asked", "x = x + 1\nassert x.sum() == 1", predict="What is the sum?"),
+        code("sum", "x = x + 1\nassert x.sum() == 1", predict="What is the sum?"),
         code("explorer", "explorer", explorer),
         code("starter", "def cut(x):\n    ...", tags=("exercise",)),
         code("answer", "def cut(x):\n    return x.detach()", tags=("solution", "hide-cell")),

@@ -8,18 +8,18 @@ moves.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup, SoupStrainer, Tag
 
 from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, Language
+from bookbuild.source.templates import render
 
 NAME = "executable-pytorch-notes"
-PLACE = '<p id="take-along" hidden></p>'  # on the home pages: where the links go
 # They serve the site: what they list is found by search here, or leads to what is left out.
 LEFT_OUT = {"errors", "by_name", "then_and_now", "status", "api", OLD_NOTES}
 WORDS = {
@@ -46,9 +46,10 @@ WORDS = {
         "blank": "",
     },
 }
-_SVG = re.compile(r"<svg\b.*?</svg>", re.S)
-# Names and signs of code stay black: each span of theirs is an object of the PDF.
-_BLACK = re.compile(r'<span class="(?:n[a-df-z]?|o|p|w|m[fhio]|bp|pre|std std-\w+)">([^<]*)</span>')
+# HTML parsers lower the names of SVG; those of the figures that have capitals are restored.
+SVG_NAMES = {name.lower(): name for name in ("clipPath", "preserveAspectRatio", "viewBox")}
+# Names and signs of code stay black: each of their elements would be an object of the PDF.
+_BLACK = re.compile(r"n[a-df-z]?|o|p|w|m[fhio]|bp|pre|std std-\w+")
 _SERVES = (
     ".headerlink, .filter, .toctree-wrapper, a.here, button, form, input, label, textarea, "
     ".error-search, fieldset, noscript, .cheat-tools"
@@ -62,11 +63,11 @@ class Edition:
     book: Book
     site: Path
     lang: str
-    base: str  # where the site is published; empty if nobody knows
+    base: str  # the address of the published site, empty if it is unknown
 
     @property
     def code(self) -> str:
-        """The language as `lang` has it."""
+        """The value of `lang` in HTML."""
         return self._language.tag
 
     @property
@@ -112,41 +113,46 @@ class Page:
     name: str
     title: str
     article: Tag
-    svgs: list[str]
 
-    def html(self, svg: Callable[[str], str] = str) -> str:
-        """The article as text that is HTML and XML; drawings go through `svg`."""
-        text = _BLACK.sub(r"\1", self.article.decode(formatter="minimal"))
-
-        return re.sub(r'<i data-svg="(\d+)"></i>', lambda m: svg(self.svgs[int(m[1])]), text)
+    def html(self) -> str:
+        """Return the article as text that is HTML and XML."""
+        for span in self.article.find_all("span", class_=True):
+            if _BLACK.fullmatch(" ".join(span["class"])) and not span.find(True):
+                span.unwrap()
+        return self.article.decode(formatter="minimal")
 
 
 def _page(edition: Edition, name: str, kept: set[str], still: bool) -> Page:
     path = edition.site / edition.lang / f"{name}.html"
-    text = re.search(r"<article\b.*</article>", path.read_text("utf8"), re.S)[0]
-    svgs = _SVG.findall(text)  # the parser would lower their names
-    numbers = iter(range(len(svgs)))
-    text = _SVG.sub(lambda _: f'<i data-svg="{next(numbers)}"></i>', text)
-    soup = BeautifulSoup(text, "html.parser")
+    soup = BeautifulSoup(path.read_text("utf8"), "html.parser", parse_only=SoupStrainer("article"))
     article = soup.article
     for node in article.select(_SERVES):
         node.decompose()
+    for drawing in article.find_all("svg"):
+        restore_svg_names(drawing)
     _ask(soup, article)
     _unfold(soup, article, edition.words["solution"])
     _explorers(soup, article, edition, name, still)
     for link in article.select("a[href]"):
         _lead(link, edition, name, kept)
-    return Page(name, article.h1.get_text().strip(), article, svgs)
+    return Page(name, article.h1.get_text().strip(), article)
+
+
+def restore_svg_names(svg: Tag) -> None:
+    """Give the elements and attributes of a drawing their names with capitals again."""
+    for node in [svg, *svg.find_all(True)]:
+        node.name = SVG_NAMES.get(node.name, node.name)
+        node.attrs = {SVG_NAMES.get(key, key): value for key, value in node.attrs.items()}
 
 
 def _ask(soup: BeautifulSoup, article: Tag) -> None:
-    """A question keeps its choices; their verdicts stand below the cell, the right one first."""
+    """Show the choices of each question, and their verdicts below the cell, the right one first."""
     for card in article.select(".predict"):
         choices, verdicts = soup.new_tag("ol"), []
         for letter, choice in zip("ABCDE", card.find_all("details"), strict=False):
-            said = soup.new_tag("li")
-            said.extend(list(choice.summary.extract().contents))
-            choices.append(said)
+            item = soup.new_tag("li")
+            item.extend(list(choice.summary.extract().contents))
+            choices.append(item)
             verdict = choice.p.extract()
             verdict.strong.insert(0, f"{letter} ")
             verdicts.append((choice["class"] != ["yes"], verdict))
@@ -158,7 +164,7 @@ def _ask(soup: BeautifulSoup, article: Tag) -> None:
 
 
 def _unfold(soup: BeautifulSoup, article: Tag, solution: str) -> None:
-    """What is folded lies open, under what the fold says; a solution under its name."""
+    """Open what is folded; the line that unfolds it becomes a title, `solution` over solutions."""
     for fold in article.find_all("details"):
         title, code = fold.summary.extract(), "hide" in fold.get("class", [])
         fold.name = "div"
@@ -171,20 +177,20 @@ def _unfold(soup: BeautifulSoup, article: Tag, solution: str) -> None:
 
 
 def _explorers(soup: BeautifulSoup, article: Tag, edition: Edition, name: str, still: bool) -> None:
-    """Say of each explorer where it moves, and what it shows if it cannot be shown."""
+    """Add to each explorer the address where it moves; if `still`, leave only its description."""
     for explorer in article.find_all(re.compile("-explorer$")):
-        said = soup.new_tag("p", attrs={"class": "moves"})
+        note = soup.new_tag("p", attrs={"class": "moves"})
         if still:
-            said.append(f"{explorer.get_text().strip()} ")
+            note.append(f"{explorer.get_text().strip()} ")
         cell = explorer.find_parent(class_="cell")
         at = f"{edition.lang}/{name}.html" + (f"#{cell['id']}" if cell and cell.get("id") else "")
         if edition.base:
             link = soup.new_tag("a", href=f"{edition.base}/{at}")
             link.string = f"{edition.base}/{at}"
-            said.extend([edition.words["moves"] + edition.words["colon"], link])
+            note.extend([edition.words["moves"] + edition.words["colon"], link])
         else:
-            said.append(edition.words["moves here"])
-        explorer.insert_after(said)
+            note.append(edition.words["moves here"])
+        explorer.insert_after(note)
         if still:
             explorer.decompose()
     for script in article.find_all("script") if still else ():
@@ -192,7 +198,7 @@ def _explorers(soup: BeautifulSoup, article: Tag, edition: Edition, name: str, s
 
 
 def _lead(link: Tag, edition: Edition, name: str, kept: set[str]) -> None:
-    """Leave links within the edition, let others lead to the site, or nowhere."""
+    """Keep links within the edition; let others lead to the site, or remove them without one."""
     page, hash_, anchor = link["href"].partition("#")
     if re.match(r"\w+:", page):
         return
@@ -222,15 +228,12 @@ def make(book: Book, site: Path, base: str, kind: str) -> list[Path]:
 
 
 def link(site: Path, paths: list[Path]) -> None:
-    """Offer files on the home pages, each in the languages that it is in."""
+    """Offer files on the home pages, each in its language; a zip is offered in both."""
     for lang in LANGUAGES if paths else ():
-        words, links = WORDS[lang], []
-        for path in paths:
-            if path.suffix == ".zip" or f".{lang}." in path.name:
-                said = words["zip"] if path.suffix == ".zip" else path.suffix[1:].upper()
-                size = max(1, round(path.stat().st_size / 1e6))
-                links.append(f'<a href="../{path.name}" download>{said}</a> ({size} MB)')
         home = site / lang / "index.html"
-        told = f"{words['take']}{words['blank']}{' · '.join(links)}"
-        text = home.read_text("utf8").replace(PLACE, f'<p id="take-along">{told}</p>', 1)
-        home.write_text(text, "utf8")
+        files = [p for p in paths if p.suffix == ".zip" or f".{lang}." in p.name]
+        sizes = {path: max(1, round(path.stat().st_size / 1e6)) for path in files}
+        links = render("editions", "take_along.html", words=WORDS[lang], sizes=sizes)
+        soup = BeautifulSoup(home.read_text("utf8"), "html.parser")
+        soup.find(id="take-along").replace_with(BeautifulSoup(links, "html.parser"))
+        home.write_text(soup.decode(formatter="minimal"), "utf8")

@@ -7,51 +7,30 @@ import re
 import shutil
 import subprocess
 import tempfile
-from html import escape
 from pathlib import Path
+
+from markupsafe import Markup
 
 from bookbuild.editions.edition import Edition, Page
 from bookbuild.source.checkout import BookError
+from bookbuild.source.templates import render
 
-# The first has no window to keep: it takes about a third less CPU time.
+# In order of preference: the headless shell opens no window.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 LIMIT = 600  # seconds
 _STYLE = Path(__file__).with_name("paper.css")
-_DOCUMENT = """\
-<!doctype html>
-<html lang="{code}" data-theme="light" data-mode="light">
-<head>
-<meta charset="utf-8">
-<title>{title}</title>
-<meta name="author" content="{author}">
-<link rel="stylesheet" href="_static/styles/site.css">
-<link rel="stylesheet" href="_static/katex.min.css">
-<style>{style}</style>
-</head>
-<body>
-<div class="cover"><h1>{title}</h1><p>{author}</p><p>{address}</p></div>
-<nav class="all-pages"><h1>{contents}</h1>
-{listed}
-</nav>
-<main class="bd-content">
-{articles}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""
 
 
 def chromium() -> str | None:
-    """The browser that prints: CHROMIUM in the environment, else one of the usual names."""
+    """Return the browser that prints: `CHROMIUM`, else the first of the usual names."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def make(edition: Edition, out: Path) -> None:
-    """Print an edition.
+    """Print an edition to `out`.
 
     Raises:
-        BookError: there is no Chromium, or it did not print.
+        BookError: Chromium was not found, or it did not print.
     """
     browser = chromium()
     if browser is None:
@@ -70,48 +49,40 @@ def make(edition: Edition, out: Path) -> None:
         command += ["--no-pdf-header-footer", "--generate-pdf-document-outline"]
         command += [f"--print-to-pdf={folder}/book.pdf", (folder / "book.html").as_uri()]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+            process = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BookError(f"Chromium did not print: {error}") from None
         if not (folder / "book.pdf").is_file():
-            raise BookError(f"Chromium did not print: {done.stderr.strip()[-1000:]}")
+            raise BookError(f"Chromium did not print: {process.stderr.strip()[-1000:]}")
         shutil.move(folder / "book.pdf", out)
 
 
 def document(edition: Edition) -> str:
-    """All pages on one; a running head is the name of a kind of page, which each chapter is."""
+    """Return all pages as one document; the running head of a page is the title of its chapter."""
     pages = {page.name: page for page in edition.pages(still=False)}
     style = [_STYLE.read_text("utf8")]
     for page in pages.values():
-        quoted = page.title.replace("\\", r"\\").replace('"', r"\"")
-        style.append(f'@page {page.name} {{ @top-left {{ content: "{quoted}" }} }}')
-    listed = "\n".join(
-        f"<h2>{escape(part)}</h2>\n<ol>"
-        + "".join(f'<li><a href="#{n}">{escape(pages[n].title)}</a></li>' for n in names)
-        + "</ol>"
-        for part, names in edition.parts()
-    )
+        title = page.title.replace("\\", r"\\").replace('"', r"\"")
+        style.append(f'@page {page.name} {{ @top-left {{ content: "{title}" }} }}')
     script = edition.book.root / "book/_static/print.js"
-    return _DOCUMENT.format(
-        code=edition.code,
-        title=escape(edition.title),
-        author=escape(edition.author),
-        address=escape(edition.base),
-        contents=edition.words["contents"],
-        style="\n".join(style),
-        listed=listed,
-        articles="\n".join(map(_article, pages.values())),
-        script=script.read_text("utf8"),
+    return render(
+        "editions",
+        "book.html",
+        edition=edition,
+        style=Markup("\n".join(style)),
+        titles={name: page.title for name, page in pages.items()},
+        articles=[Markup(_article(page)) for page in pages.values()],
+        script=Markup(script.read_text("utf8")),
     )
 
 
 def _article(page: Page) -> str:
-    """A page whose anchors are its own among those of all."""
+    """Return a page whose ids begin with its name, so that they differ from those of others."""
     article = page.article
     for node in article.select("[id]"):
         node["id"] = f"{page.name}--{node['id']}"
     for link in article.select("a[href]"):
-        if found := re.fullmatch(r"([\w-]+)\.html(?:#(.*))?", link["href"]):
-            link["href"] = f"#{found[1]}" + (f"--{found[2]}" if found[2] else "")
+        if local := re.fullmatch(r"([\w-]+)\.html(?:#(.*))?", link["href"]):
+            link["href"] = f"#{local[1]}" + (f"--{local[2]}" if local[2] else "")
     article["id"], article["style"] = page.name, f"page: {page.name}"
     return page.html()
