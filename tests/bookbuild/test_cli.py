@@ -25,7 +25,10 @@ def test_check_names_each_problem_and_fails(call, book):
     book.notebook("zh", "adding").write_text("{}")
     done = call("check", "adding")
     assert done.exit_code == 1
-    assert done.stdout == "zh/adding.ipynb: not a notebook: no cells in format 4\n"
+    assert (
+        done.stdout
+        == "zh/adding.ipynb: not a notebook: lacks nbformat, nbformat_minor, metadata, cells\n"
+    )
     assert done.stderr == "1 problem; other chapters and generated pages were not checked\n"
 
 

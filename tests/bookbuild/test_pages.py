@@ -260,7 +260,9 @@ def test_git_ignores_every_page_that_a_build_writes():
 
 def test_a_chapter_that_cannot_be_read_is_named(book):
     book.notebook("zh", "adding").write_text("{}")
-    assert list(pages.problems(book)) == ["zh/adding.ipynb: not a notebook: no cells in format 4"]
+    assert list(pages.problems(book)) == [
+        "zh/adding.ipynb: not a notebook: lacks nbformat, nbformat_minor, metadata, cells"
+    ]
     with pytest.raises(BookError, match="zh/adding"):
         pages.write(book)
 

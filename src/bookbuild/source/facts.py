@@ -55,11 +55,20 @@ class Form:
                 message names the file, and in YAML the line.
         """
         data = _json(text, where) if where.endswith(".json") else _yaml(text, where)
+        line, problem = self.problem(data)
+        if problem and where.endswith(".json"):  # no person writes these
+            raise BookError(f"{where}: damaged, restore it with git: {problem}")
+        if problem:
+            raise BookError(f"{where}:{line}: {problem}" if line else f"{where}: {problem}")
+        return data
+
+    def problem(self, data: Any) -> tuple[int, str]:
+        """Return the line (0 if unknown) and what is wrong in it; an empty text if nothing is."""
         try:
             self._validate(data)
         except fastjsonschema.JsonSchemaValueException as error:
-            raise BookError(_message(error, data, where)) from None
-        return data
+            return _message(error, data)
+        return 0, ""
 
     def read(self, path: Path, where: str) -> Any:
         """Return the contents of a file, which callers share and leave as they are.
@@ -175,8 +184,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # ---------------------------------------------------------------- messages
 
 
-def _message(error: fastjsonschema.JsonSchemaValueException, data: Any, where: str) -> str:
-    """Return file, line, id, field and what was expected, in one line."""
+def _message(error: fastjsonschema.JsonSchemaValueException, data: Any) -> tuple[int, str]:
     line, names = 0, []
     for step in error.path[1:]:
         if isinstance(data, list) and step.isdigit() and int(step) < len(data):
@@ -193,10 +201,7 @@ def _message(error: fastjsonschema.JsonSchemaValueException, data: Any, where: s
         line = error.value.lines.get(unknown, line) if isinstance(error.value, Row) else line
     else:
         problem = _problem(error)
-    if where.endswith(".json"):  # no person writes these
-        problem = f"damaged, restore it with git: {': '.join([*names, problem])}"
-        return f"{where}: {problem}"
-    return ": ".join([f"{where}:{line}" if line else where, *names, problem])
+    return line, ": ".join([*names, problem])
 
 
 def _key(row: dict, step: str) -> Hashable | None:
