@@ -1,46 +1,53 @@
 // The page of errors: a reader pastes a message or a whole log, and what it is stands on top.
 // The same rules as in helpers/explain.py; a test holds both to the same answers.
 
-const LONGEST = 20000; // characters of a log that are looked at, from its end
-const BEFORE = 3000; // characters before a message in which its special cases are looked for
-const SURE = 0.62; // share of a wording that must be met, if not all of it is
-const RELATED = 0.3;
-const WRAPS = 0.2; // of the weight of a message that only reports another one
-const TELLING = 8; // weight of words that may stand for an answer
-
-const RANK =
-  /^[ \t]*(?:(?:\[?(?:rank ?|default|Rank ?)\d+\]?|\(\w+ pid=\d+[^)]*\)|stderr|[EWI]\d{4} [\d:.]+ \d+ \S+\]) ?[:|]? ?)+/gm;
-const TYPE = /^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Failed)): ?/;
-const HEAD = /(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:|\('| ?$)/gm;
-const FOREIGN =
-  /(?:site|dist)-packages[\\/]+(?:tensorflow|keras|jax|jaxlib|flax|paddle|mxnet|mindspore)[\\/]|\b(?:tensorflow|keras|jax|jaxlib|paddle|mxnet)\.[\w.]*(?:Error|Exception)\b|\b(?:tensorflow|paddle|xla|jaxlib)\/[\w/]+\.(?:cc|cu|h):\d+|_pywrap_tensorflow/;
-const IN_EVERY_TRACEBACK = new Set("traceback most recent call last file line in".split(" "));
-const LAST = /^(?:\[[^\]]{0,160}\]|\([^)]{0,160}\)|<[^>]{0,160}>|\S*)/; // what ends a wording
-const EDGES = /^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$/g; // ** is Markdown
-const quotes = (text) => text.replace(/[“”„‘’`"«»]/g, "'");
+// What the matcher needs of `bookMessages.matcher` (src/bookbuild/pages/matcher.yml).
+class Rules {
+  constructor({ limits, patterns, in_every_traceback: ignored, quotes }) {
+    this.limits = limits;
+    this.ignored = new Set(ignored);
+    this.quotes = quotes;
+    this.patterns = patterns;
+    this.compiled = new Map();
+  }
+  // A pattern with flags: it is made once.
+  get(name, flags = "") {
+    const key = `${name} ${flags}`;
+    if (!this.compiled.has(key)) this.compiled.set(key, new RegExp(this.patterns[name], flags));
+    return this.compiled.get(key);
+  }
+  heads(text) {
+    return [...text.matchAll(this.get("head", "gm"))];
+  }
+  straight(text) {
+    return [...text].map((c) => (this.quotes.includes(c) ? "'" : c)).join("");
+  }
+  // A message as it is compared: one line, without colours, ranks and kinds of quotes.
+  plain(text) {
+    const normal = text.replace(this.get("colour", "g"), "").normalize("NFKC");
+    const lines = normal
+      .slice(-this.limits.longest)
+      .replace(this.get("line_break", "g"), "\n")
+      .replace(this.get("escaped_quote", "g"), "")
+      .replace(this.get("rank", "gm"), "");
+    return this.straight(lines).replace(/\s+/g, " ").trim();
+  }
+  words(text) {
+    return text.toLowerCase().match(this.get("word", "g")) || [];
+  }
+  squeezed(text) {
+    return text.toLowerCase().replace(this.get("other", "g"), "");
+  }
+  // What may decide on a special case of a message: no lines of a log far above it.
+  about(text, start) {
+    return text.slice(Math.max(0, start - this.limits.before));
+  }
+}
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");
 
-// A message as it is compared: one line, without colours, ranks and kinds of quotes.
-function plainMessage(text) {
-  return quotes(
-    text
-      .replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "")
-      .normalize("NFKC")
-      .replace(/\\+n/g, "\n")
-      .replace(/\\+(?=['"])/g, "")
-      .replace(RANK, ""),
-  )
-    .replace(/\s+/g, " ")
-    .trim();
-}
-const wordsOf = (text) => text.toLowerCase().match(/[a-z_][a-z_0-9]+|[一-鿿]/g) || [];
-// What may decide on a special case of a message: no lines of a log far above it.
-const about = (text, start) => text.slice(Math.max(0, start - BEFORE));
-const squeezed = (text) => text.toLowerCase().replace(/[^a-z0-9一-鿿]+/g, "");
-
 // A constant piece of a wording as a pattern: spaces may be lost, quotes may differ.
-function loosePiece(piece, first, last) {
-  let text = quotes(piece.normalize("NFKC")).replace(/\s+/g, " ");
+function loosePiece(rules, piece, first, last) {
+  let text = rules.straight(piece.normalize("NFKC")).replace(/\s+/g, " ");
   if (first) text = text.trimStart();
   const quote = /\w/.test(text) ? "'?" : "'"; // alone it is all that there is
   let found = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
@@ -51,21 +58,22 @@ function loosePiece(piece, first, last) {
 }
 
 class Wording {
-  constructor(text, entry) {
-    const kind = TYPE.exec(text);
+  constructor(rules, text, entry) {
+    const kind = rules.get("type").exec(text);
+    this.rules = rules;
     this.entry = entry;
     this.text = text;
     this.kind = kind ? kind[1] : "";
     const body = (kind ? text.slice(kind[0].length) : text).replace(/[ .!]+$/, "");
-    const pieces = body.split(/\{(\w+)\}/);
+    const pieces = body.split(rules.get("variable"));
     this.names = pieces.filter((_, n) => n % 2);
     this.constant = pieces.filter((_, n) => n % 2 === 0);
-    this.literal = wordsOf(plainMessage(this.constant.join(" ")));
-    this.numbers = this.constant.join(" ").match(/\d{3,}/g) || []; // exit code 139 is not 1
+    this.literal = rules.words(rules.plain(this.constant.join(" ")));
+    this.numbers = this.constant.join(" ").match(rules.get("number", "g")) || []; // exit code 139 is not 1
     // the type alone tells: KeyError: {n}
     if (!this.literal.length)
       this.constant[0] = `${this.kind.split(".").pop()}: ${this.constant[0]}`;
-    this.anchor = this.constant.map(squeezed).reduce((a, b) => (b.length > a.length ? b : a));
+    this.anchor = this.constant.map((piece) => rules.squeezed(piece)).reduce((a, b) => (b.length > a.length ? b : a));
   }
   // The wording's type stands before this place of a plain text.
   typed(text, start) {
@@ -75,12 +83,14 @@ class Wording {
   }
   // Where a plain text has the whole wording last: [start, end, what its variable parts hold].
   // With `typed`, only places behind the wording's type count.
-  // Each constant part must follow the one before within 160 characters; there is no way back, so
-  // that no text takes long.
+  // Each constant part must follow the one before within a gap; there is no way back, so that no
+  // text takes long.
   match(text, typed) {
+    const { rules } = this;
+    const { gap } = rules.limits;
     this.parts ||= this.constant.map((piece, n) =>
       piece.trim()
-        ? new RegExp(loosePiece(piece, n === 0, n === this.constant.length - 1), "gi")
+        ? new RegExp(loosePiece(rules, piece, n === 0, n === this.constant.length - 1), "gi")
         : null,
     );
     const first = this.parts[0] || this.parts.length === 1 ? 0 : 1;
@@ -90,19 +100,21 @@ class Wording {
       let begin = start.index;
       let end = begin + start[0].length;
       if (first) {
-        values.push(/[\w.<>]*$/.exec(text.slice(Math.max(0, begin - 160), begin))[0]);
+        values.push(rules.get("before").exec(text.slice(Math.max(0, begin - gap), begin))[0]);
         begin -= values[0].length;
       }
       const met = this.parts.slice(first + 1).every((part) => {
         if (!part) {
-          const last = LAST.exec(text.slice(end, end + 400))[0];
+          const pattern = rules.get("last", "y");
+          pattern.lastIndex = end;
+          const [last] = pattern.exec(text);
           values.push(last);
           end += last.length;
           return this.literal.length || `${this.names}` !== "n" || /^\d+$/.test(last);
         }
         part.lastIndex = end;
-        const here = part.exec(text.slice(0, end + 160 + 2 * part.source.length));
-        if (!here || here.index - end > 160) return false;
+        const here = part.exec(text.slice(0, end + gap + 2 * part.source.length));
+        if (!here || here.index - end > gap) return false;
         values.push(text.slice(end, here.index));
         end = here.index + here[0].length;
         return true;
@@ -115,22 +127,24 @@ class Wording {
 
 class Messages {
   // entries: [{says: [wording…], wraps, cases: [{when: {name: pattern}, near}]}]
-  constructor(entries) {
+  constructor(entries, matcher) {
+    const rules = new Rules(matcher);
+    this.rules = rules;
     this.entries = entries;
     // people paste the first sentence, and leave out what stands in brackets
     const parts = (text) =>
       new Set([
         text,
-        text.split(/(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])/)[0],
-        text.replace(/ \((?:\w+ ){0,2}\{\w+\}\)$/, ""),
+        text.split(rules.get("sentence"))[0],
+        text.replace(rules.get("aside"), ""),
       ]);
     this.wordings = entries.flatMap((e, n) =>
-      e.says.flatMap((text) => [...parts(text)].map((part) => new Wording(part, n))),
+      e.says.flatMap((text) => [...parts(text)].map((part) => new Wording(rules, part, n))),
     );
     const seen = new Map();
     for (const { literal, entry } of this.wordings)
       for (const word of literal) {
-        if (IN_EVERY_TRACEBACK.has(word)) continue;
+        if (rules.ignored.has(word)) continue;
         if (!seen.has(word)) seen.set(word, new Set());
         seen.get(word).add(entry);
       }
@@ -138,7 +152,7 @@ class Messages {
     for (const [word, where] of seen) this.rare.set(word, Math.log(1 + entries.length / where.size));
     // what is cut from a wording must still tell something
     this.wordings = this.wordings.filter(
-      (w) => entries[w.entry].says.includes(w.text) || this.weight(w.literal) >= TELLING,
+      (w) => entries[w.entry].says.includes(w.text) || this.weight(w.literal) >= rules.limits.telling,
     );
   }
   weight(several) {
@@ -150,39 +164,41 @@ class Messages {
   // What a pasted text may be, the best first: [{entry, score, sure, case}]. Only sure ones are
   // answers; where there is none, the rest is perhaps related.
   find(pasted) {
-    const text = plainMessage(pasted.slice(-LONGEST));
+    const { rules } = this;
+    const { longest, telling, wraps, kept, shown } = rules.limits;
+    const text = rules.plain(pasted.slice(-longest));
     if (!text) return [];
     const best = this.whole(text);
     const keep = (answer) => {
       if (!best.has(answer.entry) || best.get(answer.entry).score < answer.score)
         best.set(answer.entry, answer);
     };
-    if (![...best.values()].some((a) => a.score >= TELLING && !this.entries[a.entry].wraps)) {
-      const last = [...text.matchAll(HEAD)].at(-1)?.index || 0;
+    if (![...best.values()].some((a) => a.score >= telling && !this.entries[a.entry].wraps)) {
+      const last = rules.heads(text).at(-1)?.index || 0;
       const whole = new Set(best.keys());
       for (const [wording, found, sure] of this.parts(text)) {
         const { entry } = wording;
-        const score = found * (this.entries[entry].wraps ? WRAPS : 1);
+        const score = found * (this.entries[entry].wraps ? wraps : 1);
         if (!whole.has(entry))
-          keep(this.cased({ entry, score, sure }, wording, about(text, last), []));
+          keep(this.cased({ entry, score, sure }, wording, rules.about(text, last), []));
       }
     }
-    if (FOREIGN.test(text) && !text.toLowerCase().includes("torch"))
+    if (rules.get("foreign").test(text) && !text.toLowerCase().includes("torch"))
       for (const answer of best.values()) answer.sure = false;
     const rank = (a) => Math.round(a.score * 1e6);
-    const wraps = (a) => Boolean(this.entries[a.entry].wraps);
+    const wrapper = (a) => Boolean(this.entries[a.entry].wraps);
     const found = [...best.values()].sort(
       (a, b) =>
-        b.sure - a.sure || wraps(a) - wraps(b) || rank(b) - rank(a) || a.entry - b.entry,
+        b.sure - a.sure || wrapper(a) - wrapper(b) || rank(b) - rank(a) || a.entry - b.entry,
     );
     return found
-      .filter((a) => a.sure === found[0].sure && a.score >= 0.45 * found[0].score)
-      .slice(0, 6);
+      .filter((a) => a.sure === found[0].sure && a.score >= kept * found[0].score)
+      .slice(0, shown);
   }
   // The entries of which the text has a whole wording.
   whole(text) {
     const best = new Map();
-    const letters = squeezed(text);
+    const letters = this.rules.squeezed(text);
     for (const wording of this.wordings) {
       if (!letters.includes(wording.anchor)) continue;
       const answer = this.wholeWording(wording, text);
@@ -193,25 +209,27 @@ class Messages {
   wholeWording(wording, text) {
     let weight = this.weight(wording.literal);
     // `'model'` alone tells nothing: `KeyError: 'model'` does
-    const short = wording.literal.length && wording.kind && weight < TELLING;
+    const short = wording.literal.length && wording.kind && weight < this.rules.limits.telling;
     const here = wording.match(text, short);
     if (!here) return null;
     const [start, end, values] = here;
     const typed = !wording.literal.length || wording.typed(text, start);
-    const later = (text.slice(end).match(HEAD) || []).length;
+    const later = this.rules.heads(text).filter((head) => head.index >= end).length;
     if (!wording.literal.length && `${wording.names}` === "n") weight += 1;
     let score = (weight + 3 * typed) * 0.9 ** Math.min(later, 4);
-    if (this.entries[wording.entry].wraps) score *= WRAPS;
+    if (this.entries[wording.entry].wraps) score *= this.rules.limits.wraps;
     const answer = { entry: wording.entry, score, sure: true };
-    return this.cased(answer, wording, about(text, start), values);
+    return this.cased(answer, wording, this.rules.about(text, start), values);
   }
   // Wordings of which the text has only a part: cut short, worded anew, typed from memory.
   parts(text) {
-    const heads = [...text.matchAll(HEAD)];
+    const { rules } = this;
+    const { limits } = rules;
+    const heads = rules.heads(text);
     const kind = heads.length ? heads.at(-1)[0].split(".").pop() : "";
     const last = heads.length ? text.slice(heads.at(-1).index).replace("('", ": ") : text;
-    const told = last.replace(TYPE, "").slice(0, 600);
-    const mine = wordsOf(told);
+    const told = last.replace(rules.get("type"), "").slice(0, limits.told);
+    const mine = rules.words(told);
     const digits = /\d/.test(told);
     const set = new Set(mine);
     const pairs = new Set(mine.slice(1).map((word, n) => `${mine[n]} ${word}`));
@@ -230,13 +248,13 @@ class Messages {
       const covered = ((met / (whole || 1)) * mine.length) / (mine.length + unknown);
       const score = (met * (share + covered)) / 2;
       const other = kind && wording.kind && !kind.includes(wording.kind.split(".").pop());
-      const least = TELLING * (other ? 1.5 : 1); // another type of error: more must agree
+      const least = limits.telling * (other ? 1.5 : 1); // another type of error: more must agree
       const lacking = literal.filter((word) => !both.has(word));
       const telling = this.rarest(lacking) < this.rarest([...both]) + 1;
       const numbered = !digits || wording.numbers.every((number) => text.includes(number));
       const sure =
-        numbered && score >= least && ((share >= SURE && telling) || covered >= 0.85);
-      if (sure || (met >= TELLING / 2 && Math.max(share, covered) >= RELATED))
+        numbered && score >= least && ((share >= limits.sure && telling) || covered >= limits.covered);
+      if (sure || (met >= limits.telling / 2 && Math.max(share, covered) >= limits.related))
         found.push([wording, score, sure]);
     }
     return found;
@@ -245,7 +263,7 @@ class Messages {
   cased(answer, wording, text, groups) {
     const values = {};
     wording.names.forEach((name, n) => {
-      if (n < groups.length) values[name] = (groups[n] || "").replace(EDGES, "");
+      if (n < groups.length) values[name] = (groups[n] || "").replace(this.rules.get("edges", "g"), "");
     });
     for (const one of this.entries[answer.entry].cases || []) {
       const holds = ([name, wanted]) =>
@@ -261,6 +279,62 @@ class Messages {
   }
 }
 
+// What an answer shows, made of its text: `code` in backticks, {variable} parts as var elements.
+const element = (name, className, ...children) => {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+};
+const inline = (markdown) =>
+  markdown.split(/`([^`]+)`/).map((part, n) => (n % 2 ? element("code", "", part) : part));
+const wordingOf = (text) =>
+  element("code", "", ...text.split(/\{(\w+)\}/).map((part, n) => (n % 2 ? element("var", "", part) : part)));
+
+class Answers {
+  // words: those of the page, from data attributes
+  constructor(words) {
+    this.words = words;
+  }
+  // The text of an answer. advice: {cause, cure, section, cases, seen, until} of the message.
+  text(answer, entry, advice) {
+    const { cases = {}, seen = [], until = [] } = advice;
+    const others = Object.keys(cases).filter((id) => id !== answer.case?.id);
+    const own = answer.case && cases[answer.case.id];
+    return [
+      ...(own ? [element("div", "case holds", ...this.advice(own, answer.values))] : []),
+      ...this.advice(advice, answer.values),
+      ...this.fold("cases", others.map((id) =>
+        element("div", "case", ...this.advice(cases[id], answer.values)))),
+      ...this.list("seen", seen.map(({ cause, href, title }) =>
+        [this.link(href, title), cause ? this.words.colon : "", ...inline(cause)])),
+      ...this.list("older", entry.says.slice(1).map((says, n) =>
+        [wordingOf(says), until[n] ? this.words.until.replace("{}", until[n]) : ""])),
+    ];
+  }
+  // Cause, cure and section.
+  advice({ cause, cure, section }, values) {
+    const filled = cause.replace(/\{(\w+)\}/g, (_, name) => values[name] || name);
+    const parts = [element("p", "cause", ...inline(filled))];
+    if (cure) parts.push(element("div", "cure", element("pre", "", element("code", "", cure))));
+    if (section) parts.push(element("p", "", "→ ", this.link(section.href, section.title)));
+    return parts;
+  }
+  link(href, title) {
+    const made = element("a", "", ...inline(title));
+    made.href = href;
+    return made;
+  }
+  fold(name, children) {
+    const summary = element("summary", "", this.words[name]);
+    return children.length ? [element("details", name, summary, ...children)] : [];
+  }
+  list(name, rows) {
+    const items = rows.map((row) => element("li", "", ...row));
+    return this.fold(name, items.length ? [element("ul", "", ...items)] : []);
+  }
+}
+
 if (typeof document !== "undefined")
   (() => {
     const start = () => {
@@ -270,56 +344,27 @@ if (typeof document !== "undefined")
       const shown = document.getElementById("error-found");
       if (!field || !list || !told || !shown) return;
       const items = [...list.querySelectorAll(".error-lines > li")];
-      const newest = (code) =>
-        [...code.childNodes]
-          .map((part) => (part.localName === "var" ? `{${part.textContent}}` : part.textContent))
-          .join("");
-      const read = (item) => ({
-        says: [newest(item.querySelector("code")), ...JSON.parse(item.dataset.says || "[]")],
-        wraps: "wraps" in item.dataset,
-        cases: [...item.querySelectorAll("span[id]")].map(({ id, dataset }) => ({
-          id,
-          when: JSON.parse(dataset.when || "{}"),
-          near: dataset.near || "",
-        })),
-      });
+      const answers = new Answers(told.dataset);
       let messages = null;
       // The wording and its address at once, the text as soon as it is there.
       const shownFor = (answer) => {
         const line = items[answer.entry];
         const link = line.querySelector("a").cloneNode(true);
-        const item = document.createElement("li");
-        const message = document.createElement("p");
+        const item = element("li", "", element("p", "message", link));
         item.dataset.id = answer.case?.id || line.id;
-        message.className = "message";
-        message.append(link);
-        item.append(message);
-        textsOf(/(\w+)\.html/.exec(link.getAttribute("href"))[1]).then((texts) => {
-          const text = texts.getElementById(line.id).cloneNode(true);
-          text.querySelector(".message").remove();
-          if (answer.case) {
-            const own = text.querySelector(`[id="${answer.case.id}"]`);
-            text.prepend(own);
-            own.classList.add("holds");
-            if (!text.querySelector(".cases .case")) text.querySelector(".cases").remove();
-          }
-          for (const name of text.querySelectorAll(".cause var"))
-            name.replaceWith(answer.values[name.textContent] || name.textContent);
-          for (const e of text.querySelectorAll("[id]")) e.removeAttribute("id");
-          copyButtons(text, told.dataset.copy);
-          item.append(...text.childNodes);
+        adviceOf(/(\w+)\.html/.exec(link.getAttribute("href"))[1]).then(() => {
+          const entry = messages.entries[answer.entry];
+          item.append(...answers.text(answer, entry, globalThis.bookAdvice[entry.id]));
+          copyButtons(item, told.dataset.copy);
         });
         return item;
       };
-      const heading = (text) => {
-        const item = document.createElement("li");
-        item.className = "note";
-        item.textContent = text;
-        return item;
-      };
+      const heading = (text) => element("li", "note", text);
       const search = () => {
+        if (!globalThis.bookMessages) return;
+        const { bookMessages } = globalThis;
         const asked = field.value.trim();
-        messages ||= new Messages(items.map(read));
+        messages ||= new Messages(bookMessages.messages, bookMessages.matcher);
         const found = asked ? messages.find(asked) : [];
         const sure = found[0]?.sure;
         shown.replaceChildren();
@@ -339,19 +384,17 @@ if (typeof document !== "undefined")
       field.addEventListener("input", search);
       const given = new URLSearchParams(location.search).get("q");
       if (given && !field.value) field.value = given;
-      if (field.value) search();
+      const ready = () => field.value && search();
+      if (globalThis.bookMessages) ready();
+      else addEventListener("load", ready); // the script with the messages follows this one
     };
-    // The texts of a family, from the script that the build writes beside its page.
+    // The advice of a family, from the script that the build writes beside its page.
     const families = {};
-    const textsOf = (page) => {
+    const adviceOf = (page) => {
       families[page] ||= new Promise((done) => {
         const script = document.createElement("script");
         script.src = `${page}.js`;
-        script.addEventListener("load", () => {
-          const template = document.createElement("template");
-          template.innerHTML = globalThis.bookErrors[page];
-          done(template.content);
-        });
+        script.addEventListener("load", done);
         script.addEventListener("error", () => delete families[page]); // the link stays
         document.head.append(script);
       });

@@ -13,6 +13,7 @@ Everything works offline and without PyTorch. The messages stand in `messages.js
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
 import linecache
 import math
@@ -21,69 +22,49 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import textwrap
+import traceback
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-FILE = Path(__file__).with_name("messages.json")
-LONGEST = 20_000  # characters of a log that are looked at, from its end
-BEFORE = 3_000  # characters before a message in which its special cases are looked for
-SURE = 0.62  # share of a wording that must be met, if not all of it is
-RELATED = 0.3
-WRAPS = 0.2  # of the weight of a message that only reports another one
-TELLING = 8.0  # weight of words that may stand for an answer; a word of one message alone has 6.5
+from helpers.figures import language
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_RANK = re.compile(
-    r"^[ \t]*(?:(?:\[?(?:rank ?|default|Rank ?)\d+\]?|\(\w+ pid=\d+[^)]*\)|stderr"
-    r"|[EWI]\d{4} [\d:.]+ \d+ \S+\]) ?[:|]? ?)+",
-    re.M,
-)
-_QUOTES = str.maketrans(dict.fromkeys('“”„‘’`"«»', "'"))
-_SLOT = re.compile(r"\{(\w+)\}")
-_TYPE = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Exit|Failed)): ?")
-_HEAD = re.compile(
-    r"(?:\w+\.)*\w*(?:Error|Exception|Warning|Interrupt|Failed|Exit)(?=:|\('| ?$)", re.M
-)
-_IN_EVERY_TRACEBACK = {"traceback", "most", "recent", "call", "last", "file", "line", "in"}
-_FOREIGN = re.compile(
-    r"(?:site|dist)-packages[\\/]+(?:tensorflow|keras|jax|jaxlib|flax|paddle|mxnet|mindspore)[\\/]"
-    r"|\b(?:tensorflow|keras|jax|jaxlib|paddle|mxnet)\.[\w.]*(?:Error|Exception)\b"
-    r"|\b(?:tensorflow|paddle|xla|jaxlib)/[\w/]+\.(?:cc|cu|h):\d+|_pywrap_tensorflow"
-)
-_OTHER = re.compile(r"[^a-z0-9一-鿿]+")
-_WORD = re.compile(r"[a-z_][a-z_0-9]+|[一-鿿]")
+FILE = Path(__file__).with_name("messages.json")
+_DATA = json.loads(FILE.read_text("utf8"))  # rules of the matcher, messages
+_LIMITS = SimpleNamespace(**_DATA["matcher"]["limits"])
+_IGNORED = set(_DATA["matcher"]["in_every_traceback"])
+_QUOTES = str.maketrans(dict.fromkeys(_DATA["matcher"]["quotes"], "'"))
+_PATTERNS = {
+    name: re.compile(pattern, re.M if name in ("rank", "head") else 0)
+    for name, pattern in _DATA["matcher"]["patterns"].items()
+}
+_SLOT, _TYPE, _HEAD = (_PATTERNS[name] for name in ("variable", "type", "head"))
 
 
 def plain(text: str) -> str:
-    """A message as it is compared: one line, without colours, ranks and kinds of quotes."""
-    text = _ANSI.sub("", text)
-    text = unicodedata.normalize("NFKC", text)
-    text = re.sub(r"\\+n", "\n", text)
-    text = re.sub(r"\\+(?=['\"])", "", text)
-    text = _RANK.sub("", text).translate(_QUOTES)
+    """Return a message as it is compared: one line, without colours, ranks and kinds of quotes."""
+    text = _PATTERNS["colour"].sub("", text)
+    text = unicodedata.normalize("NFKC", text)[-_LIMITS.longest :]
+    text = _PATTERNS["line_break"].sub("\n", text)
+    text = _PATTERNS["escaped_quote"].sub("", text)
+    text = _PATTERNS["rank"].sub("", text).translate(_QUOTES)
     return re.sub(r"\s+", " ", text).strip()
 
 
 def words(text: str) -> list[str]:
-    """The words of a plain text, in lower case and in order."""
-    return _WORD.findall(text.lower())
+    """Return the words of a plain text, in lower case and in order."""
+    return _PATTERNS["word"].findall(text.lower())
 
 
 def squeezed(text: str) -> str:
-    """Letters and digits of a text, in lower case."""
-    return _OTHER.sub("", text.lower())
-
-
-_BEFORE = re.compile(r"[\w.<>]*$")
-_SENTENCE = re.compile(r"(?<=[a-z)'`\]}][.!]) (?=[A-Z`'{])")  # people paste the first one
-_ASIDE = re.compile(r" \((?:\w+ ){0,2}\{\w+\}\)$")  # (path): people leave it out
-_EDGES = re.compile(r"^[ '.,;]+|[ '.,;]*\*\*$|[ '.,;]+$")  # ** is Markdown
-_LAST = re.compile(r"\[[^\]]{0,160}\]|\([^)]{0,160}\)|<[^>]{0,160}>|\S*")
+    """Return letters and digits of a text, in lower case."""
+    return _PATTERNS["other"].sub("", text.lower())
 
 
 @dataclass
@@ -104,7 +85,7 @@ class Wording:
         self.body = text.rstrip(" .!")
         self.literal = words(plain(_SLOT.sub(" ", text)))
         self.names = _SLOT.findall(text)
-        self.numbers = re.findall(r"\d{3,}", _SLOT.sub(" ", text))  # exit code 139 is not 1
+        self.numbers = _PATTERNS["number"].findall(_SLOT.sub(" ", text))  # exit code 139 is not 1
         if not self.literal:  # the type alone tells: KeyError: {n}
             self.body = f"{_kind(self.kind)}: {self.body}"
 
@@ -140,14 +121,15 @@ class Wording:
         for start in reversed([*pieces[first].finditer(text)]):
             begin, end, values = start.start(), start.end(), []
             if first:
-                values.append(_BEFORE.search(text, max(0, begin - 160), begin)[0])
+                window = text[max(0, begin - _LIMITS.gap) : begin]
+                values.append(_PATTERNS["before"].search(window)[0])
                 begin -= len(values[0])
             for piece in pieces[first + 1 :]:
                 if piece is None:  # a variable part ends the wording
-                    here = _LAST.match(text, end)
+                    here = _PATTERNS["last"].match(text, end)
                 else:
-                    here = piece.search(text, end, end + 160 + 2 * len(piece.pattern))
-                    if here is None or here.start() - end > 160:
+                    here = piece.search(text, end, end + _LIMITS.gap + 2 * len(piece.pattern))
+                    if here is None or here.start() - end > _LIMITS.gap:
                         break
                 values.append(here[0] if piece is None else text[end : here.start()])
                 if not self.literal and self.names == ["n"] and not values[-1].isdigit():
@@ -201,19 +183,23 @@ class Messages:
             for number, e in enumerate(entries)
             for text in e["says"]
             for part in dict.fromkeys(
-                (text, _SENTENCE.split(text, maxsplit=1)[0], _ASIDE.sub("", text))
+                (
+                    text,
+                    _PATTERNS["sentence"].split(text, maxsplit=1)[0],
+                    _PATTERNS["aside"].sub("", text),
+                )
             )
         ]
         seen: dict[str, set[int]] = {}
         for wording in self.wordings:
-            for word in set(wording.literal) - _IN_EVERY_TRACEBACK:
+            for word in set(wording.literal) - _IGNORED:
                 seen.setdefault(word, set()).add(wording.entry)
         self._rare = {word: math.log(1 + len(entries) / len(where)) for word, where in seen.items()}
         # what is cut from a wording must still tell something
         self.wordings = [
             w
             for w in self.wordings
-            if w.text in entries[w.entry]["says"] or self.weight(w.literal) >= TELLING
+            if w.text in entries[w.entry]["says"] or self.weight(w.literal) >= _LIMITS.telling
         ]
 
     def weight(self, several: list[str]) -> float:
@@ -228,20 +214,20 @@ class Messages:
 
         Only sure ones are answers; where there is none, the rest is perhaps related.
         """
-        text = plain(pasted[-LONGEST:])
+        text = plain(pasted[-_LIMITS.longest :])
         if not text:
             return []
         best = self.whole(text)
-        if not any(a.score >= TELLING and not a.entry.get("wraps") for a in best.values()):
+        if not any(a.score >= _LIMITS.telling and not a.entry.get("wraps") for a in best.values()):
             *_, last = 0, *(m.start() for m in _HEAD.finditer(text))
             about = _about(text, last)
             for wording, score, sure in self._parts(text):
                 if wording.entry in best and best[wording.entry].whole:
                     continue
                 entry = self.entries[wording.entry]
-                score *= WRAPS if entry.get("wraps") else 1
+                score *= _LIMITS.wraps if entry.get("wraps") else 1
                 _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, about, ()))
-        if _FOREIGN.search(text) and "torch" not in text.lower():
+        if _PATTERNS["foreign"].search(text) and "torch" not in text.lower():
             for answer in best.values():
                 answer.sure = False
 
@@ -250,9 +236,9 @@ class Messages:
             return not a.sure, bool(a.entry.get("wraps")), -round(a.score, 6), n
 
         found = [best[n] for n in sorted(best, key=rank)]
-        return [a for a in found if a.sure == found[0].sure and a.score >= 0.45 * found[0].score][
-            :6
-        ]
+        best_first = [a for a in found if a.sure == found[0].sure]
+        least = _LIMITS.kept * found[0].score if found else 0
+        return [a for a in best_first if a.score >= least][: _LIMITS.shown]
 
     def whole(self, text: str) -> dict[int, Answer]:
         """The entries of which a plain text has a whole wording, by their numbers."""
@@ -267,7 +253,7 @@ class Messages:
         """The whole wording stands in the text."""
         weight = self.weight(wording.literal)
         # `'model'` alone tells nothing: `KeyError: 'model'` does
-        short = bool(wording.literal and wording.kind) and weight < TELLING
+        short = bool(wording.literal and wording.kind) and weight < _LIMITS.telling
         if (here := wording.match(text, typed=short)) is None:
             return None
         start, end, values = here
@@ -277,7 +263,7 @@ class Messages:
             weight += 1
         score = (weight + 3 * typed) * 0.9 ** min(later, 4)
         entry = self.entries[wording.entry]
-        score *= WRAPS if entry.get("wraps") else 1
+        score *= _LIMITS.wraps if entry.get("wraps") else 1
         return _cased(Answer(entry, score, True, True), wording, _about(text, start), values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
@@ -285,7 +271,7 @@ class Messages:
         heads = [*_HEAD.finditer(text)]
         kind = _kind(heads[-1][0]) if heads else ""
         told = text[heads[-1].start() :] if heads else text
-        told = _TYPE.sub("", told.replace("('", ": ", 1) if heads else told)[:600]
+        told = _TYPE.sub("", told.replace("('", ": ", 1) if heads else told)[: _LIMITS.told]
         mine = words(told)
         digits = re.search(r"\d", told)
         pairs = set(zip(mine, mine[1:], strict=False))
@@ -304,11 +290,15 @@ class Messages:
             covered = mine_share * len(mine) / (len(mine) + unknown)
             score = met * (share + covered) / 2
             other = kind and wording.kind and _kind(wording.kind) not in kind
-            least = TELLING * (1.5 if other else 1)  # another type of error: more must agree
+            least = _LIMITS.telling * (
+                1.5 if other else 1
+            )  # another type of error: more must agree
             telling = self._rarest(set(literal) - {*words_met}) < self._rarest(words_met) + 1
-            sure = score >= least and (share >= SURE and telling or covered >= 0.85)
+            sure = score >= least and (
+                share >= _LIMITS.sure and telling or covered >= _LIMITS.covered
+            )
             sure = sure and (not digits or all(number in text for number in wording.numbers))
-            if sure or (met >= TELLING / 2 and max(share, covered) >= RELATED):
+            if sure or (met >= _LIMITS.telling / 2 and max(share, covered) >= _LIMITS.related):
                 found.append((wording, score, sure))
         return found
 
@@ -324,13 +314,13 @@ def _kind(kind: str) -> str:
 
 def _about(text: str, start: int) -> str:
     """What may decide on a special case of a message: no lines of a log far above it."""
-    return text[max(0, start - BEFORE) :]
+    return text[max(0, start - _LIMITS.before) :]
 
 
 def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -> Answer:
     """With the first special case whose conditions hold."""
     answer.values = {
-        name: _EDGES.sub("", value or "")
+        name: _PATTERNS["edges"].sub("", value or "")
         for name, value in zip(wording.names, groups, strict=False)
     }
     for case in answer.entry.get("cases", ()):
@@ -351,7 +341,7 @@ def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -
 @cache
 def messages() -> Messages:
     """The messages that this package ships."""
-    return Messages(json.loads(FILE.read_text("utf8")))
+    return Messages(_DATA["messages"])
 
 
 # ---------------------------------------------------------------- words for people
@@ -419,12 +409,6 @@ def _wrapped(text: str, lang: str) -> list[str]:
     return [text] if lang == "zh" else textwrap.wrap(text, 88)
 
 
-def language() -> str:
-    """`"zh"` where the environment's locale is Chinese, else `"en"`."""
-    names = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "LANG"))
-    return "zh" if next(filter(None, names), "").lower().startswith("zh") else "en"
-
-
 # ---------------------------------------------------------------- in a notebook
 
 
@@ -482,23 +466,28 @@ def operands(error: BaseException, lang: str = "en") -> str:
     return "\n".join([_WORDS[lang]["operands"].format(line=line), *lines]) if lines else ""
 
 
-_INSTALLED = ("site-packages", "dist-packages", "/lib/python", "\\lib\\", "<frozen")
+def _folder(path: str) -> str:
+    """Return a path as it is compared: Windows knows two separators and no case."""
+    return path.replace("\\", "/").lower()
+
+
+_LIBRARY = tuple(
+    f"{_folder(sysconfig.get_path(name))}/" for name in ("stdlib", "platstdlib", "purelib")
+)
+
+
+def _installed(file: str, library: tuple[str, ...] = _LIBRARY) -> bool:
+    """Return whether a file of a traceback belongs to Python or to an installed package."""
+    path = _folder(file)
+    packages = "/site-packages/" in path or "/dist-packages/" in path
+    return packages or path.startswith(("<frozen ", *library))
 
 
 def _own_frame(error: BaseException) -> tuple[Any, int] | None:
-    """The innermost frame outside installed packages, with the line that it was at."""
-    found = None
-    trace = error.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if (
-            "site-packages" not in name
-            and "dist-packages" not in name
-            and "/lib/python" not in name
-        ):
-            found = trace.tb_frame, trace.tb_lineno
-        trace = trace.tb_next
-    return found
+    """Return the innermost frame of the user's own code, with the line that it was at."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = (at for at in reversed(frames) if not _installed(at[0].f_code.co_filename))
+    return next(own, None)
 
 
 def _value(name: str, frame: Any) -> Any:
@@ -529,7 +518,12 @@ def _described(value: Any) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`python -m helpers.explain`: returns 0 where the book knows the message, else 1."""
+    """Run `python -m helpers.explain`.
+
+    Returns:
+        0 if the book has the message, 1 if it has not, 2 if nothing could be read or written, and
+        130 after Ctrl+C.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m helpers.explain",
         description="Explain an error message of PyTorch, offline.",
@@ -540,14 +534,39 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         pasted = _pasted(chosen.file, chosen.clipboard)
+    except KeyboardInterrupt:
+        return _failed("interrupted", 130)
     except OSError as error:
-        parser.error(f"cannot read {chosen.file or 'the clipboard'}: {error.strerror or error}")
+        source = "the clipboard" if chosen.clipboard else chosen.file or "the input"
+        return _failed(f"cannot read {source}: {error.strerror or error}")
     if not pasted.strip():
-        parser.error("expected a message or a traceback, got nothing")
+        return _failed("expected a message or a traceback, got nothing")
+    try:
+        _print(explain(pasted, chosen.lang or language()))
+    except BrokenPipeError:  # as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not written at the exit
+        return _failed(f"cannot write the explanation: {error.strerror or error}")
+    return 0 if any(answer.sure for answer in messages().find(pasted)) else 1
+
+
+def _failed(message: str, code: int = 2) -> int:
+    print(f"helpers.explain: {message}", file=sys.stderr)
+    return code
+
+
+def _print(text: str) -> None:
+    """Print a text, with replacements for what the terminal cannot show.
+
+    Raises:
+        OSError: the output is closed, or its disk is full.
+    """
+    if sys.stdout is None:
+        raise OSError("the output is closed")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-    print(explain(pasted, chosen.lang or language()))
-    return 0 if any(answer.sure for answer in messages().find(pasted)) else 1
+    print(text, flush=True)
 
 
 _CLIPBOARDS = (
@@ -560,26 +579,52 @@ _CLIPBOARDS = (
 
 
 def _pasted(name: str | None, clipboard: bool) -> str:
-    """The text to explain.
+    """Return the text to explain.
 
     Raises:
-        OSError: the file cannot be read, or no program gives the clipboard.
+        OSError: the file cannot be read, the input is closed, or no program gives the clipboard.
     """
     if clipboard:
         command = next((c for c in _CLIPBOARDS if shutil.which(c[0])), None)
         if command is None:
             names = ", ".join(c[0] for c in _CLIPBOARDS)
             raise OSError(f"none of these programs is installed: {names}")
-        return subprocess.run(command, capture_output=True).stdout.decode(errors="replace")
-    if name in (None, "-"):
-        if sys.stdin.isatty():
-            print("Paste the message, then press Ctrl+D:", file=sys.stderr)
-        return sys.stdin.buffer.read().decode(errors="replace")
-    return Path(name).read_bytes().decode(errors="replace")
+        return decoded(subprocess.run(command, capture_output=True).stdout)
+    if name not in (None, "-"):
+        return decoded(Path(name).read_bytes())
+    if sys.stdin is None:
+        raise OSError("it is closed")
+    if sys.stdin.isatty():
+        print("Paste the message, then press Ctrl+D:", file=sys.stderr)
+    return decoded(sys.stdin.buffer.read())
+
+
+_MARKS = (  # UTF-32 first: its mark begins with that of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+)
+_ZEROS = {  # which of four bytes are zero in most characters of a text that is mostly English
+    (False, True, True, True): "utf-32-le",
+    (True, True, True, False): "utf-32-be",
+    (False, True, False, True): "utf-16-le",
+    (True, False, True, False): "utf-16-be",
+}
+
+
+def decoded(data: bytes) -> str:
+    """Return a log as text, whatever Unicode it is in, with a byte order mark or without.
+
+    `>` in Windows PowerShell 5 writes UTF-16. What is not valid is replaced.
+    """
+    for mark, name in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(name, "replace")
+    zeros = tuple(data[n::4].count(0) > len(data) / 8 for n in range(4))
+    return data.decode(_ZEROS.get(zeros, "utf-8"), "replace")
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BrokenPipeError:  # as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(main())

@@ -226,8 +226,8 @@ def language() -> str:
     notebook = os.environ.get("JPY_SESSION_NAME", "").replace("\\", "/")
     if folder := re.search(r"(?:^|/)(en|zh)/[^/]*$", notebook):
         return folder[1]
-    names = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
-    return "zh" if next(filter(None, names), "").startswith("zh") else "en"
+    names = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "LANG"))
+    return "zh" if next(filter(None, names), "").lower().startswith("zh") else "en"
 
 
 # ---------------------------------------------------------------- from Matplotlib's SVG to ours

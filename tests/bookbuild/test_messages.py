@@ -6,12 +6,13 @@ import csv
 import json
 import re
 import shutil
-from html.parser import HTMLParser
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
+from bs4 import BeautifulSoup
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,8 +24,9 @@ from bookbuild.commands.update import update
 from bookbuild.notebooks import message_proofs
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.files import read
-from bookbuild.pages import error_list
+from bookbuild.pages import error_list, message_data
 from bookbuild.pages.chapters import chapters
+from bookbuild.pages.message_data import PRODUCT
 from bookbuild.site.extensions.languages import source
 from bookbuild.source import messages, outline
 from bookbuild.source.checkout import Book, BookError
@@ -210,40 +212,51 @@ def test_a_familys_page_shows_message_cause_cure_section_and_the_cells_that_rais
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_line_of_a_message_leads_to_it_and_holds_what_matching_needs_once(book, lang):
-    older = "TypeError: '<{name}>' & \"no\" keyword"
-    write(book.root, [DIVISION, OTHER | {"says": [*OTHER["says"], older], "wraps": True}])
-    pages.write(book)
+def test_the_line_of_a_message_leads_to_it_and_has_the_addresses_of_its_cases(book, lang):
     text = (book.root / f"book/{lang}/errors.md").read_text("utf8")
-    lines = Lines()
-    lines.feed(text[text.index('<ul class="error-lines"') :])
-    assert text.count("division by zero") == 1
-    division, keyword = lines.found
-    assert (division["id"], division["href"]) == (
-        DIVISION["id"],
-        f"errors_python.html#{DIVISION['id']}",
-    )
-    assert "data-wraps" in keyword and "data-says" not in division
-    assert json.loads(keyword["data-says"]) == [older]
-    first, second = keyword["cases"]
-    assert (first["id"], json.loads(first["data-when"])) == ("unexpected-end", {"name": "end_"})
-    assert (second["id"], second["data-near"], len(second)) == ("unexpected-near", "flask", 2)
+    page = BeautifulSoup(text, "html.parser")
+    division, keyword = page.select(".error-lines > li")
+    assert division["id"] == DIVISION["id"] and text.count("division by zero") == 1
+    assert division.a["href"] == f"errors_python.html#{DIVISION['id']}"
+    assert [case["id"] for case in keyword.select("span")] == ["unexpected-end", "unexpected-near"]
 
 
-class Lines(HTMLParser):
-    """The attributes of each line, of its link and of its cases."""
+def script(book, lang, name):
+    """The value that a script of the pages sets."""
+    text = (book.root / pages.SCRIPTS / lang / name).read_text("utf8")
+    before = "||{}," if "||{}," in text else "="
+    return json.loads(text.partition(before)[2].rstrip(");\n"))
 
-    def __init__(self):
-        super().__init__()
-        self.found = []
 
-    def handle_starttag(self, tag, attrs):
-        if tag == "li":
-            self.found.append(dict(attrs) | {"cases": []})
-        elif tag == "a":
-            self.found[-1] |= attrs
-        elif tag == "span":
-            self.found[-1]["cases"].append(dict(attrs))
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_scripts_have_the_same_data_as_the_product_of_the_helpers(book, lang):
+    older = "TypeError: '<{name}>' & \"no\" keyword"
+    says = [*OTHER["says"], {"text": older, "until": "2.1"}]
+    write(book.root, [DIVISION | {"cure_zh": "# 中文"}, OTHER | {"says": says, "wraps": True}])
+    pages.write_messages(book)
+    pages.write(book)
+    product = json.loads((book.root / PRODUCT).read_text("utf8"))
+    matching, advice = script(book, lang, "messages.js"), script(book, lang, "errors_python.js")
+    assert matching["matcher"] == product["matcher"] == message_data.matcher()
+    for whole, part in zip(product["messages"], matching["messages"], strict=True):
+        assert part == without_advice(whole)
+        own = advice[whole["id"]]
+        assert own["cause"] == whole["cause"][lang]
+        assert {id_: case["cause"] for id_, case in own.get("cases", {}).items()} == {
+            case["id"]: case["cause"][lang] for case in whole.get("cases", ())
+        }
+    division, keyword = advice[DIVISION["id"]], advice[OTHER["id"]]
+    assert division["cure"] == ("# 中文" if lang == "zh" else DIVISION["cure"])
+    assert division["section"]["href"] == "failing.html" and keyword["until"] == ["2.1"]
+    (place,) = division["seen"]
+    assert place["href"] == "failing.html" and place["cause"]
+
+
+def without_advice(values):
+    names = ("id", "says", "when", "near", "wraps")
+    kept = {name: values[name] for name in names if name in values}
+    cases = [without_advice(case) for case in values.get("cases", ())]
+    return kept | ({"cases": cases} if cases else {})
 
 
 def test_every_family_has_its_page_whose_edit_link_opens_its_messages():
@@ -256,14 +269,14 @@ def test_every_family_has_its_page_whose_edit_link_opens_its_messages():
 
 def test_a_changed_message_makes_the_product_of_the_helpers_stale(book, quick):
     write(book.root, [DIVISION | {"cure": "x = 1"}, OTHER])
-    path = book.root / messages.PRODUCT
-    assert list(pages.problems(book)) == [f"{messages.PRODUCT}: stale; run `book update`"]
+    path = book.root / PRODUCT
+    assert list(pages.problems(book)) == [f"{PRODUCT}: stale; run `book update`"]
     assert update(book, echo=lambda line: None) == {}
     assert list(pages.problems(book)) == []
     path.unlink()
     assert len(list(pages.problems(book))) == 1
     pages.write_messages(book)
-    assert json.loads((book.root / messages.PRODUCT).read_text("utf8"))[0]["cure"] == "x = 1"
+    assert json.loads((book.root / PRODUCT).read_text("utf8"))["messages"][0]["cure"] == "x = 1"
 
 
 # ---------------------------------------------------------------- proofs
@@ -324,8 +337,7 @@ def test_the_page_of_the_book_knows_which_cells_raise():
     book = Book(ROOT)
     mine, entries = chapters(book)["en"], messages.load(book)
     said = message_proofs.said_by_cells(entries, {c.name: c.notebook for c in mine})
-    found = {e.entry.id: e for e in error_list.errors(mine, entries, said)}
-    links = [link for _, link in found["no-grad-fn"].seen]
+    links = [place["href"] for place in error_list.seen_in(mine, said)["no-grad-fn"]]
     assert any("detach.html" in link for link in links) and len(links) > 2
 
 
@@ -338,8 +350,9 @@ def engine():
 
     js = MiniRacer()
     js.eval((ROOT / "book/_static/errors.js").read_text("utf8"))
-    shipped = (ROOT / messages.PRODUCT).read_text("utf8")
-    js.eval(f"const shipped = {shipped}; const search = new Messages(shipped);")
+    shipped = (ROOT / PRODUCT).read_text("utf8")
+    js.eval(f"const product = {shipped}; const shipped = product.messages;")
+    js.eval("const search = new Messages(shipped, product.matcher);")
     yield js
     js.close()
 
@@ -368,6 +381,15 @@ def test_python_and_browser_give_the_same_answers_to_what_people_paste(engine):
         same(engine, row["message"].replace("\\n", "\n"))
 
 
+LONG = [  # texts that take seconds where work grows with the square of their length
+    "a" * 20_000,
+    "a." * 10_000,
+    "f0" * 9_500 + " UNKNOWN error",
+    "\\" * 20_000,
+    "tensorflow." * 1_800,
+    "xla/" * 5_000,
+    "(a pid=1 \n" * 2_000,
+]
 WORDINGS = [text for e in explain.messages().entries for text in e["says"]]
 PIECES = ["RuntimeError: ", "\n", "[rank0]: ", "(3, 4)", "[2]", "'", "“", "，", "cuda:0", "中"]
 
@@ -386,3 +408,10 @@ PIECES = ["RuntimeError: ", "\n", "[rank0]: ", "(3, 4)", "[2]", "'", "“", "，
 @settings(max_examples=150, deadline=None)
 def test_python_and_browser_give_the_same_answers_to_anything(engine, pasted):
     same(engine, pasted)
+
+
+@pytest.mark.parametrize("text", LONG, ids=[text[:12] for text in LONG])
+def test_the_browser_does_not_look_at_a_long_word_again_and_again(engine, text):
+    begun = time.process_time()
+    same(engine, text)
+    assert time.process_time() - begun < 5  # seconds; 20 where the work is quadratic

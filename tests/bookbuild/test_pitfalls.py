@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,8 +11,8 @@ import pytest
 
 from bookbuild import pages
 from bookbuild.commands.check import check
-from bookbuild.notebooks.files import read
-from bookbuild.pages import api_names, status
+from bookbuild.pages import name_list, status
+from bookbuild.pages.torch_names import ALIASES, imports, torch_names
 from bookbuild.source import pitfalls
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
 from bookbuild.source.texts import Cell, Words, dump, parse
@@ -157,59 +156,43 @@ def test_the_page_of_pitfalls(put, quick):
 
 
 CODE = {
-    "x.detach().numpy()": {"torch.Tensor.detach", "torch.Tensor.numpy"},
-    "nn.Linear(2, 1).weight": {"torch.nn.Linear"},
-    "F.relu(x)": {"torch.nn.functional.relu"},
-    "nn.functional.relu": {"torch.nn.functional.relu"},
-    "DataLoader(data)": {"torch.utils.data.DataLoader"},
-    "model.eval()": {"torch.nn.Module.eval"},
-    "optimizer.zero_grad()": {"torch.optim.Optimizer.zero_grad"},
-    "model.zero_grad()": {"torch.nn.Module.zero_grad"},
-    "scheduler.step()": {"torch.optim.lr_scheduler.LRScheduler.step"},
-    "scaler.unscale_(o)": {"torch.amp.GradScaler.unscale_"},
-    "self.scale": set(),
-    "torch.finfo(d).max": {"torch.finfo"},
-    "rows.append(x)": set(),
-    "loader.dataset": set(),
-    "np.zeros(3).mean()": set(),
-    "torch": set(),
-    "x.shape[0]": {"torch.Tensor.shape"},
-    "text.split()": set(),
-    "x =": set(),
+    "x.detach().numpy()": [],
+    "nn.Linear(2, 1).weight": ["torch.nn.Linear"],
+    "loss = F.cross_entropy(F.relu(x), y)": [
+        "torch.nn.functional.cross_entropy",
+        "torch.nn.functional.relu",
+    ],
+    "nn.functional.relu": ["torch.nn.functional.relu"],
+    "DataLoader(data)": ["torch.utils.data.DataLoader"],
+    "torch.finfo(d).max": ["torch.finfo"],
+    "Use torch.equal, or nn.Linear.": ["torch.equal", "torch.nn.Linear"],
+    "self.nn.Linear; annotate; F": [],
+    "torch; torch.nn": [],
+    "torch._C.x": [],
+    "a file torch.py": [],
+    "import torch.utils.data\nfrom torch.nn import Linear": [],
 }
 
 
-@pytest.mark.parametrize(("code", "found"), CODE.items())
-def test_names_in_code_are_written_out(code, found):
-    aliases = api_names.ALIASES | {"DataLoader": "torch.utils.data.DataLoader"}
-    assert api_names.in_code(code, aliases) == found
+@pytest.mark.parametrize(("code", "names"), CODE.items())
+def test_names_of_torch_are_written_out(code, names):
+    aliases = ALIASES | {"DataLoader": "torch.utils.data.DataLoader"}
+    assert list(torch_names(code, aliases)) == names
 
 
-PROSE = {
-    "Write `x.detach()`": {"torch.Tensor.detach"},
-    "`detach` and step": {"torch.Tensor.detach"},
-    "detach the step": set(),
-    "eval() is not no_grad()": {"torch.nn.Module.eval", "torch.no_grad"},
-    "A DataLoader on a CPU": {"torch.utils.data.DataLoader"},
-    "torch.equal is exact": {"torch.equal"},
-    "`print` it": set(),
-}
-
-
-@pytest.mark.parametrize(("prose", "found"), PROSE.items())
-def test_names_in_prose_are_marked_as_code(prose, found):
-    known = Counter(
-        {
-            "torch.Tensor.detach": 3,
-            "torch.nn.Module.eval": 2,
-            "torch.no_grad": 2,
-            "torch.utils.data.DataLoader": 1,
-            "torch.profiler.ProfilerActivity.CPU": 1,
-            "torch.equal": 1,
-            "torch.optim.Optimizer.step": 1,
-        }
+def test_imports_say_what_a_name_stands_for():
+    code = (
+        "import torch\nimport torch.nn.utils.prune as prune\nimport numpy as np\n"
+        "from torch.utils.data import DataLoader, random_split as split  # both\n"
+        "from torch.nn import (\n    Linear,  # a layer\n    ReLU,\n)\nfrom torchy import x"
     )
-    assert api_names.in_prose(prose, api_names.ALIASES, api_names.by_end(known)) == found
+    assert imports(code) == {
+        "prune": "torch.nn.utils.prune",
+        "DataLoader": "torch.utils.data.DataLoader",
+        "split": "torch.utils.data.random_split",
+        "Linear": "torch.nn.Linear",
+        "ReLU": "torch.nn.ReLU",
+    }
 
 
 def section_of(number: int, heading: str, code: str) -> str:
@@ -224,20 +207,31 @@ def test_the_heading_tells_more_than_code_and_what_all_use_is_no_subject(put):
         + section_of(70, "Nothing here", "torch.diag(x)")
         + section_of(71, "`torch.diag` and `torch.ones`", "pass")
     )
-    found = api_names.by_name(book, {})
-    assert [place.titles["en"].partition(" › ")[2] for place in found["torch.diag"]] == [
-        "torch.diag and torch.ones",
+    names = name_list.sections_by_name(book)
+    assert [part.heading for part in names["torch.diag"]] == [
+        "`torch.diag` and `torch.ones`",
         "Nothing here",
     ]
-    assert len(found["torch.ones"]) == 1
+    assert len(names["torch.ones"]) == 1
+
+
+def test_a_method_is_listed_without_a_class_if_prose_names_it_and_code_calls_it(put):
+    code = "model.eval()\nnp.eval()\nx.flip(0)\nx.data\ny.grad\ny.append(1)"
+    book = put(
+        section_of(1, "First `eval()`, then `.data`, not `grad`, `append` or `median`", "pass")
+        + section_of(2, "Other words: flip", f"import numpy as np\n{code}")
+    )
+    names = name_list.sections_by_name(book)
+    assert [name for name in names if name.startswith(".")] == [".data", ".eval"]
+    assert [part.id for part in names[".eval"]] == ["s1", "s2"]
 
 
 def test_the_index_is_alphabetical_and_linked_in_both_languages(put, quick):
-    book = put(pitfall("y + [x]") + section_of(1, "A", "torch.abs(x)"))
+    book = put(pitfall("y + [x]") + section_of(1, "A", "torch.abs(x.detach())"))
     pages.write(book)
     for lang in LANGUAGES:
         page = (book.root / "book" / lang / "by_name.md").read_text("utf8")
-        assert re.findall(r'<li id="([^"]+)">', page) == ["torch.abs", "torch.Tensor.detach"]
+        assert re.findall(r'<li id="([^"]+)">', page) == ["torch.abs", ".detach"]
         assert "## A\n" in page and "## D\n" in page
         assert "adding.html#a-detach-is-lost" in page
 
@@ -261,17 +255,14 @@ def exists(name: str) -> bool:
 
 
 def test_every_name_of_the_index_exists():
-    book = Book(ROOT)
-    found = api_names.by_name(
-        book, {name: read(book.notebook("en", name)) for name in book.chapters}
-    )
-    assert len(found) >= 250
-    assert not [name for name in found if not exists(name)]
-    assert not exists("torch.nowhere") and not exists("torch.Tensor.nowhere")
-
-
-def test_the_kept_names_are_those_of_the_installed_pytorch():
-    assert json.loads(api_names.KEPT.read_text("utf8")) == api_names.installed()
+    names = [name for name in name_list.sections_by_name(Book(ROOT)) if not name.startswith(".")]
+    assert len(names) >= 250
+    # a heading names the module that is gone, another quotes a warning
+    assert {name for name in names if not exists(name)} == {
+        "torch.optim.lr_scheduler.step",
+        "torch.utils.bottleneck",
+    }
+    assert not exists("torch.nowhere")
 
 
 def test_the_status_page_counts_pitfalls_and_names(put):

@@ -218,6 +218,32 @@ def test_a_huge_log_takes_less_than_seconds():
     assert time.perf_counter() - begun < 10 and found[0].entry["id"] == "mat1-mat2-shapes"
 
 
+LONG = {
+    "a word": "a" * 20_000,
+    "names": "a." * 10_000,
+    "hexadecimal": "f0" * 9_500 + " UNKNOWN error",
+    "backslashes": "\\" * 20_000,
+    "quotes": "'" * 20_000,
+    "packages": "tensorflow." * 1_800,
+    "folders": "xla/" * 5_000,
+    "processes": "(a pid=1 \n" * 2_000,
+    "ranks": "rank0" * 4_000,
+    "errors": "RuntimeError: " * 1_500,
+    "accents": "e" + "\u0301" * 20_000,
+    "ligatures": "\ufdfa" * 20_000,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_a_long_word_takes_no_longer_than_many_words(text):
+    explain.messages().find(SHAPES)  # what is made once
+    begun = time.process_time()
+    explain.messages().find(text)
+    assert (
+        time.process_time() - begun < 1.5
+    )  # seconds: 0.1 of work by its length, 5-18 by its square
+
+
 # ---------------------------------------------------------------- the text
 
 
@@ -285,6 +311,54 @@ def test_what_it_does_not_know_and_what_it_cannot_read(tmp_path):
     ):
         assert done.returncode == 2 and told in done.stderr and b"Traceback" not in done.stderr
     assert run(pasted="\udcff".encode("utf8", "surrogatepass") + b"" and "x").returncode == 1
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_log_is_understood_in_every_unicode(tmp_path, encoding, mark):
+    text = f"{mark}训练 Traceback (most recent call last):\r\n  …\r\n{SHAPES}\r\n"
+    assert explain.decoded(text.encode(encoding)) == text.removeprefix("\ufeff")
+    log = tmp_path / "log.txt"
+    log.write_bytes(text.encode(encoding))
+    assert run(str(log)).returncode == 0
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_text(data):
+    assert isinstance(explain.decoded(data), str)
+
+
+def shell_line(command):
+    """Run a line of a shell; the output of both kinds and the exit status."""
+    done = subprocess.run(
+        ["bash", "-c", command.replace("EXPLAIN", f"{sys.executable} -m helpers.explain")],
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout, done.stderr, done.returncode
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("EXPLAIN <&-", "cannot read the input: it is closed"),
+        ("echo 'KeyError: 1' | EXPLAIN >&-", "cannot write the explanation: the output is closed"),
+        ("echo 'KeyError: 1' | EXPLAIN >/dev/full", "cannot write the explanation: No space left"),
+    ],
+)
+def test_what_is_closed_or_full_is_told_in_one_line(command, told):
+    output, error, status = shell_line(command)
+    assert (output, status) == ("", 2) and told in error and error.count("\n") == 1
+
+
+def test_ctrl_c_while_it_waits_ends_in_one_line():
+    code = (
+        "import os, signal, sys, helpers.explain as e\n"
+        "read = lambda *a: os.kill(os.getpid(), signal.SIGINT)\n"
+        "e._pasted = read\nsys.exit(e.main([]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "helpers.explain: interrupted\n")
 
 
 def test_the_clipboard_is_read(tmp_path):
@@ -379,6 +453,32 @@ def test_operands_are_those_of_the_readers_own_line():
         print(1 / 0)
     assert explain.operands(raised.value) == ""
     assert explain.operands(ValueError("never raised")) == ""
+
+
+def test_the_own_frame_of_an_import_error_is_the_readers_line():
+    tensor = torch.ones(2)
+    with pytest.raises(ImportError) as raised:
+        assert len(tensor) == 2 and __import__("importlib").import_module("torch_that_is_not")
+    frame, line = explain._own_frame(raised.value)
+    assert frame.f_code.co_filename == __file__ and frame.f_locals["tensor"] is tensor
+    assert "tensor: (2,) float32 cpu" in explain.operands(raised.value) and line > 1
+
+
+@pytest.mark.parametrize(
+    ("file", "installed"),
+    [
+        ("<frozen importlib._bootstrap>", True),
+        (r"C:\Python311\Lib\json\decoder.py", True),
+        (r"c:\python311\lib\json\decoder.py", True),
+        (r"C:\Work\.venv\Lib\site-packages\torch\nn\modules\module.py", True),
+        (r"C:\Work\lib\train.py", False),
+        ("/usr/lib/python3/dist-packages/torch/nn/functional.py", True),
+        ("/home/me/lib/python/train.py", False),
+        ("/tmp/ipykernel_7/123.py", False),
+    ],
+)
+def test_files_of_python_and_of_packages_are_not_the_readers(file, installed):
+    assert explain._installed(file, (*explain._LIBRARY, "c:/python311/lib/")) == installed
 
 
 def test_a_property_is_not_run():

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from bookbuild.pages.message_data import product
 from bookbuild.source.checkout import Book
-from bookbuild.source.messages import load, product
+from bookbuild.source.messages import load
 from helpers.explain import Answer, Messages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +36,7 @@ def rows() -> list[dict[str, str]]:
 def messages() -> Messages:
     """The messages as `book/messages` has them now."""
     book = Book(ROOT)
-    return Messages(json.loads(product(book, load(book))))
+    return Messages(json.loads(product(book, load(book)))["messages"])
 
 
 def verdict(answers: list[Answer], right: str) -> str:

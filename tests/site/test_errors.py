@@ -12,7 +12,7 @@ from book_pages import LANGUAGES, ROOT
 
 from helpers import explain
 
-ENTRIES = json.loads((ROOT / "src/helpers/messages.json").read_text("utf8"))
+ENTRIES = json.loads((ROOT / "src/helpers/messages.json").read_text("utf8"))["messages"]
 SHAPES = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 10x5)"
 EMPTY = "The size of tensor a (0) must match the size of tensor b (4) at non-singleton dimension 1"
 GROUND = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
@@ -45,8 +45,7 @@ def test_every_entry_stands_there_and_finds_itself(page, url, lang):
     assert not lost
 
 
-def test_the_lines_hold_what_matching_needs(page, url):
-    """The page answers as `helpers.explain` does, with all wordings and conditions."""
+def test_the_page_answers_as_python_does(page, url):
     with (ROOT / "tests/messages/pasted.tsv").open(encoding="utf8", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         pasted = [row["message"].replace("\\n", "\n") for row in rows]

@@ -16,7 +16,7 @@ from docutils import nodes
 from docutils.utils import new_document
 from sphinx import addnodes
 
-from bookbuild.site.extensions.search_records import SYNONYMS, _names, sections
+from bookbuild.site.extensions.search_records import SYNONYMS, sections
 
 QUERIES = ROOT / "tests/messages/queries.tsv"
 VENDOR = ROOT / "book/_static/vendor"
@@ -459,12 +459,3 @@ def test_what_an_index_record_holds():
     assert (records["two"].title, records["two"].text) == ("Second", ["more"])
     assert records["term-word"].text == ["its meaning"]
     assert records["helpers.x.f"].title == "helpers.x.f"
-
-
-def test_names_of_torch_are_given_in_full():
-    code = "loss = F.cross_entropy(nn.Linear(2, 3)(x), y); torch.optim.Adam(x.parameters())"
-    assert list(_names(code)) == [
-        "torch.nn.functional.cross_entropy",
-        "torch.nn.Linear",
-        "torch.optim.Adam",
-    ]

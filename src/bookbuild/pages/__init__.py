@@ -1,6 +1,7 @@
 """Pages made from facts: messages, symptoms, pitfalls, the index of names, claims, the status.
 
-`book build` writes them into `book/<language>`, where Sphinx reads them; git ignores them.
+`book build` writes them into `book/<language>`, where Sphinx reads them, and their scripts into
+`_build/scripts`; git ignores both.
 `messages.json`, which `helpers.explain` reads, is the one product that is committed.
 """
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
     from bookbuild.pages.chapters import Chapter
+
+SCRIPTS = "_build/scripts"  # what lies beside the pages of each language
 
 
 def write(book: Book) -> list[Path]:
@@ -36,11 +39,12 @@ def write_messages(book: Book) -> list[Path]:
     Raises:
         BookError: a file of messages cannot be read, or names a section that does not exist.
     """
+    from bookbuild.pages import message_data
     from bookbuild.source import messages
 
     entries = messages.load(book)
-    path = book.root / messages.PRODUCT
-    return [path] if entries and write_text(path, messages.product(book, entries)) else []
+    path = book.root / message_data.PRODUCT
+    return [path] if entries and write_text(path, message_data.product(book, entries)) else []
 
 
 def problems(
@@ -51,13 +55,13 @@ def problems(
     `notebooks` are those that were read already, by language and name.
     """
     from bookbuild.pages.chapters import chapters
+    from bookbuild.pages.message_data import PRODUCT, product
     from bookbuild.source import messages
 
     try:
-        if entries := messages.load(book):
-            product = messages.product(book, entries)
-            if not _contains(book.root / messages.PRODUCT, product):
-                yield f"{messages.PRODUCT}: stale; run `book update`"
+        entries = messages.load(book)
+        if entries and not _contains(book.root / PRODUCT, product(book, entries)):
+            yield f"{PRODUCT}: stale; run `book update`"
         for _ in _pages(book, chapters(book, notebooks=notebooks)):
             pass
     except BookError as error:
@@ -83,9 +87,8 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
     """Yield the path and the text of every generated page."""
     from bookbuild.notebooks import message_proofs
     from bookbuild.pages import (
-        api_names,
         error_list,
-        name_index,
+        name_list,
         pitfall_list,
         status,
         symptom_list,
@@ -97,16 +100,17 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
     english = {chapter.name: chapter.notebook for chapter in chapters["en"]}
     entries = messages.load(book)
     cells = message_proofs.said_by_cells(entries, english)
-    listed = api_names.by_name(book, english) if "by_name" in names else {}
+    index = name_list.sections_by_name(book) if "by_name" in names else {}
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang
-        for name, text in error_list.render(book, lang, mine, entries, cells).items():
-            yield folder / f"{name}.md", text
+        seen = error_list.seen_in(mine, cells)
+        for name, text in error_list.render(book, lang, entries, seen).items():
+            yield (folder if name.endswith(".md") else book.root / SCRIPTS / lang) / name, text
         if "symptoms" in names:
             yield folder / "symptoms.md", symptom_list.render(book, lang)
         if "pitfalls" in names:
             yield folder / "pitfalls.md", pitfall_list.render(book, lang, mine)
         if "by_name" in names:
-            yield folder / "by_name.md", name_index.render(listed, lang)
+            yield folder / "by_name.md", name_list.render(book, lang, index)
         yield folder / "then_and_now.md", then_and_now.render(book, lang, mine)
-        yield folder / "status.md", status.render(book, lang, chapters, listed)
+        yield folder / "status.md", status.render(book, lang, chapters, index)

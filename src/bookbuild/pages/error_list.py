@@ -1,82 +1,78 @@
 """The pages of errors: what messages mean, what to do, and the sections that show it.
 
-`errors` has the field and a line for each message; its text stands on the page of its family, of
-which `bookbuild.site.extensions.message_scripts` makes the script that answers are taken from.
+`errors` has the field and a line for each message; its text stands on the page of its family. The
+scripts beside them have the same as data, from which the field makes its answers.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass, field
 from html import escape
 
+from bookbuild.pages import message_data
 from bookbuild.pages.chapters import Chapter
+from bookbuild.pages.listing import inline, link
 from bookbuild.pages.markdown import page
 from bookbuild.source import outline
 from bookbuild.source.checkout import Book
 from bookbuild.source.messages import Entry, Family, families
 from bookbuild.source.words import words
 
-
-@dataclass
-class Error:
-    """A message of the book, with the cells that print it: their reason and section as HTML."""
-
-    entry: Entry
-    seen: list[tuple[str, str]] = field(default_factory=list)
+Seen = dict[str, list[dict[str, str]]]  # message -> cause, href and title of each place
 
 
-def errors(
-    chapters: list[Chapter], entries: list[Entry], said: dict[str, list[tuple[str, str]]]
-) -> list[Error]:
-    """The messages, each with what the chapters' stored outputs show of it.
+def seen_in(chapters: list[Chapter], cells: dict[str, list[tuple[str, str]]]) -> Seen:
+    """Return the places of the chapters whose stored outputs show each message.
 
-    `said` are the cells that say a message, as `messages.said_by_cells` finds them.
+    `cells` are the chapter and id of each cell that prints a message; see
+    `message_proofs.said_by_cells`.
     """
-    found = {e.id: Error(e) for e in entries}
-    cells = {(c.name, cell.id): (c, cell) for c in chapters for cell in c.cells}
-    for name, where in said.items():
-        for key in where:
-            if key in cells:
-                chapter, cell = cells[key]
-                section = chapter.sections[cell.id]
-                title = section.title
-                if title != chapter.title:
-                    title = f"{chapter.title} › {title}"
-                seen = (_inline(cell.metadata.get("cause", "")), _link(section.href, title))
-                if seen not in found[name].seen:
-                    found[name].seen.append(seen)
-    return list(found.values())
+    known = {(c.name, cell.id): (c, cell) for c in chapters for cell in c.cells}
+    places: Seen = {}
+    for message, keys in cells.items():
+        own = []
+        for chapter, cell in (known[key] for key in keys if key in known):
+            section = chapter.sections[cell.id]
+            title = section.title
+            if title != chapter.title:
+                title = f"{chapter.title} › {title}"
+            href = section.href.replace(".ipynb", ".html")
+            place = {"cause": cell.metadata.get("cause", ""), "href": href, "title": title}
+            if place not in own:
+                own.append(place)
+        places[message] = own
+    return places
 
 
-def render(
-    book: Book,
-    lang: str,
-    chapters: list[Chapter],
-    entries: list[Entry],
-    said: dict[str, list[tuple[str, str]]],
-) -> dict[str, str]:
-    """The pages as Markdown, by name; lists are HTML, so that pages of this size are built quickly.
+def render(book: Book, lang: str, entries: list[Entry], seen: Seen) -> dict[str, str]:
+    """Return the files by name: pages in Markdown, with lists in HTML, and their scripts.
 
     Raises:
         BookError: a message has a section that does not exist.
     """
     w = words(lang)
-    listed = errors(chapters, entries, said)
-    groups = [
-        (family, [error for error in listed if error.entry.family == family.name])
+    groups = grouped(book, entries)
+    files = {"errors.md": _all(groups, lang, w)}
+    for family, group in groups:
+        files[f"{family.page}.md"] = _family(book, lang, family, group, seen, w)
+        files[f"{family.page}.js"] = message_data.advice(book, lang, group, seen)
+    everything = [entry for _, group in groups for entry in group]
+    return files | {message_data.SCRIPT: message_data.index(book, everything)}
+
+
+def grouped(book: Book, entries: list[Entry]) -> list[tuple[Family, list[Entry]]]:
+    """Return the families in the order of their pages, each with its messages."""
+    return [
+        (family, [entry for entry in entries if entry.family == family.name])
         for family in families(book)
     ]
-    pages = {family.page: _family(book, lang, family, group, w) for family, group in groups}
-    return {"errors": _all(groups, lang, w)} | pages
 
 
-def _all(groups: list[tuple[Family, list[Error]]], lang: str, w: dict) -> str:
+def _all(groups: list[tuple[Family, list[Entry]]], lang: str, w: dict) -> str:
     """The page with the field and a line for each message."""
     parts = [
         f'## [{family.title[lang]}]({family.page}.md)\n\n<ul class="error-lines">\n'
-        + "\n".join(_line(f"{family.page}.html", error.entry) for error in group)
+        + "\n".join(_line(f"{family.page}.html", entry) for entry in group)
         + "\n</ul>"
         for family, group in groups
     ]
@@ -93,7 +89,10 @@ def _all(groups: list[tuple[Family, list[Error]]], lang: str, w: dict) -> str:
  spellcheck="false"></textarea>
 <p id="error-count" role="status" aria-live="polite" data-none="{w["errors_none"]}"
  data-sure="{w["errors_sure"]}" data-others="{w["errors_others"]}"
- data-related="{w["errors_related"]}" data-copy="{w["errors_copy"]}"></p>
+ data-related="{w["errors_related"]}" data-copy="{w["errors_copy"]}"
+ data-cases="{w["errors_cases"]}" data-seen="{w["errors_seen"]}"
+ data-older="{w["errors_older"]}" data-until="{w["errors_until"]}" data-colon="{w["colon"]}"></p>
+<script src="{message_data.SCRIPT}" defer></script>
 <noscript><p>{w["errors_noscript"]}</p></noscript>
 <ol id="error-found"></ol>
 </div>
@@ -108,29 +107,17 @@ def _all(groups: list[tuple[Family, list[Error]]], lang: str, w: dict) -> str:
 
 
 def _line(address: str, entry: Entry) -> str:
-    """An entry as a link to its text, with the rest of what a pasted text is compared with."""
-    data = [" data-wraps"] if entry.wraps else []
-    data += [f" data-says='{_json(entry.says[1:])}'"] if entry.says[1:] else []
-    cases = []
-    for case in entry.cases:
-        when = f" data-when='{_json(case.when)}'" if case.when else ""
-        near = f' data-near="{_html(case.near)}"' if case.near else ""
-        cases.append(f'<span id="{case.id}"{when}{near}></span>')
+    """An entry as a link to its text; its special cases have their addresses here, too."""
+    cases = "".join(f'<span id="{case.id}"></span>' for case in entry.cases)
     return (
-        f'<li id="{entry.id}"{"".join(data)}><a href="{address}#{entry.id}">'
-        f"<code>{shown(entry.says[0])}</code></a>{''.join(cases)}</li>"
+        f'<li id="{entry.id}"><a href="{address}#{entry.id}">'
+        f"<code>{shown(entry.says[0])}</code></a>{cases}</li>"
     )
 
 
-def _json(value: object) -> str:
-    """A value for an attribute in single quotes, where JSON's double ones stay as they are."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#x27;")
-
-
-def _family(book: Book, lang: str, family: Family, group: list[Error], w: dict) -> str:
+def _family(book: Book, lang: str, family: Family, group: list[Entry], seen: Seen, w: dict) -> str:
     """The page of a family, with the whole text of each message."""
-    listed = "\n".join(_item(book, lang, error, w) for error in group)
+    listed = "\n".join(_item(book, lang, entry, seen.get(entry.id, []), w) for entry in group)
     body = f"""\
 # {w["errors"]}{w["colon"]}{family.heading[lang]}
 
@@ -143,20 +130,20 @@ def _family(book: Book, lang: str, family: Family, group: list[Error], w: dict) 
     return page("book/messages and the chapters' outputs", family.description[lang], body)
 
 
-def _item(book: Book, lang: str, error: Error, w: dict) -> str:
+def _item(book: Book, lang: str, entry: Entry, places: list[dict[str, str]], w: dict) -> str:
     """An entry as HTML without blank lines, so that Markdown leaves it alone."""
-    name, said = error.entry.id, shown(error.entry.says[0])
     seen = []
-    if error.seen:
+    if places:
         seen.append(f'<details class="seen"><summary>{w["errors_seen"]}</summary><ul>')
-        seen += [
-            f"<li>{link}{w['colon'] if cause else ''}{cause}</li>" for cause, link in error.seen
-        ]
+        for place in places:
+            cause = f"{w['colon']}{inline(place['cause'])}" if place["cause"] else ""
+            seen.append(f"<li>{link(place['href'], place['title'])}{cause}</li>")
         seen.append("</ul></details>")
     lines = [
-        f'<li id="{name}">',
-        f'<p class="message"><a href="errors/{name}.html"><code>{said}</code></a></p>',
-        told(book, lang, error.entry, seen),
+        f'<li id="{entry.id}">',
+        f'<p class="message"><a href="errors/{entry.id}.html">'
+        f"<code>{shown(entry.says[0])}</code></a></p>",
+        told(book, lang, entry, seen),
         "</li>",
     ]
     return "\n".join(lines)
@@ -188,19 +175,15 @@ def told(book: Book, lang: str, entry: Entry, seen: list[str] | None = None) -> 
 
 def advice(book: Book, lang: str, entry: Entry) -> list[str]:
     """Cause, cure and section, as HTML."""
-    lines = [f'<p class="cause">{_variables(_inline(entry.cause[lang]))}</p>']
+    lines = [f'<p class="cause">{_variables(inline(entry.cause[lang]))}</p>']
     cure = entry.cure_zh if lang == "zh" and entry.cure_zh else entry.cure
     if cure:  # an empty line would end the HTML
         code = "\n".join(_html(line) or "<span></span>" for line in cure.splitlines())
         lines.append(f'<div class="cure"><pre><code>{code}</code></pre></div>')
     if entry.section:
         href, titles = outline.section(book, entry)
-        lines.append(f"<p>→ {_link(href, titles[lang])}</p>")
+        lines.append(f"<p>→ {link(href, titles[lang])}</p>")
     return lines
-
-
-def _link(href: str, title: str) -> str:
-    return f'<a href="{_html(href.replace(".ipynb", ".html"))}">{_inline(title)}</a>'
 
 
 def shown(wording: str) -> str:
@@ -215,8 +198,3 @@ def _variables(html: str) -> str:
 
 def _html(text: str) -> str:
     return escape(text, quote=True)
-
-
-def _inline(markdown: str) -> str:
-    """The little Markdown of a cause: code in backticks."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(markdown, quote=False))

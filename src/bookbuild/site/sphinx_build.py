@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from bookbuild.notebooks import setup_cell
+from bookbuild.pages import SCRIPTS
 from bookbuild.pages import write as write_pages
 from bookbuild.site import entry_pages, markdown_twins, program_files, redirects, root_files
 from bookbuild.site.configuration import write_conf
@@ -183,6 +184,8 @@ def _put(book: Book, cache: Path, out: Path) -> None:
 def _write_beside(book: Book, cache: Path, site: Path) -> None:
     """Add the files that Sphinx does not write: for search engines, programs and old links."""
     pages = [p.name for p in sorted((site / "en").glob("*.html")) if p.stem != "search"]
+    if (scripts := book.root / SCRIPTS).is_dir():
+        shutil.copytree(scripts, site, dirs_exist_ok=True)
     pages += entry_pages.write(book, site)
     markdown_twins.write(book, site)
     descriptions = {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bookbuild.source.checkout import ERRORS_OF, Book, BookError
 from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
@@ -16,7 +14,6 @@ from bookbuild.source.outline import section
 from bookbuild.source.typography import lint
 
 FOLDER = "messages"
-PRODUCT = "src/helpers/messages.json"
 TORCH = "torch"  # `found: torch`: the wording's constant parts lie in the installed packages
 _VARIABLE = re.compile(r"\{\w+\}")
 _ADVICE = {"cure": TEXT, "cure_zh": TEXT, "section": TEXT}
@@ -176,38 +173,6 @@ def _check_pattern(pattern: str, where: str) -> None:
             f"{where}: {pattern!r}: expected what Python and JavaScript share, without "
             "flags, names or a look behind; case is ignored anyway"
         )
-
-
-# ---------------------------------------------------------------- what is made of them
-
-
-def product(book: Book, entries: list[Entry]) -> str:
-    """`messages.json` of the helpers: what the matching and the explanations need."""
-    titles = {}
-    for entry in entries:
-        for one in (entry, *entry.cases):
-            if one.section:
-                titles[one.section] = section(book, one)
-
-    def plain(entry: Entry) -> dict[str, Any]:
-        made: dict[str, Any] = {"id": entry.id}
-        if entry.says:
-            made["says"] = entry.says
-        for name in ("when", "near", "cure", "cure_zh"):
-            if value := getattr(entry, name):
-                made[name] = value
-        made["cause"] = entry.cause
-        if entry.section:
-            href, by_language = titles[entry.section]
-            made["section"] = {"href": href.replace(".ipynb", ".html"), **by_language}
-        if entry.wraps:
-            made["wraps"] = True
-        if entry.cases:
-            made["cases"] = [plain(case) for case in entry.cases]
-        return made
-
-    rows = (json.dumps(plain(e), ensure_ascii=False) for e in entries)
-    return "[\n" + ",\n".join(rows) + "\n]\n"
 
 
 def problems(book: Book, entries: list[Entry]) -> Iterator[str]:

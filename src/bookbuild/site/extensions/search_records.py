@@ -19,20 +19,13 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
+from bookbuild.pages.torch_names import ALIASES, imports, torch_names
 from bookbuild.site.configuration import book_of
 from bookbuild.source.checkout import REFERENCE
 
 INDEX = "search-index.js"
 SYNONYMS = Path(__file__).with_name("synonyms.yml")
 LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
-ALIASES = {  # as the chapters import them
-    "F": "torch.nn.functional",
-    "nn": "torch.nn",
-    "optim": "torch.optim",
-    "dist": "torch.distributed",
-    "mp": "torch.multiprocessing",
-}
-_NAME = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+)+|\b[A-Za-z]\w*(?:_\w+|[a-z][A-Z]\w*)")
 
 
 @dataclass
@@ -108,7 +101,8 @@ def _add_text(node: nodes.Node, here: Section) -> bool:
     """Add the words of a paragraph, a row or a block of code; return False for other nodes."""
     if isinstance(node, nodes.literal_block):
         here.code += [line for line in node.astext().splitlines() if line.strip()]
-        here.names |= dict.fromkeys(_names(node.astext()))
+        code = node.astext()
+        here.names |= dict.fromkeys(torch_names(code, ALIASES | imports(code)))
     elif isinstance(node, nodes.row):
         _add(here, " · ".join(_plain(cell) for cell in node.children))
         here.names |= _literals(node)
@@ -221,16 +215,6 @@ def _anchor(term: nodes.Element) -> str:
 def _literals(node: nodes.Element) -> dict[str, None]:
     """Code within prose, which names what the section is about."""
     return {text.astext(): None for text in node.findall(nodes.literal) if len(text.astext()) < 80}
-
-
-def _names(code: str) -> Iterator[str]:
-    """The names of torch in code, in full: `F.relu` is `torch.nn.functional.relu`."""
-    for name in _NAME.findall(code):
-        first, dot, rest = name.partition(".")
-        if first in ALIASES and dot:
-            yield f"{ALIASES[first]}.{rest}"
-        elif first in ("torch", "torchvision", "torchmetrics"):
-            yield name
 
 
 # ---------------------------------------------------------------- the script

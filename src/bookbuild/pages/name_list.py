@@ -1,0 +1,149 @@
+"""The index by name: every name of PyTorch that a section is about, with its sections."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from io import IOBase
+from itertools import groupby
+from pathlib import Path
+
+from bookbuild.pages.listing import filtered, link
+from bookbuild.pages.markdown import page
+from bookbuild.pages.torch_names import ALIASES, imports, torch_names
+from bookbuild.source import texts
+from bookbuild.source.checkout import Book
+from bookbuild.source.outline import Part, Where, section, sections
+
+_WORDS = {
+    "en": {
+        "title": "Index by name",
+        "summary": "Every name of PyTorch that a section of this book is about, from A to Z.",
+        "lead": (
+            "{n} names of PyTorch, torchvision and torchmetrics, and of methods, each with the "
+            "sections that are about it, the most telling first."
+        ),
+        "placeholder": "detach, DataLoader, autocast …",
+        "separator": ", ",
+    },
+    "zh": {
+        "title": "按名称查",
+        "summary": "本书各节讲到的 PyTorch 名称，从 A 到 Z。",
+        "lead": (
+            "PyTorch、torchvision 和 torchmetrics 的 {n} 个名称和方法，以及讲到它们的小节，"
+            "最相关的排在最前。"
+        ),
+        "placeholder": "例如 detach、DataLoader、autocast",
+        "separator": "、",
+    },
+}
+HEADING, ANSWER, CODE = range(3)
+_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_ATTRIBUTE = re.compile(r"(?:(?<![\w.])(\w+)(?:\.\w+)*|(?<=[)\]]))(\.[A-Za-z]\w*)(?![\w'\"])(\(?)")
+_IMPORT = re.compile(r"^\s*(?:from \S+ )?import (.+)$", re.M)
+_IN_PROSE = re.compile(r"(?:[\w.]*\.)?([A-Za-z]\w*)(?:\(.*\))?")
+_PYTHON = (str, list, dict, set, int, float, Path, IOBase)
+_OF_PYTHON = {f".{name}" for kind in _PYTHON for name in dir(kind)}
+
+
+def sections_by_name(book: Book) -> dict[str, list[Part]]:
+    """Return the sections that are about each name, those that name it in their heading first.
+
+    A section is about the names in its heading, in the line that is its answer, and in its cells
+    tagged `wrong` or `right`. A name that the code of more than 2% of the sections uses, a method
+    of more than 5%, counts as a tool there and not as a subject. A method is listed without a
+    class, because code does not state it, and only if some prose of the book names it: `.detach`.
+    """
+    chapters = [texts.load(book, name) for name in book.chapters]
+    prose = "\n".join(c.words.en for text in chapters for c in text.cells if c.type == "markdown")
+    spans = {*_SPAN.findall(prose)}
+    spans |= {f"{match[1]}()" for span in spans if (match := _IN_PROSE.fullmatch(span))}
+    spans |= {f"{m[1:]}()" for span in spans for _, m, call in _ATTRIBUTE.findall(span) if call}
+    parts = [(part, *names) for text in chapters for part, *names in _parts(text, spans)]
+    known = Counter(name for *_, names in parts for name in names)
+    by_end = {_last(name): name for name in sorted(known, reverse=True)}
+    places: dict[str, list[tuple[int, Part]]] = defaultdict(list)
+    for part, aliases, used in parts:
+        titled = _of_prose(part.heading, aliases, by_end)
+        answered = _of_prose(part.answer["en"], aliases, by_end)
+        rare = {
+            name
+            for name in used
+            if known[name] <= max(1, len(parts) / (20 if name.startswith(".") else 50))
+        }
+        for name in titled | answered | rare:
+            rank = HEADING if name in titled else ANSWER if name in answered else CODE
+            places[name].append((rank, part))
+    order = sorted(places, key=lambda name: (_last(name).lower(), name))
+    return {name: _ranked(places[name]) for name in order}
+
+
+def _parts(text: texts.Text, spans: set[str]) -> Iterator[tuple[Part, dict[str, str], set[str]]]:
+    """Yield the sections of a chapter, each with the chapter's aliases and the names in its code.
+
+    `spans` are what stands in backticks somewhere, such as `.data` and `detach()`: methods and
+    attributes that no prose names are no subject.
+    """
+    everything = "\n".join(cell.source for cell in text.cells if cell.type == "code")
+    aliases = ALIASES | imports(everything)
+    modules = {*aliases, *re.findall(r"\w+", " ".join(_IMPORT.findall(everything)))}
+    for part in sections(text):
+        cells = (c for c in part.code if {"wrong", "right"} & {*c.metadata.get("tags", ())})
+        code = "\n".join(cell.source for cell in cells)
+        methods = {
+            name
+            for owner, name, called in _ATTRIBUTE.findall(code)
+            if owner not in modules and (f"{name[1:]}()" if called else name) in spans
+        }
+        yield part, aliases, {*torch_names(code, aliases)} | (methods - _OF_PYTHON)
+
+
+def _of_prose(markdown: str, aliases: dict[str, str], by_end: dict[str, str]) -> set[str]:
+    """Return the names in a heading or an answer; `by_end` has those in code by their last part."""
+    names = set(torch_names(markdown, aliases))
+    for span in _SPAN.findall(markdown):
+        if not set(torch_names(span, aliases)):
+            match = _IN_PROSE.fullmatch(span)
+            own = (
+                [match[1]] if match else [m[1:] for _, m, call in _ATTRIBUTE.findall(span) if call]
+            )
+            names |= {by_end[name] for name in own if name in by_end}
+    return names
+
+
+def _ranked(places: list[tuple[int, Part]]) -> list[Part]:
+    """Return the sections by rank, then in reading order; of those with code only the first."""
+    ordered = sorted(places, key=lambda place: place[0])
+    return [part for n, (rank, part) in enumerate(ordered) if n < 5 or rank != CODE]
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def render(book: Book, lang: str, names: dict[str, list[Part]]) -> str:
+    """Return the page as Markdown; `names` has the sections of each name."""
+    w = _WORDS[lang]
+    parts = [
+        f'## {letter}\n\n<ul class="names">\n'
+        + "\n".join(_item(book, name, names[name], lang, w) for name in group)
+        + "\n</ul>"
+        for letter, group in groupby(names, lambda name: _last(name)[0].upper())
+    ]
+    body = f"# {w['title']}\n\n{w['lead'].format(n=len(names))}\n\n" + filtered(
+        "name", lang, w["placeholder"], "\n\n".join(parts)
+    )
+    return page("the texts of the chapters", w["summary"], body)
+
+
+def _item(book: Book, name: str, parts: list[Part], lang: str, w: dict[str, str]) -> str:
+    before, dot, last = name.rpartition(".")
+    places = (section(book, Where(f"{p.name}#{p.id}", name)) for p in parts)
+    links = w["separator"].join(
+        link(href, titles[lang].partition(" › ")[2] or titles[lang]) for href, titles in places
+    )
+    return (
+        f'<li id="{name}"><a class="name" href="#{name}"><code>{before}{dot}<b>{last}</b>'
+        f"</code></a> {links}</li>"
+    )
