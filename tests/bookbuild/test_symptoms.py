@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,10 @@ def test_there_are_many_in_both_languages_and_most_causes_are_proved_by_a_sectio
     assert list(symptoms.problems(Book(ROOT), REAL)) == []
 
 
-def test_each_symptom_is_told_from_a_sound_program():
-    assert list(symptom_proofs.unproved(REAL)) == []
+@pytest.mark.parametrize("third", range(3))
+def test_each_symptom_is_told_from_a_sound_program(third):
+    symptoms = replace(REAL, symptoms=REAL.symptoms[third::3])
+    assert list(symptom_proofs.unproved(symptoms)) == []
 
 
 def test_what_does_not_tell_is_found(put):

@@ -70,8 +70,8 @@ def _grep(pieces: list[str], files: list[str]) -> set[str]:
 
 _DRIVER = """
 import gc, importlib, json, os, sys, tempfile, warnings
-import numpy, torch, torchvision
 slow = {  # what takes seconds is imported once, after those that do not say the word
+    "torch": "torchvision",  # brings torch, and torch._dynamo, which each optimizer imports
     "torch.export": "torch.export",
     "torch.compile": "torch._dynamo",
     "matplotlib": "matplotlib.pyplot",
