@@ -37,7 +37,7 @@ def test_the_explorer_carries_the_replay() -> None:
     assert data["steps"][data["start"]]["did"]["oom"] == [1, "12.00 MiB"]
     failed = data["steps"][data["start"]]
     assert failed["wanted"] == 12 * MIB and failed["pieces"] == ["20.00 MiB", "5.00 MiB"]
-    assert "22.00 MiB are allocated and 40.00 MiB reserved" in explorer.fallback
+    assert "22.00 MiB are allocated and 40.00 MiB reserved" in explorer.fallback["en"]
     with pytest.raises(ValueError, match="at least one operation"):
         allocator_explorer([])
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
+import re
+from importlib import import_module
+
 import pytest
 
+from helpers import explorers
 from helpers.explorers import Explorer
 
 TOY = """
@@ -41,7 +46,7 @@ TOY = """
 
 class Toy(Explorer):
     def __init__(self, lang: str | None = None) -> None:
-        super().__init__("copy", {"n": 3, "text": '<i>"&'}, "A toy.", lang)
+        super().__init__("copy", {"n": 3, "text": '<i>"&'}, {"en": "A toy.", "zh": "玩具。"}, lang)
         self.name = "toy-explorer"
         self.script = self.script[: self.script.rindex("(() => {")] + TOY
 
@@ -68,7 +73,7 @@ def lit(page) -> list[str]:
 
 
 def test_the_guide_is_not_sent_to_readers():
-    html = Explorer("stride", {}, "")._repr_html_()
+    html = Explorer("stride", {}, {"en": "", "zh": ""})._repr_html_()
     assert "how to write one" not in html and "\n  " not in html and "\n//" not in html
 
 
@@ -284,3 +289,39 @@ def test_a_moved_element_is_built_once(show):
 def test_numbers_and_text_of_attributes(show):
     found = show(Toy()).evaluate("BookExplorer.pairs('n=3&m=a%20b&k=-1.5&e=&z=0')")
     assert found == [["n", 3], ["m", "a b"], ["k", -1.5], ["e", ""], ["z", 0]]
+
+
+@pytest.mark.parametrize(
+    ("page_lang", "lang", "text"),
+    [
+        ("en", None, "A toy."),
+        ("zh-CN", None, "玩具。"),
+        ("en", "zh", "玩具。"),
+        ("zh", "en", "A toy."),
+    ],
+)
+def test_without_scripts_a_sentence_is_shown_in_the_language_of_the_page(
+    browser, page_lang, lang, text
+):
+    page = browser.new_page(java_script_enabled=False)
+    page.set_content(f"<!doctype html><html lang={page_lang}><main>{Toy(lang)._repr_html_()}")
+    assert page.locator("toy-explorer").inner_text() == text
+    page.close()
+
+
+@pytest.mark.parametrize("fallback", [{"en": "A toy."}, {}, {"en": "", "zh": "", "fr": ""}])
+def test_a_fallback_has_both_languages(fallback):
+    with pytest.raises(ValueError, match="fallback must have 'en' and 'zh', got"):
+        Explorer("stride", {}, fallback)
+
+
+NAMES = {m.name for m in pkgutil.iter_modules(explorers.__path__)} - {"allocator"}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_the_sentences_of_both_languages_have_the_same_numbers_and_code(name):
+    module = import_module(f"helpers.explorers.{name}")
+    fallback = getattr(module, f"{name}_explorer")().fallback
+    code = {lang: re.findall(r"[\d._]*\d|\w+_\w+", text, re.A) for lang, text in fallback.items()}
+    assert set(code["en"]) == set(code["zh"])
+    assert re.search("[\u4e00-\u9fff]", fallback["zh"]) and fallback["zh"].endswith("。")

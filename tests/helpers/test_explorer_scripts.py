@@ -45,7 +45,7 @@ def test_a_badly_written_script_is_noticed(tmp_path, line):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_is_small_and_fetches_nothing(name):
-    script = Explorer(name, [], "").script
+    script = Explorer(name, [], {"en": "", "zh": ""}).script
     own = script[script.index("(() => {") :]
     assert len(own.encode()) <= 9_000
     assert len(script.encode()) - len(own.encode()) <= 12_500  # the base
@@ -61,5 +61,5 @@ def test_a_page_with_all_explorers_defines_each_element_once():
         " define: (n) => { if (defined.includes(n)) throw Error(n); defined.push(n); } };"
     )
     for name in NAMES * 2:
-        context.eval(Explorer(name, [], "").script)
+        context.eval(Explorer(name, [], {"en": "", "zh": ""}).script)
     assert context.eval("defined.join()").split(",") == [f"{name}-explorer" for name in NAMES]

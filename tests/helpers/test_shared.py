@@ -51,17 +51,19 @@ def test_verdict_without_tests_would_prove_nothing():
 
 
 def test_explorer_escapes_its_data_and_carries_its_script():
-    html = Explorer("copy", ['<b> "q" & </copy-explorer>'], "a < b", "zh")._repr_html_()
+    html = Explorer(
+        "copy", ['<b> "q" & </copy-explorer>'], {"en": "a < b", "zh": "甲"}, "zh"
+    )._repr_html_()
     assert html.startswith('<copy-explorer lang="zh" data="[&quot;&lt;b&gt;')
-    assert ">a &lt; b</copy-explorer>" in html
+    assert '<span lang="en">a &lt; b</span><span lang="zh">甲</span></copy-explorer>' in html
     assert 'BookExplorer.define("copy-explorer"' in html
 
 
 def test_unknown_explorers_and_languages():
     with pytest.raises(ValueError, match="no explorer named 'x'; there are .*, stride"):
-        Explorer("x", [], "")
+        Explorer("x", [], {"en": "", "zh": ""})
     with pytest.raises(ValueError, match="lang must be 'en', 'zh' or None, got 'fr'"):
-        Explorer("copy", [], "", "fr")
+        Explorer("copy", [], {"en": "", "zh": ""}, "fr")
 
 
 # ---------------------------------------------------------------- timing

@@ -181,7 +181,8 @@ def _explorers(soup: BeautifulSoup, article: Tag, edition: Edition, name: str, s
     for explorer in article.find_all(re.compile("-explorer$")):
         note = soup.new_tag("p", attrs={"class": "moves"})
         if still:
-            note.append(f"{explorer.get_text().strip()} ")
+            fallback = explorer.find("span", lang=edition.lang) or explorer
+            note.append(f"{fallback.get_text().strip()} ")
         cell = explorer.find_parent(class_="cell")
         at = f"{edition.lang}/{name}.html" + (f"#{cell['id']}" if cell and cell.get("id") else "")
         if edition.base:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
+
+LANGUAGES = ("en", "zh")
 
 
 class Explorer:
@@ -19,28 +22,40 @@ class Explorer:
     Args:
         name: the script's name, such as `"allocator"`.
         data: anything `json` can write; the element reads it from its `data` attribute.
-        fallback: one sentence that describes the figure, shown if scripts do not run.
+        fallback: a sentence that describes the figure, under `"en"` and `"zh"`; it is shown if
+            scripts do not run, in the language of the page.
         lang: `"en"` or `"zh"`, to choose the language of the labels.
 
     Raises:
-        ValueError: no script of that name exists, or `lang` is another language.
+        ValueError: no script of that name exists, `lang` is another language, or `fallback`
+            lacks one.
     """
 
-    def __init__(self, name: str, data: Any, fallback: str, lang: str | None = None) -> None:
-        if lang not in (None, "en", "zh"):
+    def __init__(
+        self, name: str, data: Any, fallback: Mapping[str, str], lang: str | None = None
+    ) -> None:
+        if lang not in (None, *LANGUAGES):
             raise ValueError(f"lang must be 'en', 'zh' or None, got {lang!r}")
+        if set(fallback) != set(LANGUAGES):
+            raise ValueError(f"fallback must have 'en' and 'zh', got {sorted(fallback)}")
         self.name, self.fallback, self.lang = f"{name}-explorer", fallback, lang
         self.script = f"{_script('base')}\n{_script(name)}"
         self.data = json.dumps(data, separators=(",", ":"))
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {self.fallback}>"
+        return f"<{self.name}: {self.fallback['en']}>"
 
     def _repr_html_(self) -> str:
         lang = f' lang="{self.lang}"' if self.lang else ""
+        name, texts = self.name, {key: escape(text) for key, text in self.fallback.items()}
+        spans = "".join(f'<span lang="{key}">{texts[key]}</span>' for key in LANGUAGES)
+        style = (
+            f"{name} [lang=zh],{name}:lang(zh) [lang=en]{{display:none}}"
+            f"{name}:lang(zh) [lang=zh]{{display:inline}}"
+        )
         return (
-            f'<{self.name}{lang} data="{escape(self.data)}">{escape(self.fallback)}</{self.name}>\n'
-            f"<script>{self.script}</script>"
+            f'<{name}{lang} data="{escape(self.data)}">{spans}</{name}>\n'
+            f"<style>{style}</style>\n<script>{self.script}</script>"
         )
 
 

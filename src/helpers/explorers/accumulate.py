@@ -56,8 +56,18 @@ def accumulate_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "accumulate",
         {"most": [RANKS, PARTS, SIZE], "rows": [accumulated(*one) for one in grid]},
-        "Two ranks accumulate three pieces each; the last piece has 1 sample instead of 4. If each "
-        "piece's mean is divided by the pieces of its rank, that sample weighs as much as four "
-        "others and the gradient is wrong; dividing sums by the count of all samples mends it.",
+        {
+            "en": (
+                "Two ranks accumulate three micro-batches each; the last one has 1 sample "
+                "instead of 4. If each mean is divided by the micro-batches of its rank, that "
+                "sample weighs as much as four others and the gradient is wrong; dividing sums "
+                "by the number of all samples fixes it."
+            ),
+            "zh": (
+                "两个进程各累积三个小批量，最后一个小批量只有 1 个样本，其余都有 4 个。如果用每"
+                "个进程的小批量个数去除各自的均值，这一个样本的权重就相当于另外四个，梯度是错的；"
+                "改为用总和除以全部样本数，就对了。"
+            ),
+        },
         lang,
     )

@@ -38,12 +38,23 @@ def allocator_explorer(
         "start": _surprise(steps),
     }
     last = steps[-1].counters
-    fallback = (
-        f"A figure that steps through {len(steps)} operations of the caching allocator. "
-        f"At the end {format_size(last.allocated)} are allocated and {format_size(last.reserved)} "
-        f"reserved; the peaks were {format_size(max(s.counters.max_allocated for s in steps))} "
-        f"and {format_size(max(s.counters.max_reserved for s in steps))}."
+    allocated, reserved = format_size(last.allocated), format_size(last.reserved)
+    peaks = (
+        format_size(max(s.counters.max_allocated for s in steps)),
+        format_size(max(s.counters.max_reserved for s in steps)),
     )
+    fallback = {
+        "en": (
+            f"A figure that steps through {len(steps)} operations of the caching allocator. "
+            f"At the end {allocated} are allocated and {reserved} reserved; "
+            f"the peaks were {peaks[0]} and {peaks[1]}."
+        ),
+        "zh": (
+            f"逐步显示缓存分配器的 {len(steps)} 个操作。"
+            f"结束时已分配 {allocated}，已保留 {reserved}；"
+            f"峰值分别为 {peaks[0]} 和 {peaks[1]}。"
+        ),
+    }
     return Explorer("allocator", data, fallback, lang)
 
 

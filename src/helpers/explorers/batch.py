@@ -49,7 +49,16 @@ def batch_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "batch",
         rows,
-        "A batch of 10 samples on 4 replicas is split as 3 + 3 + 3 + 1; in a mean of the shards' "
-        "means each counts 1/4, and the gradient is -4.25 instead of -3.5.",
+        {
+            "en": (
+                "A batch of 10 samples on 4 replicas is split as 3 + 3 + 3 + 1; in a mean of "
+                "the shards' means each shard has the weight 1/4, and the gradient is -4.25 "
+                "instead of -3.5."
+            ),
+            "zh": (
+                "10 个样本的批分到 4 个副本上，分成 3 + 3 + 3 + 1；如果对各分片的均值再取均值，"
+                "每个分片的权重都是 1/4，梯度就成了 -4.25，而正确的是 -3.5。"
+            ),
+        },
         lang,
     )

@@ -91,8 +91,17 @@ def broadcast_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "broadcast",
         data,
-        "A tensor of shape (3,) plus one of shape (3, 1) has shape (3, 3): every element "
-        "of the one meets every element of the other. A float64 tensor makes a "
-        "float32 sum float64, unless it has no dimensions.",
+        {
+            "en": (
+                "A tensor of shape (3,) plus one of shape (3, 1) has shape (3, 3): every "
+                "element of one is added to every element of the other. A float64 tensor makes "
+                "a float32 sum float64, unless it has no dimensions."
+            ),
+            "zh": (
+                "形状 (3,) 的张量加上形状 (3, 1) 的张量，结果的形状是 (3, 3)：一个张量的每个元素"
+                "都与另一个的每个元素相加。float64 张量会让与 float32 的和变成 float64，除非它是"
+                "零维的。"
+            ),
+        },
         lang,
     )

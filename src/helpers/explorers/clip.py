@@ -40,7 +40,15 @@ def clip_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "clip",
         data,
-        "The gradient (8, 2), clipped to 2: by norm it becomes (1.94, 0.49) and keeps its "
-        "direction; by value it becomes (2, 2) and turns to the diagonal.",
+        {
+            "en": (
+                "The gradient (8, 2), clipped to 2: by norm it becomes (1.94, 0.49) and keeps "
+                "its direction; by value it becomes (2, 2) and turns to the diagonal."
+            ),
+            "zh": (
+                "把梯度 (8, 2) 裁剪到 2：按范数裁剪得到 (1.94, 0.49)，方向不变；按值裁剪得到 "
+                "(2, 2)，方向变成了对角线。"
+            ),
+        },
         lang,
     )

@@ -47,7 +47,16 @@ def copy_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "copy",
         [{"code": code, **try_way(way)} for code, way in WAYS.items()],
-        "Five ways to make y from s. Zeroing y in place is an error for y = s and s.detach(), does "
-        "no harm to a clone, and makes the gradient wrong without an error for s.data.",
+        {
+            "en": (
+                "Five ways to make y from s. Zeroing y in place raises an error for y = s and "
+                "s.detach(), does not affect s for a clone, and makes the gradient wrong "
+                "without an error for s.data."
+            ),
+            "zh": (
+                "由 s 得到 y 的五种写法。把 y 原地清零：y = s 和 s.detach() 会报错；克隆不影响 s；"
+                "s.data 不报错，但梯度是错的。"
+            ),
+        },
         lang,
     )

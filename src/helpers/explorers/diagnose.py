@@ -159,8 +159,18 @@ def diagnose_explorer(lang: str | None = None) -> Explorer:
             "kinds": [kinds(FOUND[cause]) for cause in CAUSES],
             "sound": FOUND["none"],
         },
-        "Nine trainings with one bug each and six tests: the first loss, the loss of one batch "
-        "after 200 steps, which weights move, the first nan or infinity, which samples an output "
-        "depends on, and the accuracy on validation data. No test alone tells all causes apart.",
+        {
+            "en": (
+                "Nine training runs with one bug each and six tests: the initial loss, the loss "
+                "of one batch after 200 steps, which weights are updated, the first nan or "
+                "infinity, which samples an output depends on, and the accuracy on validation "
+                "data. No single test distinguishes all causes."
+            ),
+            "zh": (
+                "九次训练各有一个错误，另有六项检查：初始损失、同一批训练 200 步后的损失、哪些权"
+                "重被更新、第一个 nan 或无穷大、一个输出依赖哪些样本，以及验证集上的准确率。没有"
+                "哪一项检查能单独区分所有原因。"
+            ),
+        },
         lang,
     )

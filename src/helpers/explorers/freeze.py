@@ -82,8 +82,18 @@ def freeze_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "freeze",
         data,
-        "After requires_grad_(False) on the backbone, one training step still changes all of it: "
-        "the forward pass moves the statistics of BatchNorm, and weight decay moves the parameters "
-        "whose gradients were set to zeros. eval() and gradients of None hold both.",
+        {
+            "en": (
+                "After requires_grad_(False) on the backbone, one training step still changes "
+                "all of it: the forward pass updates the statistics of BatchNorm, and weight "
+                "decay changes the parameters whose gradients were set to zeros. eval() and "
+                "gradients of None prevent both."
+            ),
+            "zh": (
+                "对主干调用 requires_grad_(False) 之后，一个训练步仍然改变了它的全部内容：前向传"
+                "播更新 BatchNorm 的滑动统计量，权重衰减改变梯度被置为零的参数。调用 eval() 并把"
+                "梯度设为 None，两者都不会发生。"
+            ),
+        },
         lang,
     )

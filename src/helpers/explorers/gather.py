@@ -61,8 +61,18 @@ def gather_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "gather",
         data,
-        "gather along dim 1, with a row of labels as index, reads only the first row; with a "
-        "column it reads one entry of each. scatter goes the other way, and where several write to "
-        "one place, only scatter_add has a defined result.",
+        {
+            "en": (
+                "gather along dim 1, with a row of labels as index, reads only the first row; "
+                "with a column it reads one entry of each row. scatter is the reverse, and if "
+                "several elements are written to one position, only scatter_add has a defined "
+                "result."
+            ),
+            "zh": (
+                "沿 dim 1 的 gather 如果用一行标签作索引，只读取第一行；用一列标签，则从每一行读"
+                "取一个元素。scatter 方向相反；如果有几个元素写到同一个位置，只有 scatter_add 的"
+                "结果是确定的。"
+            ),
+        },
         lang,
     )

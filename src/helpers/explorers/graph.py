@@ -76,8 +76,18 @@ def graph_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "graph",
         data,
-        "x ** 2 saves x, at version 0. After x += 1, x is at version 1, and backward raises. exp "
-        "saves its result instead, so the same edit does no harm. After backward, what was saved "
-        "is freed, and a second backward raises; x + 3 saves nothing, and there it works.",
+        {
+            "en": (
+                "x ** 2 saves x, at version 0. After x += 1, x is at version 1, and backward "
+                "raises. exp saves its result instead, so the same edit is allowed. After "
+                "backward, the saved tensors are freed, and a second backward raises; x + 3 "
+                "saves nothing, so there a second backward works."
+            ),
+            "zh": (
+                "x ** 2 保存版本 0 的 x。执行 x += 1 之后，x 的版本是 1，backward 报错。exp 保存"
+                "的是结果，所以同样的修改没有问题。backward 之后，保存的张量被释放，再次调用 "
+                "backward 会报错；x + 3 什么也不保存，可以再次调用。"
+            ),
+        },
         lang,
     )

@@ -51,9 +51,18 @@ def halves_explorer(lang: str | None = None) -> Explorer:
             "counts": counts(),
             "stored": [[stored(e, dtype) for e in exponents] for dtype in TYPES],
         },
-        "Gradients from 1e-12 to 0.1 in float16. Without a scale a quarter of them become 0 "
-        "and most others lose digits; a scale of 65536 moves all of them into its "
-        "range, and a larger one makes the largest infinite. bfloat16 holds them at every scale "
-        "shown.",
+        {
+            "en": (
+                "Gradients from 1e-12 to 0.1 in float16. Without a scale a quarter of them "
+                "become 0 and most others lose digits; a scale of 65536 moves all of them into "
+                "its range, and a larger one makes the largest infinite. bfloat16 can represent "
+                "them at every scale shown."
+            ),
+            "zh": (
+                "从 1e-12 到 0.1 的梯度存成 float16。不缩放时，四分之一变成 0，其余大多损失有效"
+                "数字；缩放因子 65536 使所有梯度都落入可表示的范围，更大的因子会使最大的梯度变成"
+                "无穷大。在图中所有缩放因子下，bfloat16 都能表示这些梯度。"
+            ),
+        },
         lang,
     )

@@ -86,9 +86,19 @@ def keys_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "keys",
         data,
-        "A file whose keys begin with _orig_mod.module. is loaded with strict=False: no error, and "
-        "no number is loaded. With both prefixes stripped, the middle layer renamed and the head "
-        "of another size left out, everything that fits is loaded.",
+        {
+            "en": (
+                "A file whose keys begin with _orig_mod.module. is loaded with strict=False: no "
+                "error is raised, and no value is loaded. With both prefixes stripped, the "
+                "middle layer renamed and the head of another size left out, everything that "
+                "fits is loaded."
+            ),
+            "zh": (
+                "一个文件的键以 _orig_mod.module. 开头，用 strict=False 加载：不报错，但一个值也"
+                "没有加载。去掉两个前缀、给中间层改名、去掉大小不同的头之后，所有匹配的内容都会"
+                "加载。"
+            ),
+        },
         lang,
     )
 

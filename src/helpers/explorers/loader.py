@@ -18,7 +18,16 @@ def loader_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "loader",
         {"batches": BATCHES, "train": TRAIN, "start": start},
-        "A timeline of twelve batches, each fourth slow. Batches go to the workers in turn, so one "
-        "of four workers gets all slow ones: they need 38 units of time, and three need 34.",
+        {
+            "en": (
+                "A timeline of twelve batches, every fourth of them slow. Batches are assigned "
+                "to the workers in turn, so one of four workers gets all slow ones: four "
+                "workers need 38 units of time, and three need 34."
+            ),
+            "zh": (
+                "十二个批的时间线，每四个批里有一个慢批。批轮流分配给工作进程，所以四个工作进程"
+                "中有一个分到全部慢批：四个需要 38 个时间单位，三个只需要 34 个。"
+            ),
+        },
         lang,
     )

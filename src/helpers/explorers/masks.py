@@ -85,9 +85,19 @@ def masks_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "masks",
         {"names": list(MASKS), "rows": rows},
-        "One bool mask in scaled_dot_product_attention, where True means attend, and in "
-        "MultiheadAttention, where True means ignore: they attend to opposite keys. A query that "
-        "may attend to no key gets zeros in the first, nan in the second by default. A float mask "
-        "of 0 and -inf means the same in both.",
+        {
+            "en": (
+                "One bool mask in scaled_dot_product_attention, where True means attend, and in "
+                "MultiheadAttention, where True means ignore: they attend to opposite keys. A "
+                "query whose keys are all masked gets zeros in the first, and by default nan in "
+                "the second. A float mask of 0 and -inf means the same in both."
+            ),
+            "zh": (
+                "同一个布尔掩码：在 scaled_dot_product_attention 中 True 表示关注，在 "
+                "MultiheadAttention 中 True 表示忽略，两者关注的键正好相反。如果一个查询的所有键"
+                "都被屏蔽，前者得到 0，后者默认得到 nan。由 0 和 -inf 组成的浮点掩码在两者中含义"
+                "相同。"
+            ),
+        },
         lang,
     )

@@ -63,7 +63,15 @@ def mean_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "mean",
         data,
-        "Four samples in two batches, one of them ignored: the mean of all divides by 3, the mean "
-        "of the two batches' means by 1 and 2 and then by 2, so they differ.",
+        {
+            "en": (
+                "Four samples in two batches, one of them ignored: the mean of all divides by "
+                "3, the mean of the two batches' means by 1 and 2 and then by 2, so they differ."
+            ),
+            "zh": (
+                "两个批共四个样本，其中一个被忽略：整体的均值除以 3；两个批的均值分别除以 1 和 2，"
+                "再取均值时除以 2，所以结果不同。"
+            ),
+        },
         lang,
     )

@@ -72,8 +72,18 @@ def memory_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "memory",
         {"batches": BATCHES, "counted": COUNTED},
-        "Stacked bars of weights, gradients, optimizer and activations for batches of 1 to 16. "
-        "With Adam and a batch of 2 a step takes 304 MiB, and half the batch still takes 282, "
-        "because weights and Adam's state stay; with SGD a batch of 16 takes 873, half of it 473.",
+        {
+            "en": (
+                "Stacked bars of weights, gradients, optimizer and activations for batches of 1 "
+                "to 16. With Adam and a batch of 2 a step takes 304 MiB, and half the batch "
+                "still takes 282, because weights and Adam's state stay; with SGD a batch of 16 "
+                "takes 873, half of it 473."
+            ),
+            "zh": (
+                "批量大小从 1 到 16 时，权重、梯度、优化器和激活值的堆叠柱状图。用 Adam、批量大"
+                "小为 2 时，一步占用 304 MiB，批量减半仍占用 282 MiB，因为权重和 Adam 的状态不变；"
+                "用 SGD、批量大小为 16 时占用 873 MiB，减半占用 473 MiB。"
+            ),
+        },
         lang,
     )

@@ -71,8 +71,18 @@ def modes_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "modes",
         {"modes": list(MODES), "rows": rows},
-        "no_grad() alone leaves Dropout random and lets BatchNorm's statistics move. eval() alone "
-        "keeps activations for a backward pass. Features for a new head want eval() and either "
-        "no_grad() or a frozen network; under inference_mode() they cannot train the head.",
+        {
+            "en": (
+                "no_grad() alone leaves Dropout random and BatchNorm's statistics updated. "
+                "eval() alone saves activations for a backward pass. Features for a new head "
+                "need eval() and either no_grad() or a frozen network; under inference_mode() "
+                "they cannot train the head."
+            ),
+            "zh": (
+                "只用 no_grad()，Dropout 仍然是随机的，BatchNorm 的滑动统计量也会更新。只用 "
+                "eval()，仍会为反向传播保存激活值。为新的头提取特征，需要 eval()，再加上 "
+                "no_grad() 或冻结的网络；在 inference_mode() 下得到的特征不能用来训练头。"
+            ),
+        },
         lang,
     )

@@ -126,7 +126,12 @@ def move_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "move",
         [try_move(kind, move) for kind in OBJECTS for move in CONVERSIONS],
-        "Seven kinds of object and three conversions: what moves in place, what returns a copy, "
-        "what is left behind.",
+        {
+            "en": (
+                "Seven kinds of object and three conversions: which are moved in place, which "
+                "return a copy, which are not moved."
+            ),
+            "zh": ("七种对象和三种转换：哪些原地移动，哪些返回副本，哪些没有移动。"),
+        },
         lang,
     )

@@ -72,8 +72,18 @@ def norm_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "norm",
         data,
-        f"In training mode, in seven batches of 4, the same sample comes out of BatchNorm between "
-        f"{min(train)} and {max(train)}, because its neighbours differ. In evaluation mode it has "
-        "one output, but a wrong one until the running statistics have arrived.",
+        {
+            "en": (
+                "In training mode, in seven batches of 4, the output of BatchNorm for the same "
+                f"sample is between {min(train)} and {max(train)}, because its neighbours "
+                "differ. In evaluation mode it has one output, but a wrong one until the "
+                "running statistics have converged."
+            ),
+            "zh": (
+                f"训练模式下，在七个大小为 4 的批里，BatchNorm 对同一个样本的输出在 {min(train)} "
+                f"和 {max(train)} 之间，因为批里的其他样本不同。评估模式下输出只有一个，但在滑动"
+                "统计量收敛之前是错的。"
+            ),
+        },
         lang,
     )

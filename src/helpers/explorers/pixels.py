@@ -137,8 +137,18 @@ def pixels_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "pixels",
         data,
-        "Four small pictures, read by OpenCV and normalized with ImageNet's statistics: no error, "
-        "and three of them are named wrong. Only with RGB, permute, one division by 255 and the "
-        "statistics of its own training does the model name all test pictures right.",
+        {
+            "en": (
+                "Four small images, read by OpenCV and normalized with ImageNet's statistics: "
+                "no error is raised, and three of them are classified wrongly. Only with RGB, "
+                "permute, one division by 255 and the statistics of its own training does the "
+                "model classify all test images correctly."
+            ),
+            "zh": (
+                "四张小图像，用 OpenCV 读取，并按 ImageNet 的统计量标准化：没有报错，但三张分类"
+                "错误。只有转成 RGB、用 permute、只除以一次 255，并使用模型自己训练时的统计量，"
+                "模型才能把所有测试图像分类正确。"
+            ),
+        },
         lang,
     )

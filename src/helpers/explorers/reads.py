@@ -79,9 +79,19 @@ def reads_explorer(lang: str | None = None) -> Explorer:
             "ways": list(WAYS),
             "read": [[table(way, *choice) for way in WAYS] for choice in choices],
         },
-        "Three sentences of 3, 5 and 2 words in a padded batch, and which words the vector of each "
-        "has read. The last step of the output has read padding, and of a bidirectional layer the "
-        "backward half has read one step. Only the last two states of a packed batch have read "
-        "each sentence in both directions and nothing else.",
+        {
+            "en": (
+                "Three sentences of 3, 5 and 2 words in a padded batch, and the words that the "
+                "vector of each depends on. The last step of the output has read padding, and "
+                "the backward half of a bidirectional layer has read one step. Only the last "
+                "two states of a packed batch have read each sentence in both directions and "
+                "nothing else."
+            ),
+            "zh": (
+                "一个填充过的批里有三个句子，长度分别是 3、5、2 个词；图中显示每个句子的向量依赖"
+                "哪些词。输出的最后一步读到了填充；双向层的反向部分在那里只读了一步。只有打包的"
+                "批的最后两个状态，从两个方向读完了每个句子，而且没有读到别的内容。"
+            ),
+        },
         lang,
     )

@@ -114,7 +114,16 @@ def recompile_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "recompile",
         data,
-        "Two epochs of training on batches of 64, 64 and 29 and validation on batches of 100 and "
-        "40: a model that keeps its epoch as a number is compiled five times.",
+        {
+            "en": (
+                "Two epochs of training on batches of 64, 64 and 29 and validation on batches "
+                "of 100 and 40: a model that stores its epoch as a number is compiled five "
+                "times."
+            ),
+            "zh": (
+                "两轮训练，批量大小为 64、64、29，验证的批量大小为 100、40：如果模型把轮数存成一"
+                "个数字，就会编译五次。"
+            ),
+        },
         lang,
     )

@@ -28,8 +28,16 @@ def sampling_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "sampling",
         {"temperatures": TEMPERATURES, "p": TOP_P, "chances": chances, "kept": kept},
-        "Probabilities of the next word. A low temperature raises the best ones, top-k keeps a "
-        "fixed number of them, and top-p as many as are needed: the same top-p may keep more words "
-        "at a higher temperature.",
+        {
+            "en": (
+                "Probabilities of the next word. A low temperature raises the largest ones, "
+                "top-k keeps a fixed number of them, and top-p as many as are needed: the same "
+                "top-p may keep more words at a higher temperature."
+            ),
+            "zh": (
+                "下一个词的概率。温度低时，最大的概率更大；top-k 保留固定个数的词，top-p 则按需"
+                "要保留：温度更高时，同样的 top-p 可能保留更多的词。"
+            ),
+        },
         lang,
     )

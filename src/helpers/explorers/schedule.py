@@ -109,7 +109,16 @@ def schedule_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "schedule",
         {"epochs": EPOCHS, "warmed": warmed("{}"), "schedules": schedules, "start": start},
-        "Nine learning-rate schedules over 50 epochs, with and without ten epochs of warm-up. "
-        "Behind a warm-up, a cosine with T_max=50 is cut off before its end; T_max=40 fits.",
+        {
+            "en": (
+                "Nine learning-rate schedules over 50 epochs, with and without ten epochs of "
+                "warm-up. After a warm-up, a cosine with T_max=50 is cut off before its end; "
+                "T_max=40 fits."
+            ),
+            "zh": (
+                "50 轮的九种学习率调度，可以带十轮预热，也可以不带。预热之后，T_max=50 的余弦退"
+                "火在结束之前就被截断，T_max=40 则正好。"
+            ),
+        },
         lang,
     )

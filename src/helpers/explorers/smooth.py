@@ -58,8 +58,18 @@ def smooth_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "smooth",
         data,
-        "A noisy validation loss that has been rising since step 45, with one spike. Smoothed with "
-        "0.99, the line falls almost to the end and the spike is gone; without smoothing, noise "
-        "decides where the lowest point is. Near 0.75 the turn is where it belongs.",
+        {
+            "en": (
+                "A noisy validation loss that rises from step 45 on, with one spike. Smoothed "
+                "with 0.99, the line falls almost to the end and the spike is not visible; "
+                "without smoothing, noise determines the lowest point. Near 0.75 the turning "
+                "point is where it belongs."
+            ),
+            "zh": (
+                "一条带噪声的验证损失，从第 45 步开始上升，还有一个尖峰。平滑系数为 0.99 时，曲"
+                "线几乎一直下降，尖峰也看不见了；不平滑时，最低点由噪声决定。平滑系数在 0.75 附"
+                "近时，转折点的位置是对的。"
+            ),
+        },
         lang,
     )

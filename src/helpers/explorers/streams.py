@@ -131,8 +131,16 @@ def streams_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "streams",
         data,
-        "One number more, drawn before the layers are built, gives other weights, another order of "
-        "the data and other noise. A generator for the loader keeps the order; fork_rng around the "
-        "added line keeps everything.",
+        {
+            "en": (
+                "One more number, drawn before the layers are built, changes the weights, the "
+                "order of the data and the noise. A generator for the loader keeps the order; "
+                "fork_rng around the added line keeps everything."
+            ),
+            "zh": (
+                "在创建层之前多抽取一个随机数，权重、数据的顺序和噪声就都变了。给数据加载器一个"
+                "自己的生成器，顺序不变；用 fork_rng 包住新加的这一行，一切都不变。"
+            ),
+        },
         lang,
     )

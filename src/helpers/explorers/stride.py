@@ -78,8 +78,18 @@ def stride_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "stride",
         data,
-        "Ten tensors made from one of 3 by 4 elements, as they are and after view(-1) or "
-        "reshape(-1): which storage cell each element reads. After x.t(), view refuses and "
-        "reshape copies; x[:, ::2] is not contiguous either, and both give a view.",
+        {
+            "en": (
+                "Ten tensors made from one of 3 by 4 elements, as they are and after view(-1) "
+                "or reshape(-1): which storage cell each element reads. After x.t(), view "
+                "raises an error and reshape copies; x[:, ::2] is not contiguous either, and "
+                "both give a view."
+            ),
+            "zh": (
+                "由一个 3 × 4 的张量得到的十个张量，以及对它们调用 view(-1) 或 reshape(-1) 的结"
+                "果：每个元素读取存储中的哪一格。x.t() 之后，view 报错，reshape 复制；x[:, ::2] "
+                "在内存中也不连续，但两者都得到视图。"
+            ),
+        },
         lang,
     )

@@ -54,7 +54,16 @@ def threshold_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "threshold",
         data,
-        "Scores of 970 negatives and 30 positives. At the threshold 0.5 the accuracy is 97 %, and "
-        "hardly any positive is found; a low threshold finds most of them, among false alarms.",
+        {
+            "en": (
+                "Scores of 970 negatives and 30 positives. At the threshold 0.5 the accuracy is "
+                "97 %, and hardly any positive is detected; a low threshold detects most of "
+                "them, with false positives."
+            ),
+            "zh": (
+                "970 个负样本和 30 个正样本的分数。阈值为 0.5 时准确率是 97%，但几乎没有检测出正"
+                "样本；阈值低时能检测出大多数正样本，但会有假阳性。"
+            ),
+        },
         lang,
     )

@@ -118,9 +118,18 @@ def trace_explorer(lang: str | None = None) -> Explorer:
             "inputs": [[inputs(n, s) for s in SIGNS] for n in LENGTHS],
             "rows": [outcomes(function) for function in FUNCTIONS.values()],
         },
-        "A trace is made with one example and answers other inputs without an error, at times "
-        "wrongly: it keeps the branch, the number of rounds or the number that the example led to. "
-        "torch.export refuses such code, checks the size at each call, or keeps what depends on "
-        "the data.",
+        {
+            "en": (
+                "A trace is recorded with one example and returns results for other inputs "
+                "without an error, sometimes wrong ones: it keeps the branch, the number of "
+                "iterations or the value of the example. torch.export raises an error for such "
+                "code, checks the size at each call, or keeps the dependence on the data."
+            ),
+            "zh": (
+                "trace 用一个样例录制，对其他输入也给出结果，不报错，但有时是错的：它固定了样例"
+                "走过的分支、循环次数或数值。torch.export 则对这样的代码报错，或在每次调用时检查"
+                "大小，或保留对数据的依赖。"
+            ),
+        },
         lang,
     )

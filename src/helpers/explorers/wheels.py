@@ -47,7 +47,16 @@ def wheels_explorer(lang: str | None = None) -> Explorer:
     return Explorer(
         "wheels",
         {"wheels": wheels, "gpus": gpus, "drivers": DRIVERS, "rows": rows},
-        "Of three builds of PyTorch 2.9, an RTX 5090 runs cu128 and cu130, and a GTX 1080 only "
-        "cu126: a build needs a kernel for the GPU, and a driver new enough for its CUDA.",
+        {
+            "en": (
+                "Of three builds of PyTorch 2.9, an RTX 5090 runs cu128 and cu130, and a GTX "
+                "1080 only cu126: a build needs a kernel for the GPU, and a driver that is new "
+                "enough for its CUDA."
+            ),
+            "zh": (
+                "在 PyTorch 2.9 的三个安装包中，RTX 5090 能运行 cu128 和 cu130，GTX 1080 只能运"
+                "行 cu126：安装包里要有适合这块 GPU 的核函数，驱动也要足够新，支持它的 CUDA。"
+            ),
+        },
         lang,
     )
