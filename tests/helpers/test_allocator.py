@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 import torch
@@ -442,6 +443,21 @@ def test_random_traces_stay_sound(seed: int, capacity: int | None, split: int | 
 
 
 # Traces
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_random_trace_holds_many_blocks_and_at_most_a_gibibyte(seed: int) -> None:
+    held, most, blocks, actions = {}, 0, 0, Counter()
+    for action, *rest in random_trace(seed):
+        actions[action] += 1
+        if action == "malloc":
+            held[rest[0]] = rest[1]
+        elif action == "free":
+            del held[rest[0]]
+        most, blocks = max(most, sum(held.values())), max(blocks, len(held))
+    assert sum(actions.values()) == 200
+    assert actions["malloc"] > actions["free"] > 50 and 1 <= actions["empty_cache"] <= 20
+    assert blocks > 10 and 100 * MIB < most <= 1024 * MIB
 
 
 def test_a_failed_malloc_stands_for_nothing() -> None:

@@ -6,6 +6,7 @@ import copy
 import math
 import threading
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -763,6 +764,28 @@ def stepper(keep):
 )
 def test_what_outlives_every_step(keep, lines):
     assert set(debugging.leaks(stepper(keep))) == lines
+
+
+def test_four_rounds_are_watched_by_default():
+    calls = []
+    debugging.leaks(lambda: calls.append(1))
+    assert len(calls) == 4
+
+
+def test_the_random_state_of_all_devices_is_kept(monkeypatch):
+    """There may be no such device here: what is asked of PyTorch is looked at."""
+    asked = []
+    monkeypatch.setattr(
+        torch.random, "fork_rng", lambda *devices, **options: asked.append((*devices, options))
+    )
+    for names in ([], ["cpu", "meta"], ["cuda:1", "cpu", "cuda:0", "cuda:1"], ["xpu"]):
+        debugging._random_state(SimpleNamespace(device=torch.device(n)) for n in names)
+    assert asked == [
+        ([], {}),
+        ([], {}),
+        ([0, 1], {"device_type": "cuda"}),
+        ([0], {"device_type": "xpu"}),
+    ]
 
 
 def test_a_leak_has_its_bytes_and_a_graph_counts():

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -52,6 +53,19 @@ def test_drawing_names_both_kinds():
 
 
 # ---------------------------------------------------------------- processes
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "variables"),
+    [
+        (["eth0", "lo"], {"GLOO_SOCKET_IFNAME": "lo"}),
+        (["en0", "lo0"], {"GLOO_SOCKET_IFNAME": "lo0"}),
+        (["eth0", "local"], {}),
+    ],
+)
+def test_processes_talk_over_the_loopback_interface(monkeypatch, interfaces, variables):
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [*enumerate(interfaces, 1)])
+    assert ddp_worker.child_environment() == variables
 
 
 @pytest.fixture(scope="module")

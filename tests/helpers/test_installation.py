@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helpers import child, installation
@@ -159,6 +159,7 @@ ORDINALS = st.lists(st.sampled_from([" 0", "1", "-1", "+2", "0x", "", "a", "GPU-
 
 
 @given(ORDINALS.map(",".join))
+@example("GPU-a,GPU-b,GPU-b")  # a GPU named twice after another one leaves none
 def test_the_variable_is_read_as_torch_reads_it(variable):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", variable)

@@ -72,6 +72,8 @@ def test_shares_stops_in_time_and_takes_any_batch(clock):
 
     assert performance.shares(endless(), lambda _: clock(1.0), batches=3)["data"] == 0.5
     assert len(asked) == 4
+    performance.shares(endless(), lambda _: clock(1.0))
+    assert len(asked) == 4 + 1 + 50  # a warm-up and the default
     assert performance.shares([0, 0], lambda _: None) == {"data": 0.0, "step": 0.0}
 
 

@@ -149,6 +149,7 @@ def test_fit_trains_in_training_mode_in_every_epoch():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     training_loop.fit(model.eval(), data(0, 4), loss, optimizer, epochs=3)
     assert modes == [True, True, True]
+    assert len(training_loop.fit(model, data(0, 4), loss, optimizer)) == 1  # one epoch by default
 
 
 def test_fit_holds_still_what_it_is_told_to_in_every_epoch():
