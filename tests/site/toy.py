@@ -112,7 +112,8 @@ WORDS = {
         "$$\\frac{dy}{dx} = 2x$$",
         "link": "See [the second way](detach.ipynb#two-ways-to-cut-2).",
         "admonition": "Then and now",
-        "learn": "You will learn",
+        "learn": "You will learn to",
+        "keywords": "copy, requires_grad",
         "need": "You need",
         "hint": "Hint",
         "schedule": "Schedule the learning rate",
@@ -130,7 +131,8 @@ WORDS = {
         "why": "反向传播沿着计算图进行：$y = x^2$ 得\n\n$$\\frac{dy}{dx} = 2x$$",
         "link": "参见[第二种方法](detach.ipynb#two-ways-to-cut-2)。",
         "admonition": "今昔对照",
-        "learn": "你将学到",
+        "learn": "你将学会",
+        "keywords": "复制、requires_grad",
         "need": "你需要",
         "hint": "提示",
         "schedule": "调度学习率",
@@ -178,7 +180,9 @@ def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
         "torch.nn.functional.cross_entropy(" + ", ".join(f"argument_{i}" for i in range(40)) + ")"
     )
     cells = [
-        new_markdown_cell(f"# {w['detach']}\n\n{w['lead']}\n\n{cards(w)}", id="title"),
+        new_markdown_cell(
+            f"# {w['detach']}\n\n*{w['keywords']}*\n\n{w['lead']}\n\n{cards(w)}", id="title"
+        ),
         code("setup", "import torch", tags=("setup", "hide-input")),
         new_markdown_cell(f"## {w['two ways']}\n\n{w['why']}", id="ways"),
         code("value", "x = torch.ones(1)\nx.detach() * 2", value),

@@ -1,6 +1,6 @@
-"""Callouts that are plain Markdown: a quotation whose first words are bold and known.
+"""Callouts, answers and keywords that are plain Markdown, recognized by their form.
 
-So a notebook reads well in Colab and Jupyter too, where directives would stand as raw text.
+A notebook therefore reads well in Colab and Jupyter too, which show directives as raw text.
 """
 
 from __future__ import annotations
@@ -58,6 +58,19 @@ class Answers(SphinxTransform):
                 first["classes"].append("answer")
 
 
+class Keywords(SphinxTransform):
+    """Mark the keywords of a chapter: a paragraph in italics directly under its title."""
+
+    default_priority = 220
+
+    def apply(self) -> None:
+        """Add the class `keywords`."""
+        title = next(iter(self.document.findall(nodes.section)), None)
+        first = title[1] if title and len(title) > 1 else None
+        if isinstance(first, nodes.paragraph) and [type(n) for n in first] == [nodes.emphasis]:
+            first["classes"].append("keywords")
+
+
 def kind_of(quote: nodes.block_quote) -> str | None:
     """What a quotation's first words make of it."""
     first = next((child for child in quote[0].children if child.astext()), None)
@@ -68,3 +81,4 @@ def setup(app: Sphinx) -> None:
     """Register the transforms."""
     app.add_transform(Callouts)
     app.add_transform(Answers)
+    app.add_transform(Keywords)

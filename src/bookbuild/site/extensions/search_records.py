@@ -109,6 +109,8 @@ def _add_text(node: nodes.Node, here: Section) -> bool:
     elif isinstance(node, nodes.TextElement):
         _add(here, _plain(node))
         here.names |= _literals(node)
+        if "keywords" in node["classes"]:
+            here.names |= dict.fromkeys(re.split(r"[,、:：] *", node.astext()))
     else:
         return False
     return True
