@@ -1,8 +1,7 @@
-"""The book as one file for each language, to print or to read on a reader: made of the built pages.
+"""One file of the book for each language, to print or to read offline, made of the built pages.
 
-What a page does by script stands still: folded parts are open, a question has its answer below the
-cell that it is asked about, an explorer shows what it opens with, or its description, and where it
-moves.
+No script runs there: folded parts are open, the answer of a question follows the cell that it is
+about, and an explorer shows its first state, or its description, with the address where it moves.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class Edition:
         return self.book.languages[self.lang]
 
     def parts(self) -> list[tuple[str, list[str]]]:
-        """The parts by their names, with the pages that go along."""
+        """Return the parts by their names, with the pages that the edition has."""
         names = self._language.parts
         kept = [
             (names.get(part, part), [p for p in pages if p not in LEFT_OUT])
@@ -99,7 +98,7 @@ class Edition:
         return [(part, pages) for part, pages in kept if pages]
 
     def pages(self, still: bool) -> Iterator[Page]:
-        """The pages in reading order; explorers are replaced by their descriptions if `still`."""
+        """Yield the pages in reading order; if `still`, explorers are their descriptions."""
         kept = {name for _, names in self.parts() for name in names}
         for _, names in self.parts():
             for name in names:
@@ -222,9 +221,9 @@ def make(book: Book, site: Path, base: str, kind: str) -> list[Path]:
         module.make(book, site, path := site / f"{NAME}.zip")
         return [path]
     paths = [site / f"{NAME}.{lang}.{kind}" for lang in LANGUAGES]
-    made = [Edition(book, site, lang, base) for lang in LANGUAGES]
+    editions = [Edition(book, site, lang, base) for lang in LANGUAGES]
     with ThreadPoolExecutor(len(LANGUAGES)) as pool:
-        list(pool.map(module.make, made, paths))
+        list(pool.map(module.make, editions, paths))
     return paths
 
 

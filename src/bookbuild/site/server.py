@@ -12,11 +12,11 @@ from bookbuild.source.checkout import BookError
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
-        """Say nothing about each request."""
+        """Print nothing for a request."""
 
 
 def server(site: Path, port: int = 8000) -> ThreadingHTTPServer:
-    """A server of the site on 127.0.0.1, on a free port if `port` is taken."""
+    """Return a server of the site on 127.0.0.1, on a free port if `port` is taken."""
     handler = partial(_Quiet, directory=str(site))
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)

@@ -72,7 +72,7 @@ class Keywords(SphinxTransform):
 
 
 def kind_of(quote: nodes.block_quote) -> str | None:
-    """What a quotation's first words make of it."""
+    """Return the kind of callout that begins with the first words of a quotation, if any."""
     first = next((child for child in quote[0].children if child.astext()), None)
     return KINDS.get(first.astext().rstrip(".。:： ")) if isinstance(first, nodes.strong) else None
 

@@ -15,7 +15,7 @@ class Chapters(SphinxDirective):
     """```{chapters}``` lists each page's title and its `summary` (notebook or page metadata)."""
 
     def run(self) -> list[nodes.Node]:
-        """A place to fill in."""
+        """Return a place that `fill_in` replaces."""
         return [chapters_list()]
 
 
@@ -27,7 +27,7 @@ def fill_in(app: Sphinx, doctree: nodes.document, page: str) -> None:
 
 
 def part(app: Sphinx, page: str, caption: str, files: list[str]) -> nodes.container:
-    """One part: its name and its pages."""
+    """Return a part: its name and its pages."""
     items = nodes.bullet_list(classes=["chapters"])
     for name in (str(f) for f in files if str(f) in app.env.titles):
         link = nodes.reference(

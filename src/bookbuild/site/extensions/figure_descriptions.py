@@ -1,4 +1,4 @@
-"""Figures on the page: what they show is said to those who cannot see it."""
+"""Descriptions of figures for screen readers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Described(SphinxTransform):
             alt = metadata.get("mystnb", {}).get("image", {}).get("alt")
             for node in cell.findall(nodes.raw) if alt else ():
                 if (html := node.astext()).startswith(_OPENING):
-                    said = f'{_OPENING} role="img" aria-label="{escape(alt)}"'
-                    node.children = [nodes.Text(html.replace(_OPENING, said, 1))]
+                    named = f'{_OPENING} role="img" aria-label="{escape(alt)}"'
+                    node.children = [nodes.Text(html.replace(_OPENING, named, 1))]
                     node.rawsource = node.astext()
 
 

@@ -59,7 +59,7 @@ def translate_parts(app: Sphinx, config: Config) -> None:
 
 
 def titles(path: Path) -> list[str]:
-    """The headings of a notebook or Markdown page, without markup, in order."""
+    """Return the headings of a notebook or Markdown page, without markup, in order."""
     texts = [path.read_text("utf8")]
     if path.suffix == ".ipynb":
         cells = json.loads(texts[0])["cells"]
@@ -88,12 +88,12 @@ class SameAnchors(SphinxTransform):
             for s in document.findall(nodes.section)  # an exercise holds one of its own
             if isinstance(s.parent, (nodes.document, nodes.section)) and "generated" not in s
         ]
-        wanted = titles(english)
-        if len(sections) != len(wanted):
+        expected = titles(english)
+        if len(sections) != len(expected):
             message = "%d headings here, %d in the English %s"
-            log.warning(message, len(sections), len(wanted), english.name, location=page)
+            log.warning(message, len(sections), len(expected), english.name, location=page)
             return
-        names = headings.anchors(wanted)
+        names = headings.anchors(expected)
         for section, anchor in zip(sections, names, strict=True):
             section["ids"] = [anchor, *(i for i in section["ids"] if i not in names)]
             document.ids[anchor] = section
@@ -123,7 +123,7 @@ class ChineseLines(SphinxTransform):
     default_priority = 205
 
     def apply(self) -> None:
-        """Mend the text of a Chinese page; the parser leaves each end of a line on its own."""
+        """Remove the ends of lines between Chinese characters; each is a text node of its own."""
         if here(self.app) != "zh":
             return
         for text in list(self.document.findall(nodes.Text)):
@@ -136,7 +136,7 @@ class ChineseLines(SphinxTransform):
 
 
 def joined(before: str, after: str) -> bool:
-    """Whether Chinese typography puts no space between two characters."""
+    """Return True if Chinese typography puts no space between two characters."""
     wide = WIDE.match(before) or WIDE.match(after)
     return bool(wide or (HAN.match(before) and HAN.match(after)))
 
@@ -195,7 +195,7 @@ def repository_links(
 
 
 def source(app: Sphinx, page: str) -> str | None:
-    """The file of the repository that a page is made from, if there is one."""
+    """Return the file of the repository that a page is made from, if there is one."""
     if page in MADE_FROM:
         return MADE_FROM[page]
     if page.startswith(ERRORS_OF):

@@ -25,15 +25,15 @@ KATEX = Path(__file__).with_name("katex")
 
 @cache
 def engine() -> MiniRacer:
-    """KaTeX in V8."""
+    """Return V8 with KaTeX loaded."""
     js = MiniRacer()
-    atexit.register(js.close)  # V8 left open stops the process from ending, now and then
+    atexit.register(js.close)  # an open V8 sometimes keeps the process from ending
     js.eval((KATEX / "katex.min.js").read_text("utf8"))
     return js
 
 
 def render(translator: HTML5Translator, node: nodes.Element, display: bool) -> str:
-    """TeX to HTML; a warning where KaTeX does not understand it."""
+    """Return TeX as HTML; log a warning where KaTeX cannot parse it."""
     tex = node.astext().strip()
     options = {"displayMode": display, "throwOnError": True, "strict": "ignore"}
     try:
@@ -61,7 +61,7 @@ def block(translator: HTML5Translator, node: nodes.math_block) -> None:
 def style_sheet(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Only pages with formulas need the style sheet."""
+    """Link the style sheet of KaTeX on pages with formulas."""
     kinds = (nodes.math, nodes.math_block)
     if doctree is not None and any(next(doctree.findall(k), None) is not None for k in kinds):
         app.add_css_file("katex.min.css")

@@ -1,4 +1,4 @@
-"""The reference of `helpers`: what the chapters import, found by itself."""
+"""The reference of `helpers`, made from the modules and their docstrings."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class HelpersApi(SphinxDirective):
     """```{helpers-api}``` documents the public members of each module of `helpers`."""
 
     def run(self) -> list[nodes.Node]:
-        """A section for each module: those of chapters in reading order, then the shared ones.
+        """Return a section for each module: those of chapters in reading order, then the shared ones.
 
         What serves a single cell is in subpackages, which are only named.
         """
         helpers = import_module("helpers")
         for path in Path(helpers.__path__[0]).rglob("*.py"):
             self.env.note_dependency(str(path))
-        found = {m.name: m.ispkg for m in pkgutil.iter_modules(helpers.__path__)}
-        chapters = [name for name in self.config.external_site_map if name in found]
-        shared = [name for name, package in found.items() if not package and name not in chapters]
+        modules = {m.name: m.ispkg for m in pkgutil.iter_modules(helpers.__path__)}
+        chapters = [name for name in self.config.external_site_map if name in modules]
+        shared = [name for name, package in modules.items() if not package and name not in chapters]
         packages = nodes.bullet_list()
-        for name in (name for name, package in found.items() if package):
+        for name in (name for name, package in modules.items() if package):
             about = (import_module(f"helpers.{name}").__doc__ or "").partition("\n")[0]
             line = nodes.paragraph("", "", nodes.literal("", f"helpers.{name}"), nodes.Text(": "))
             line += nodes.inline("", about.replace("`", ""), lang="en")
@@ -39,7 +39,7 @@ class HelpersApi(SphinxDirective):
         return [packages, *sections] if packages.children else sections
 
     def section(self, module: str) -> nodes.section:
-        """One module by autodoc."""
+        """Return the section of a module, written by autodoc."""
         title = nodes.title("", "", nodes.literal("", module))
         section = nodes.section("", title, ids=[nodes.make_id(module)], generated=True)
         lines = ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "```"]

@@ -39,7 +39,7 @@ class Section:
     names: dict[str, None] = field(default_factory=dict)
 
     def record(self) -> list[str]:
-        """Anchor, title, prose, code, names."""
+        """Return anchor, title, prose, code and names."""
         return [
             self.anchor,
             self.title,
@@ -121,7 +121,7 @@ def _parameters(signature: nodes.Element) -> Iterator[nodes.Element]:
 
 
 class _Entries(HTMLParser):
-    """What raw HTML says: an element with an address begins an entry, its line breaks are kept.
+    """Reader of raw HTML: an element with an id begins an entry, line breaks are kept.
 
     Code and folded parts of an entry are left out: the entry itself has them.
     """
@@ -156,11 +156,11 @@ class _Entries(HTMLParser):
             self.here = _new(self.records, about["id"] or "", "")
         if tag not in self.empty:
             folded = tag == "details" and "class" in about
-            told_elsewhere = re.search("verdict|error-lines", about.get("class") or "")
-            self.open.append((tag, bool(folded or tag in self.silent or told_elsewhere)))
+            listed_elsewhere = re.search("verdict|error-lines", about.get("class") or "")
+            self.open.append((tag, bool(folded or tag in self.silent or listed_elsewhere)))
 
     def left_out(self) -> bool:
-        """Whether what is read now is left out."""
+        """Return True inside an element that is left out."""
         return any(left_out for _, left_out in self.open)
 
     def handle_endtag(self, tag: str) -> None:
@@ -172,12 +172,12 @@ class _Entries(HTMLParser):
             self.end_line()
 
     def handle_data(self, data: str) -> None:
-        """Take the text in."""
+        """Add text to the line."""
         if not self.left_out():
             self.line += data
 
     def end_line(self) -> None:
-        """Add what was said to the entry, without links to sections, which are found themselves."""
+        """Add the line to the entry, except a link to a section, which has a record of its own."""
         if not self.line.lstrip().startswith("→"):
             _add(self.here, self.line)
         self.line = ""
@@ -199,7 +199,7 @@ def _add(section: Section, text: str) -> None:
 
 
 def _plain(node: nodes.Node) -> str:
-    """The text of a node without formulas and addresses of pictures, on one line."""
+    """Return the text of a node without formulas and addresses of pictures, on one line."""
     texts = (
         text.astext()
         for text in node.findall(nodes.Text)
@@ -209,13 +209,13 @@ def _plain(node: nodes.Node) -> str:
 
 
 def _anchor(term: nodes.Element) -> str:
-    """The address of a term of a definition list, empty if it has none."""
+    """Return the address of a term of a definition list, empty if it has none."""
     ids = [i for e in term.findall(nodes.Element) for i in e.get("ids", ())]
     return ids[0] if ids else ""
 
 
 def _literals(node: nodes.Element) -> dict[str, None]:
-    """Code within prose, which names what the section is about."""
+    """Return the code within prose, which names the subject of the section."""
     return {text.astext(): None for text in node.findall(nodes.literal) if len(text.astext()) < 80}
 
 
@@ -241,22 +241,23 @@ def merge(app: Sphinx, env: BuildEnvironment, pages: set[str], other: BuildEnvir
 
 
 def kinds(app: Sphinx) -> dict[str, tuple[str, str]]:
-    """Each page of the table of contents, in order: whether it is a chapter or reference, and the
-    page below whose title it is found, itself unless it is a section of another.
+    """Return for each page of the table of contents its kind and the page that results name.
+
+    The kind is `"chapter"` or `"reference"`; a result on a page below another names that page.
     """
     site, names = app.config.external_site_map, {REFERENCE}
     names |= {language.parts.get(REFERENCE) for language in book_of(app).languages.values()}
     root = str(site.root.docname)
-    found = {root: ("reference", root)}
+    pages = {root: ("reference", root)}
     for tree in site.root.subtrees:
         kind = "reference" if tree.caption in names else "chapter"
         for page in tree.files():
-            found |= {name: (kind, page) for name in (page, *site[page].child_files())}
-    return found
+            pages |= {name: (kind, page) for name in (page, *site[page].child_files())}
+    return pages
 
 
 def index(app: Sphinx) -> str:
-    """The script that sets `bookIndex`."""
+    """Return the script that sets `bookIndex`."""
     pages, records, places = [], [], {}
     for page, (kind, whole) in kinds(app).items():
         if page in app.env.titles:
@@ -264,12 +265,12 @@ def index(app: Sphinx) -> str:
             noted = app.env.book_sections.get(page, [])
             records += [[len(pages), *record] for record in noted]
             pages.append([page, app.env.titles[page].astext(), kind, places[whole]])
-    found = {
+    data = {
         "pages": pages,
         "sections": records,
         "synonyms": yaml.safe_load(SYNONYMS.read_text("utf8")),
     }
-    return f"globalThis.bookIndex={json.dumps(found, ensure_ascii=False, separators=(',', ':'))};\n"
+    return f"globalThis.bookIndex={json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
 
 
 def without_sphinx(app: Sphinx) -> None:
@@ -278,7 +279,7 @@ def without_sphinx(app: Sphinx) -> None:
 
 
 def page(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
-    """The page of results, `search.html`."""
+    """Yield the page of results, `search.html`."""
     yield "search", {}, "search.html"
 
 
