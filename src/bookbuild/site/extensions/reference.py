@@ -18,7 +18,7 @@ class HelpersApi(SphinxDirective):
     """```{helpers-api}``` documents the public members of each module of `helpers`."""
 
     def run(self) -> list[nodes.Node]:
-        """Return a section for each module: those of chapters in reading order, then the shared ones.
+        """Return a section for each module: of chapters in reading order, then the shared ones.
 
         What serves a single cell is in subpackages, which are only named.
         """
