@@ -3,6 +3,8 @@
 // src/bookbuild/site/extensions.
 (() => {
   const CHUNK = /[\u3400-\u9fff]+|[\w\u00c0-\u024f]+(?:\.[\w\u00c0-\u024f]+)*/g;
+  const LONGEST = 1000; // characters of a query that are searched
+  const LONGEST_WORD = 40; // letters of a word in which a typing error is looked for
   const HAN = /^[\u3400-\u9fff]/;
   const BOOST = { title: 6, names: 3, text: 1, code: 0.5 };
   const MESSAGE = /\b\w*(?:Error|Exception|Warning|Interrupt)\b/;
@@ -13,6 +15,10 @@
     ).split(" "),
   );
   const SMALL_HAN = /怎么办|怎么样|怎么|如何|为什么|为何|什么|请问|变成|怎样|哪些|哪个|[的了吗呢]/;
+
+  // The end of a text for an address: long ones are refused by servers, half characters by browsers.
+  const inAddress = (text) =>
+    encodeURIComponent(text.slice(-LONGEST).replace(/\p{Surrogate}/gu, "\ufffd"));
 
   // ---- words
 
@@ -214,7 +220,7 @@
   function mistyped(said) {
     const lower = said.toLowerCase();
     const found = new Map();
-    if (HAN.test(said) || lower.length < 4) return found;
+    if (HAN.test(said) || lower.length < 4 || lower.length > LONGEST_WORD) return found;
     for (let i = 1; i < lower.length; i++)
       add(found, word(lower.slice(0, i - 1) + lower[i] + lower[i - 1] + lower.slice(i + 1)), 1);
     add(found, look(lower, { fuzzy: 1 }), 1);
@@ -241,7 +247,7 @@
   // [{ page, title, kind, sections: [{ page, anchor, title, line, code }] }], best first. What is
   // part of another page is found below its title, with its own address.
   function find(query, { most = 8, perPage = 3 } = {}) {
-    const asked = units(query);
+    const asked = units(query.slice(0, LONGEST));
     if (!asked.length) return [];
     const answers = asked.map((unit, n) => ask(unit, n === asked.length - 1 && /\S$/.test(query)));
     // the rarer a word, the more it tells
@@ -419,14 +425,12 @@
     );
     if (isMessage(words))
       groups.unshift(
-        option(`${root}errors.html?q=${encodeURIComponent(words)}`, "search-message", [
+        option(`${root}errors.html?q=${inAddress(words)}`, "search-message", [
           told.dataset.message,
         ]),
       );
     if (dialog && found.length)
-      groups.push(
-        option(`${form.action}?q=${encodeURIComponent(words)}`, "search-all", [told.dataset.all]),
-      );
+      groups.push(option(`${form.action}?q=${inAddress(words)}`, "search-all", [told.dataset.all]));
     list.replaceChildren(...groups);
     list.hidden = !groups.length;
     field.setAttribute("aria-expanded", String(!list.hidden));
@@ -464,7 +468,7 @@
       show();
       if (dialog) return;
       try {
-        history.replaceState(null, "", `?q=${encodeURIComponent(field.value)}`);
+        history.replaceState(null, "", `?q=${inAddress(field.value)}`);
       } catch {} // from disk
     });
   });

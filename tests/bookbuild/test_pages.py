@@ -299,7 +299,7 @@ def test_every_page_says_how_it_is_made(book):
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_then_and_now_shows_each_claim_with_verdict_and_proof(book, lang):
     text = text_of(book, lang, "then_and_now.md")
-    w = words.words(lang)
+    w = words.words(lang, "then_and_now")
     claim = text[text.index('<div class="claim-card" id="A-1"') :]
     assert 'data-verdict="holds"' in claim
     assert f'<span class="verdict holds">{w["holds"]}</span>' in claim
@@ -427,9 +427,18 @@ def test_status_counts_cells_and_claims(book, monkeypatch):
 
 
 def test_the_words_of_the_pages_are_chinese_on_chinese_pages():
-    english, chinese = words.words("en"), words.words("zh")
-    assert chinese.keys() == english.keys()
-    for key, text in chinese.items():
-        assert lint(re.sub(r"{\w*}", "7", text)) == [], key
-        assert set(re.findall(r"{\w*}", text)) <= set(re.findall(r"{\w*}", english[key]))
-        assert text != english[key] or not re.search("[A-Za-z]", text)
+    for group, texts in words.table().items():
+        for name, both in texts.items():
+            assert set(both) == {"en", "zh"}, (group, name)
+            english, chinese = both["en"], both["zh"]
+            filled = (re.sub(r"{\w*}", value, chinese) for value in ("7", "数"))
+            assert [] in map(lint, filled), (group, name)  # a value may be a number or a clause
+            assert set(re.findall(r"{\w*}", chinese)) <= set(re.findall(r"{\w*}", english))
+            assert chinese != english or not re.search("[A-Za-z]", chinese)
+
+
+def test_words_of_a_group_come_with_the_punctuation():
+    w = words.words("zh", "filter")
+    assert set(w) == {"colon", "comma", "and", "label", "none"} and w["label"] == "筛选"
+    with pytest.raises(KeyError):
+        words.words("zh", "nothing")

@@ -331,6 +331,39 @@ def test_an_address_with_a_query_shows_its_results(page, url, lang):
     assert page.url.endswith("?q=zymurgy")
 
 
+WORD = "abcdefghij" * 20_000
+ODD = {
+    "one long word": WORD,
+    "many words": " ".join(f"word{n} tensor" for n in range(5_000)),
+    "a long name": "torch." * 30_000,
+    "Chinese": "显存不足" * 20_000,
+    "half a character": "detach \ud83d",
+    "half characters": "RuntimeError: \udc00 \ud800 x",
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_whatever_is_typed_the_page_answers(page, url, text):
+    """Long texts and half characters neither stop the page nor raise."""
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(f"{url}/en/search.html?q=detach")
+    page.wait_for_selector("#search-results a[href*='detach.html']")
+    seconds = page.evaluate(
+        """text => {
+          const field = document.querySelector("form.bd-search input");
+          const begun = performance.now();
+          field.value = JSON.parse(text);
+          field.dispatchEvent(new Event("input"));
+          return (performance.now() - begun) / 1000;
+        }""",
+        json.dumps(text),
+    )
+    assert errors == [] and seconds < 5
+    page.locator("form.bd-search input").fill("detach")
+    page.wait_for_selector("#search-results a[href*='detach.html']")
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_on_a_phone_the_dialog_fits_and_a_tap_opens_a_section(phone, url, lang):
     phone.goto(f"{url}/{lang}/detach.html")

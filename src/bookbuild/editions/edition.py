@@ -17,34 +17,11 @@ from bs4 import BeautifulSoup, SoupStrainer, Tag
 
 from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, Language
 from bookbuild.source.templates import render
+from bookbuild.source.words import words
 
 NAME = "executable-pytorch-notes"
 # They serve the site: what they list is found by search here, or leads to what is left out.
 LEFT_OUT = {"errors", "by_name", "then_and_now", "status", "api", OLD_NOTES}
-WORDS = {
-    "en": {
-        "contents": "Contents",
-        "cover": "Cover",
-        "solution": "Solution",
-        "moves": "It moves on the page",
-        "moves here": "It moves in the browser: see the page of this chapter.",
-        "zip": "Everything, to read and run offline",
-        "take": "Take it along:",
-        "colon": ": ",
-        "blank": " ",
-    },
-    "zh": {
-        "contents": "目录",
-        "cover": "封面",
-        "solution": "参考答案",
-        "moves": "可交互的版本见网页",
-        "moves here": "可交互的版本见本章的网页。",
-        "zip": "全部内容，可离线阅读和运行",
-        "take": "带走这本书：",
-        "colon": "：",
-        "blank": "",
-    },
-}
 # HTML parsers lower the names of SVG; those of the figures that have capitals are restored.
 SVG_NAMES = {name.lower(): name for name in ("clipPath", "preserveAspectRatio", "viewBox")}
 # Names and signs of code stay black: each of their elements would be an object of the PDF.
@@ -72,7 +49,7 @@ class Edition:
     @property
     def words(self) -> dict[str, str]:
         """The words of this language."""
-        return WORDS[self.lang]
+        return words(self.lang, "editions")
 
     @property
     def title(self) -> str:
@@ -189,7 +166,7 @@ def _explorers(soup: BeautifulSoup, article: Tag, edition: Edition, name: str, s
             link.string = f"{edition.base}/{at}"
             note.extend([edition.words["moves"] + edition.words["colon"], link])
         else:
-            note.append(edition.words["moves here"])
+            note.append(edition.words["moves_here"])
         explorer.insert_after(note)
         if still:
             explorer.decompose()
@@ -233,7 +210,7 @@ def link(site: Path, paths: list[Path]) -> None:
         home = site / lang / "index.html"
         files = [p for p in paths if p.suffix == ".zip" or f".{lang}." in p.name]
         sizes = {path: max(1, round(path.stat().st_size / 1e6)) for path in files}
-        links = render("editions", "take_along.html", words=WORDS[lang], sizes=sizes)
+        links = render("editions", "take_along.html", words=words(lang, "editions"), sizes=sizes)
         soup = BeautifulSoup(home.read_text("utf8"), "html.parser")
         soup.find(id="take-along").replace_with(BeautifulSoup(links, "html.parser"))
         home.write_text(soup.decode(formatter="minimal"), "utf8")

@@ -16,6 +16,7 @@ from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.headings import headings
 from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, with_comments
 from bookbuild.source.translation import Waiting
+from bookbuild.source.words import table, words
 
 KERNEL = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -24,15 +25,8 @@ KERNEL = {
 WAITING = "> **译文待更新**：英文原文已有改动，以上译自旧版。"
 MISSING = "> **尚未翻译**：以上暂用英文原文。"
 # A cell's first line says in Jupyter and Colab, too, whether one should write such code.
-MARKS = {
-    "wrong": {"en": "# ✗ wrong", "zh": "# ✗ 错误写法"},
-    "right": {"en": "# ✓ right", "zh": "# ✓ 正确写法"},
-}
+MARKS = {tag: table()["notebooks"][tag] for tag in ("wrong", "right")}
 SOLUTION = "-label"  # of the cell that stands for the page's prompt in Jupyter and Colab
-_SOLUTION = {
-    "en": "**A solution** is folded below. Try first, then unfold it.",
-    "zh": "**参考解法**折叠在下面：先自己试一试，再展开来看。",
-}
 
 
 def notebook(
@@ -103,7 +97,8 @@ def _prose(cell: Cell, lang: str, late: set[str]) -> dict:
 def _before(cell: Cell, lang: str, late: set[str]) -> Iterator[dict]:
     """The cells that are made for readers before a code cell: its question, a solution's label."""
     if "solution" in cell.metadata.get("tags", ()):
-        label = {"cell_type": "markdown", "id": cell.id + SOLUTION, "source": _SOLUTION[lang]}
+        source = words(lang, "notebooks")["solution"]
+        label = {"cell_type": "markdown", "id": cell.id + SOLUTION, "source": source}
         yield label | {"metadata": {"tags": ["remove-cell"]}}
     if cell.predict:
         source = question_cells.html(_say(cell.predict, lang), cell.id, lang)

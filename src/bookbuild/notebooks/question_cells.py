@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from bookbuild.source.questions import parse
 from bookbuild.source.texts import Words
-
-_WORDS = {
-    "en": ("Predict.", "Yes.", "No."),
-    "zh": ("先猜一猜。", "对。", "不对。"),
-}
+from bookbuild.source.words import words as words_of
 
 
 def html(words: str, name: str, lang: str) -> str:
@@ -19,16 +15,18 @@ def html(words: str, name: str, lang: str) -> str:
     from markdown_it import MarkdownIt
 
     question, inline = parse(words), MarkdownIt("commonmark", {"html": False}).renderInline
-    title, yes, no = _WORDS[lang]
+    labels = words_of(lang, "questions")
     lines = [
         f'<div class="predict" role="group" data-cell="{name}">',
-        f"<p><strong>{title}</strong> {inline(question.asks)}</p>",
+        f"<p><strong>{labels['title']}</strong> {inline(question.asks)}</p>",
     ]
     for choice in question.choices:
-        kind, sign, verdict = ("yes", "✓", yes) if choice.right else ("no", "✗", no)
+        kind, sign, verdict = (
+            ("yes", "✓", labels["yes"]) if choice.right else ("no", "✗", labels["no"])
+        )
         lines += [
             f'<details class="{kind}"><summary>{inline(choice.says)}</summary>',
-            f"<p><strong>{sign} {verdict}</strong> {inline(choice.why)}</p></details>",
+            f"<p><strong>{sign} {labels[kind]}</strong> {inline(choice.why)}</p></details>",
         ]
     return "\n".join([*lines, "</div>"])
 
@@ -39,9 +37,9 @@ def markdown(words: Words, lang: str) -> str:
     A question that is not translated is given in English.
     """
     question = parse(words.zh or words.en if lang == "zh" else words.en)
-    title, yes, no = _WORDS[lang]
-    lines = [f"**{title}** {question.asks}"]
+    labels = words_of(lang, "questions")
+    lines = [f"**{labels['title']}** {question.asks}"]
     for choice in question.choices:
-        verdict = f"✓ {yes}" if choice.right else f"✗ {no}"
+        verdict = f"✓ {labels['yes']}" if choice.right else f"✗ {labels['no']}"
         lines += [f"- {choice.says}", f"  **{verdict}** {choice.why}"]
     return "\n".join(lines)

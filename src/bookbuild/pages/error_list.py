@@ -50,7 +50,7 @@ def render(book: Book, lang: str, entries: list[Entry], seen: Seen) -> dict[str,
     Raises:
         BookError: a message has a section that does not exist.
     """
-    w = words(lang)
+    w = words(lang, "errors")
     groups = grouped(book, entries)
     files = {"errors.md": _all(groups, lang, w)}
     for family, group in groups:
@@ -79,21 +79,21 @@ def _all(groups: list[tuple[Family, list[Entry]]], lang: str, w: dict) -> str:
     listed = "\n\n".join(parts)
     count = sum(len(group) for _, group in groups)
     body = f"""\
-# {w["errors"]}
+# {w["title"]}
 
-{w["errors_lead"].format(n=count)}
+{w["lead"].format(n=count)}
 
 <div class="error-search" role="search">
-<label for="error-search">{w["errors_label"]}</label>
+<label for="error-search">{w["label"]}</label>
 <textarea id="error-search" rows="2" autocomplete="off" autocapitalize="off"
  spellcheck="false"></textarea>
-<p id="error-count" role="status" aria-live="polite" data-none="{w["errors_none"]}"
- data-sure="{w["errors_sure"]}" data-others="{w["errors_others"]}"
- data-related="{w["errors_related"]}" data-copy="{w["errors_copy"]}"
- data-cases="{w["errors_cases"]}" data-seen="{w["errors_seen"]}"
- data-older="{w["errors_older"]}" data-until="{w["errors_until"]}" data-colon="{w["colon"]}"></p>
+<p id="error-count" role="status" aria-live="polite" data-none="{w["none"]}"
+ data-sure="{w["sure"]}" data-others="{w["others"]}"
+ data-related="{w["related"]}" data-copy="{w["copy"]}"
+ data-cases="{w["cases"]}" data-seen="{w["seen"]}"
+ data-older="{w["older"]}" data-until="{w["until"]}" data-colon="{w["colon"]}"></p>
 <script src="{message_data.SCRIPT}" defer></script>
-<noscript><p>{w["errors_noscript"]}</p></noscript>
+<noscript><p>{w["noscript"]}</p></noscript>
 <ol id="error-found"></ol>
 </div>
 
@@ -103,7 +103,7 @@ def _all(groups: list[tuple[Family, list[Entry]]], lang: str, w: dict) -> str:
 
 </div>
 """
-    return page("book/messages and the chapters' outputs", w["errors_summary"], body)
+    return page("book/messages and the chapters' outputs", w["summary"], body)
 
 
 def _line(address: str, entry: Entry) -> str:
@@ -119,11 +119,11 @@ def _family(book: Book, lang: str, family: Family, group: list[Entry], seen: See
     """The page of a family, with the whole text of each message."""
     listed = "\n".join(_item(book, lang, entry, seen.get(entry.id, []), w) for entry in group)
     body = f"""\
-# {w["errors"]}{w["colon"]}{family.heading[lang]}
+# {w["title"]}{w["colon"]}{family.heading[lang]}
 
-{w["errors_family"].format(n=len(group))}
+{w["family"].format(n=len(group))}
 
-<ul class="error-list" data-copy="{w["errors_copy"]}">
+<ul class="error-list" data-copy="{w["copy"]}">
 {listed}
 </ul>
 """
@@ -134,7 +134,7 @@ def _item(book: Book, lang: str, entry: Entry, places: list[dict[str, str]], w: 
     """An entry as HTML without blank lines, so that Markdown leaves it alone."""
     seen = []
     if places:
-        seen.append(f'<details class="seen"><summary>{w["errors_seen"]}</summary><ul>')
+        seen.append(f'<details class="seen"><summary>{w["seen"]}</summary><ul>')
         for place in places:
             cause = f"{w['colon']}{inline(place['cause'])}" if place["cause"] else ""
             seen.append(f"<li>{link(place['href'], place['title'])}{cause}</li>")
@@ -151,24 +151,24 @@ def _item(book: Book, lang: str, entry: Entry, places: list[dict[str, str]], w: 
 
 def told(book: Book, lang: str, entry: Entry, seen: list[str] | None = None) -> str:
     """What the book says of a message: advice, special cases, what `seen` adds, other wordings."""
-    w, lines = words(lang), advice(book, lang, entry)
+    w, lines = words(lang, "errors"), advice(book, lang, entry)
     older = [
         f"<code>{shown(text)}</code>{until}"
         for text, until in zip(
             entry.says[1:],
-            (w["errors_until"].format(x) if x else "" for x in entry.until[1:]),
+            (w["until"].format(x) if x else "" for x in entry.until[1:]),
             strict=True,
         )
     ]
     if entry.cases:
-        lines.append(f'<details class="cases"><summary>{w["errors_cases"]}</summary>')
+        lines.append(f'<details class="cases"><summary>{w["cases"]}</summary>')
         for case in entry.cases:
             lines.append(f'<div class="case" id="{case.id}">')
             lines += [*advice(book, lang, case), "</div>"]
         lines.append("</details>")
     lines += seen or []
     if older:
-        lines.append(f'<details class="older"><summary>{w["errors_older"]}</summary><ul>')
+        lines.append(f'<details class="older"><summary>{w["older"]}</summary><ul>')
         lines += [f"<li>{text}</li>" for text in older] + ["</ul></details>"]
     return "\n".join(lines)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-_WORDS = {"en": ("Filter", "Nothing matches."), "zh": ("筛选", "没有匹配的内容。")}
+from bookbuild.source.words import words
 
 
 def filtered(name: str, lang: str, placeholder: str, listed: str) -> str:
@@ -13,11 +13,11 @@ def filtered(name: str, lang: str, placeholder: str, listed: str) -> str:
 
     `listed` is HTML or Markdown; a heading above a list of which nothing is left goes, too.
     """
-    label, none = _WORDS[lang]
+    w = words(lang, "filter")
     return f"""\
 <div class="filter" role="search">
-<label for="{name}-filter">{label}</label>
-<input id="{name}-filter" type="search" data-filter="{name}-list" data-none="{none}"
+<label for="{name}-filter">{w["label"]}</label>
+<input id="{name}-filter" type="search" data-filter="{name}-list" data-none="{w["none"]}"
  placeholder="{escape(placeholder, quote=True)}" autocomplete="off" spellcheck="false">
 <p role="status" aria-live="polite"></p>
 </div>

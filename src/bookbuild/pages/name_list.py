@@ -15,29 +15,8 @@ from bookbuild.pages.torch_names import ALIASES, imports, torch_names
 from bookbuild.source import texts
 from bookbuild.source.checkout import Book
 from bookbuild.source.outline import Part, Where, section, sections
+from bookbuild.source.words import words
 
-_WORDS = {
-    "en": {
-        "title": "Index by name",
-        "summary": "Every name of PyTorch that a section of this book is about, from A to Z.",
-        "lead": (
-            "{n} names of PyTorch, torchvision and torchmetrics, and of methods, each with the "
-            "sections that are about it, the most telling first."
-        ),
-        "placeholder": "detach, DataLoader, autocast …",
-        "separator": ", ",
-    },
-    "zh": {
-        "title": "按名称查",
-        "summary": "本书各节讲到的 PyTorch 名称，从 A 到 Z。",
-        "lead": (
-            "PyTorch、torchvision 和 torchmetrics 的 {n} 个名称和方法，以及讲到它们的小节，"
-            "最相关的排在最前。"
-        ),
-        "placeholder": "例如 detach、DataLoader、autocast",
-        "separator": "、",
-    },
-}
 HEADING, ANSWER, CODE = range(3)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _ATTRIBUTE = re.compile(r"(?:(?<![\w.])(\w+)(?:\.\w+)*|(?<=[)\]]))(\.[A-Za-z]\w*)(?![\w'\"])(\(?)")
@@ -124,7 +103,7 @@ def _last(name: str) -> str:
 
 def render(book: Book, lang: str, names: dict[str, list[Part]]) -> str:
     """Return the page as Markdown; `names` has the sections of each name."""
-    w = _WORDS[lang]
+    w = words(lang, "names")
     parts = [
         f'## {letter}\n\n<ul class="names">\n'
         + "\n".join(_item(book, name, names[name], lang, w) for name in group)

@@ -13,33 +13,7 @@ from bookbuild.source import pitfalls
 from bookbuild.source.checkout import Book
 from bookbuild.source.outline import Where, section
 from bookbuild.source.pitfalls import Pitfall
-
-_WORDS = {
-    "en": {
-        "title": "All pitfalls · wrong → right",
-        "summary": "Every pitfall of the book in a line: wrong code, and what to write.",
-        "lead": (
-            "{n} pitfalls, a line each: what people write, and what to write instead.\n"
-            "The code is from cells that run; the title leads to the section that shows it fail."
-        ),
-        "placeholder": "clone, mask, scheduler …",
-        "wrong": "Wrong",
-        "right": "Right",
-        "here": "Link to this line",
-    },
-    "zh": {
-        "title": "全部陷阱 · 错 → 对",
-        "summary": "书中每个陷阱一行：错误的代码，以及该怎么写。",
-        "lead": (
-            "{n} 个陷阱，每个一行：大家常写的代码，以及应该怎么写。\n"
-            "代码都来自能运行的单元格；标题指向演示它出错的小节。"
-        ),
-        "placeholder": "clone、掩码、调度器……",
-        "wrong": "错",
-        "right": "对",
-        "here": "此行的链接",
-    },
-}
+from bookbuild.source.words import words
 
 
 def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
@@ -48,7 +22,7 @@ def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
     Raises:
         BookError: a text has another form.
     """
-    w = _WORDS[lang]
+    w = words(lang, "pitfalls")
     found = pitfalls.load(book)
     titles = {chapter.name: chapter.title for chapter in chapters}
     parts = [
@@ -95,7 +69,7 @@ def alone(book: Book, lang: str, one: Pitfall) -> tuple[str, str]:
     answer = one.part.answer[lang] if one.right else ""
     lines = [
         f"<h1>{inline(title)}</h1>",
-        f'<p class="both">{_both(one, lang, _WORDS[lang])}</p>',
+        f'<p class="both">{_both(one, lang, words(lang, "pitfalls"))}</p>',
         f'<p class="cause">{_words(answer)}</p>' if answer else "",
         f"<p>→ {link(href, titles[lang])}</p>",
     ]

@@ -69,7 +69,7 @@ def proved(statuses: Collection[Status], device: str, w: dict[str, str]) -> str:
 
 def rows(statuses: Collection[Status], lang: str) -> list[list[str]]:
     """Return the table: a heading, then a row per chapter and language."""
-    w = words(lang)
+    w = words(lang, "status")
     keys = ("chapter", "language", "validated", "translation", "cells", "claims")
     table = [[w[key] for key in keys]]
     for status in statuses:
@@ -95,14 +95,14 @@ def render(
     book: Book, lang: str, chapters: dict[str, list[Chapter]], by_name: Collection[str] = ()
 ) -> str:
     """The page as Markdown; `by_name` are the names of the index."""
-    w = words(lang)
+    w = words(lang, "status")
     titles = {chapter.name: chapter.title for chapter in chapters[lang]}
     statuses = collect(book, chapters)
     devices = w["devices"].format(*(proved(statuses, device, w) for device in ("cpu", "gpu")))
     head, *body = rows(statuses, lang)
     lines = [head, ["---"] * len(head)]
     lines += [[f"[{titles[name]}]({name}.ipynb)", *rest] for name, *rest in body]
-    text = f"# {w['status']}\n\n{w['status_lead']}\n\n{devices}\n\n{_table(lines)}\n"
+    text = f"# {w['title']}\n\n{w['lead']}\n\n{devices}\n\n{_table(lines)}\n"
     if tested := versions.tested(book):
         rows_ = _versions(tested, chapters[lang], w)
         text += f"\n## {w['versions']}\n\n{w['versions_lead']}\n\n{_table(rows_)}\n"
@@ -110,7 +110,7 @@ def render(
         head = [w["page"], w["entries"], w["missing"]]
         lines = [head, ["---"] * len(head), *covered]
         text += f"\n## {w['coverage']}\n\n{w['coverage_lead']}\n\n{_table(lines)}\n"
-    return page("the last test run, with each build", w["status_summary"], text)
+    return page("the last test run, with each build", w["summary"], text)
 
 
 def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[str]]:
@@ -121,7 +121,7 @@ def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[
     Raises:
         BookError: a text or `symptoms.yml` has another form.
     """
-    w, table = words(lang), []
+    w, table = words(lang, "status"), []
     wanted = {name for _, names in book.parts for name in names}
     if "symptoms" in wanted:
         found = symptoms.load(book).symptoms

@@ -16,20 +16,18 @@ from bookbuild.source.words import words
 
 def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
     """The page as Markdown."""
-    w = words(lang)
+    w = words(lang, "then_and_now")
     names = [chapter.name for chapter in chapters]
     slips = chapters_of(book, [OLD_NOTES])[lang] if OLD_NOTES in book.texts else []
     claims = [c for c in claims_file.load(book) if c.chapter in names]
     known = {claim.id for claim in claims}
-    parts = [f"# {w['then_and_now']}", w["then_and_now_lead"], _filter(claims, w)]
+    parts = [f"# {w['title']}", w["lead"], _filter(claims, w)]
     for chapter in chapters:
         rows = [claim for claim in claims if claim.chapter == chapter.name]
         if rows:
             parts.append(f"## [{chapter.title}]({chapter.name}.ipynb)")
             parts += [_card(claim, lang, [chapter, *slips], known) for claim in rows]
-    return page(
-        "book/claims.yml and the chapters", w["then_and_now_summary"], "\n\n".join(parts) + "\n"
-    )
+    return page("book/claims.yml and the chapters", w["summary"], "\n\n".join(parts) + "\n")
 
 
 def proofs(claim: Claim, chapters: list[Chapter]) -> list[str]:
@@ -59,7 +57,7 @@ def _filter(claims: list[Claim], w: dict[str, str]) -> str:
 
 def _card(claim: Claim, lang: str, chapters: list[Chapter], known: set[str]) -> str:
     """One claim."""
-    w = words(lang)
+    w = words(lang, "then_and_now")
 
     def linked(text: str) -> str:
         """Other claims that a text names lead to their cards."""

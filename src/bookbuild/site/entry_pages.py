@@ -19,23 +19,7 @@ from bookbuild.site import metatags
 from bookbuild.source import messages, pitfalls
 from bookbuild.source.checkout import ERRORS_OF, LANGUAGES, Book
 from bookbuild.source.templates import render
-
-_WORDS = {
-    "en": {
-        "errors": ("All error messages", "{} · PyTorch error, cause and cure"),
-        "pitfalls": ("All pitfalls", "{} · PyTorch pitfall"),
-        "paste": "Another message, or a whole traceback",
-        "explain": "Explain",
-        "proved": "The section runs both and shows what comes out.",
-    },
-    "zh": {
-        "errors": ("全部报错信息", "{} · PyTorch 报错，原因和改法"),
-        "pitfalls": ("全部陷阱", "{} · PyTorch 常见陷阱"),
-        "paste": "另一条报错，或整段 traceback",
-        "explain": "解释",
-        "proved": "该小节运行了两种写法，并给出输出。",
-    },
-}
+from bookbuild.source.words import words
 
 
 @dataclass(frozen=True)
@@ -124,4 +108,4 @@ def _html(book: Book, lang: str, entry: Entry) -> str:
     other = next(language for code, language in book.languages.items() if code != lang)
     head = metatags.head(page, data)
     values = {"entry": entry, "page": page, "other": other, "head": head}
-    return render("site", "entry.html", words=_WORDS[lang], **values)
+    return render("site", "entry.html", words=words(lang, "entries"), **values)

@@ -20,39 +20,9 @@ from bookbuild.notebooks.conversion import MISSING, WAITING
 from bookbuild.notebooks.files import read
 from bookbuild.source import questions, texts, translation, versions
 from bookbuild.source.checkout import LANGUAGES, Book
+from bookbuild.source.words import words
 
 _LEFT_OUT = "a.headerlink, .filter, .error-search, form, fieldset, svg, script"
-_WORDS = {
-    "en": {
-        "ran": "Every cell of this page was run{}, unless it says otherwise; what follows a cell "
-        "under *Prints* or *Raises* is its stored output, which tests compare again.",
-        "under": " under PyTorch {torch} ({device}, {date})",
-        "also": "It was also run under PyTorch {}; where an outcome differs, [Status]({}) says so.",
-        "marks": "`# ✗ wrong` marks code that one should not write, `# ✓ right` what to write "
-        "instead.",
-        "prints": "Prints",
-        "raises": "Raises",
-        "figure": "Shows: ",
-        "not_run": "Not run: it needs a GPU.",
-        "page": "Page",
-        "comma": ", ",
-        "and": "; ",
-    },
-    "zh": {
-        "ran": "本页的单元格{}都运行过，另有说明的除外；“输出”或“报错”之下是它保存的输出，"
-        "测试会再次比对。",
-        "under": "在 PyTorch {torch}（{device}，{date}）上",
-        "also": "还在 PyTorch {} 上运行过；结果有差异的地方见[状态]({})。",
-        "marks": "`# ✗ 错误写法` 标出不该这样写的代码，`# ✓ 正确写法` 是应该写的。",
-        "prints": "输出",
-        "raises": "报错",
-        "figure": "图示：",
-        "not_run": "没有运行：需要 GPU。",
-        "page": "网页",
-        "comma": "、",
-        "and": "；",
-    },
-}
 
 
 def write(book: Book, site: Path) -> None:
@@ -114,7 +84,7 @@ def _questions(book: Book, lang: str, name: str) -> dict[str, str]:
 
 def _about(book: Book, lang: str, name: str) -> str:
     """Return the quotation below the title: where the chapter ran, and its other forms."""
-    w = _WORDS[lang]
+    w = words(lang, "twins")
     other = next(language for code, language in book.languages.items() if code != lang)
     lines = [w["ran"].format(_under(book, lang, name)), w["marks"]]
     also = [v for v, run in versions.tested(book).items() if name in run["chapters"]]
@@ -129,7 +99,7 @@ def _about(book: Book, lang: str, name: str) -> str:
 
 def _under(book: Book, lang: str, name: str) -> str:
     """Return where a chapter was last run as a piece of a sentence, empty if that is unknown."""
-    w = _WORDS[lang]
+    w = words(lang, "twins")
     devices = sorted(runs(book, lang, name).items())
     return w["and"].join(w["under"].format(device=d.upper(), **run) for d, run in devices)
 
@@ -140,7 +110,7 @@ def runs(book: Book, lang: str, name: str) -> dict[str, dict]:
 
 
 def _code(lang: str, cell: NotebookNode) -> Iterator[str]:
-    w = _WORDS[lang]
+    w = words(lang, "twins")
     if "remove-cell" not in tags(cell):
         yield fenced(cell.source, "python")
         if cell.execution_count is None:
