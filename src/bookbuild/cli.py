@@ -137,7 +137,7 @@ def build(**kinds: bool) -> None:
     """
     from bookbuild.commands.build import build
 
-    for path in build(Book.find(), [kind for kind, wanted in kinds.items() if wanted]):
+    for path in build(Book.find(), [kind for kind, chosen in kinds.items() if chosen]):
         click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 

@@ -65,8 +65,8 @@ def _edits(
     Raises:
         BookError: an edit cannot be taken over.
     """
-    before, wanted = stored(nb), {c.id: written(c) for c in product.cells}
-    edits, states, found, after = edited(nb, product), changes(nb), [], None
+    before, current = stored(nb), {c.id: written(c) for c in product.cells}
+    edits, states, cells, previous = edited(nb, product), changes(nb), [], None
     for cell in nb.cells:
         if cell.id in edits:
             change = states[cell.id]
@@ -74,44 +74,38 @@ def _edits(
                 raise BookError(f"{where}::{cell.id}: moved in the notebook; move it in the text")
             if cell.id == SETUP:
                 raise BookError(f"{where}::{SETUP}: the setup cell is the same in every chapter")
-            if cell.id.endswith((questions.SUFFIX, SOLUTION)) and cell.id in wanted:
+            if cell.id.endswith((questions.SUFFIX, SOLUTION)) and cell.id in current:
                 raise BookError(f"{where}::{cell.id}: made from another cell; edit it in the text")
-            if change == "new" and (where.startswith("zh") or cell.id in wanted):
+            if change == "new" and (where.startswith("zh") or cell.id in current):
                 raise BookError(
                     f"{where}::{cell.id}: a new cell is written in English, in the text"
                 )
-            if change == "edited" and before[cell.id][0] != wanted.get(cell.id):
+            if change == "edited" and before[cell.id][0] != current.get(cell.id):
                 raise BookError(f"{where}::{cell.id}: the text changed, too; edit it there")
             if not cell.source.strip():
                 raise BookError(f"{where}::{cell.id}: empty; remove it in the text")
             edits.remove(cell.id)
-            found.append((cell, after))
+            cells.append((cell, previous))
         if not cell.id.endswith((questions.SUFFIX, SOLUTION)):
-            after = cell.id
+            previous = cell.id
     if edits:
         raise BookError(f"{where}::{edits[0]}: removed in the notebook; remove it in the text")
-    return found
+    return cells
 
 
 def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> None:
     """Take an edited cell of a notebook into the cell of the text that it was made from."""
+    metadata = {
+        key: list(cell.metadata[key]) for key in ("tags", "claims") if cell.metadata.get(key)
+    }
+    beside = {"alt": alt(cell), "cause": cell.metadata.get("cause")}
     source = _unmarked(cell.source, lang)
-    said = {"alt": alt(cell), "cause": cell.metadata.get("cause")}
-    meant = {key: list(cell.metadata[key]) for key in ("tags", "claims") if cell.metadata.get(key)}
     if lang == "en":
-        old.metadata = meant
-        if old.type == "markdown":
-            old.words.en = _unfilled(text, old.words.en, source, lang)
-        else:
-            old.source = source
-        for key, new in said.items():
-            words = getattr(old, key) or Words("", 0)
-            words.en = new
-            setattr(old, key, words if new else None)
+        _take_english(text, old, source, metadata, beside)
         return
-    if meant != old.metadata:
+    if metadata != old.metadata:
         raise BookError(f"{which}: tags and claims are changed in English")
-    for key, new in said.items():
+    for key, new in beside.items():
         words = getattr(old, key)
         if bool(words) != bool(new):
             raise BookError(f"{which}: an {key} is added or removed in English")
@@ -121,19 +115,41 @@ def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> N
         for mark in (WAITING, MISSING):
             source = source.removesuffix(mark).rstrip("\n")
         old.words.zh = _unfilled(text, old.words.zh or old.words.en, source, lang)
-    elif tokens(source) != tokens(old.source):
+    else:
+        _take_comments(old, source, which)
+
+
+def _take_english(
+    text: Text, old: Cell, source: str, metadata: dict[str, list[str]], beside: dict[str, str]
+) -> None:
+    old.metadata = metadata
+    if old.type == "markdown":
+        old.words.en = _unfilled(text, old.words.en, source, "en")
+    else:
+        old.source = source
+    for key, new in beside.items():
+        words = getattr(old, key) or Words("", 0)
+        words.en = new
+        setattr(old, key, words if new else None)
+
+
+def _take_comments(old: Cell, source: str, which: str) -> None:
+    """Take the comments of a Chinese code cell; its code is that of the English one."""
+    if tokens(source) != tokens(old.source):
         raise BookError(f"{which}: the code is changed in English; here only comments")
-    elif (ours := texts.comment_words(source)) != (old.words.zh or texts.comment_words(old.source)):
-        if len(comments(source)) != len(comments(old.source)):
-            raise BookError(f"{which}: comments are added or removed in English")
-        old.words.zh = ours
+    chinese = texts.comment_words(source)
+    if chinese == (old.words.zh or texts.comment_words(old.source)):
+        return
+    if len(comments(source)) != len(comments(old.source)):
+        raise BookError(f"{which}: comments are added or removed in English")
+    old.words.zh = chinese
 
 
 def _unmarked(source: str, lang: str) -> str:
     """Code without the first line that says whether one should write it."""
     source = source.strip("\n")
-    for said in MARKS.values():
-        source = source.removeprefix(f"{said[lang]}\n")
+    for mark in MARKS.values():
+        source = source.removeprefix(f"{mark[lang]}\n")
     return source
 
 
@@ -158,9 +174,9 @@ def _prove(book: Book, text: Text, taken: list[tuple[str, NotebookNode, str]]) -
         BookError: it does not.
     """
     text.book = book
-    made = {lang: {c.id: c for c in notebook(text, lang).cells} for lang in LANGUAGES}
+    products = {lang: {c.id: c for c in notebook(text, lang).cells} for lang in LANGUAGES}
     for lang, cell, which in taken:
-        new, source = made[lang].get(cell.id), cell.source.strip("\n")
+        new, source = products[lang].get(cell.id), cell.source.strip("\n")
         for mark in (WAITING, MISSING):
             source = source.removesuffix(f"\n\n{mark}")
         if new is None or _plain(cell, source, lang) != _plain(new, new.source, lang):

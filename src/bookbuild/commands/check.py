@@ -166,7 +166,7 @@ def _files(book: Book) -> Iterator[str]:
 
 def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
     """A chapter's text by itself."""
-    where, late = f"book/text/{source.name}.md", {w.piece for w in waiting}
+    where, untranslated = f"book/text/{source.name}.md", {w.piece for w in waiting}
     if not source.summary.en:
         yield f"{where}:{source.summary.line}: no summary"
     if next((c.id for c in source.cells if c.type == "code"), "") != SETUP:
@@ -181,7 +181,7 @@ def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
     for piece, words in source.pieces():
         for problem in lint(words.zh or ""):
             yield f"{where}:{words.zh_line}: {piece}: {problem}"
-        if words.zh is None or piece in late or "/" in piece:
+        if words.zh is None or piece in untranslated or "/" in piece:
             continue
         ours, theirs = (Counter(_FIXED.findall(t)) for t in (words.zh, words.en))
         for fixed in (ours - theirs) + (theirs - ours):
@@ -210,6 +210,13 @@ def _chapter(book: Book, source: Text) -> Iterator[str]:
     tests = [code for name, code in functions.items() if name.lower().startswith("test")]
     if not any(re.search(r"^\s+assert\b", code, re.M) for code in tests):
         yield f"{test}: no test asserts anything"
+    yield from _exercises(source, test, tests, functions)
+
+
+def _exercises(
+    source: Text, test: str, tests: list[str], functions: dict[str, str]
+) -> Iterator[str]:
+    """Yield what is wrong with the exercises of a chapter and the tests of their checkers."""
     exercises = [c for c in source.cells if "exercise" in c.metadata.get("tags", ())]
     if not exercises:
         yield f"book/text/{source.name}.md: no exercise"
@@ -229,12 +236,12 @@ def _chapter(book: Book, source: Text) -> Iterator[str]:
 
 def _functions(source: str) -> dict[str, str]:
     """The functions and classes of a module with their code and decorators, by name."""
-    lines, found = source.splitlines(), {}
+    lines, functions = source.splitlines(), {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             first = min([d.lineno for d in node.decorator_list], default=node.lineno)
-            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
-    return found
+            functions[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    return functions
 
 
 def _notebook(

@@ -1,4 +1,4 @@
-"""Notebooks: their cells, how they are read and written, and how a run's outputs are cleaned."""
+"""The cells of notebooks: tags, outputs, tokens."""
 
 from __future__ import annotations
 
@@ -10,37 +10,35 @@ from itertools import accumulate
 
 from nbformat import NotebookNode
 
-# ---------------------------------------------------------------- cells
-
 
 def code_cells(nb: NotebookNode) -> list[NotebookNode]:
-    """The code cells of a notebook."""
+    """Return the code cells of a notebook."""
     return [c for c in nb.cells if c.cell_type == "code"]
 
 
 def tags(cell: NotebookNode) -> list[str]:
-    """The tags of a cell."""
+    """Return the tags of a cell."""
     return cell.metadata.get("tags", [])
 
 
 def alt(cell: NotebookNode) -> str:
-    """The text that stands for a cell's figure."""
+    """Return the text that stands for a cell's figure."""
     return cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
 
 
 def output(cell: NotebookNode) -> str:
-    """What a code cell printed, returned or raised, as text."""
+    """Return what a code cell printed, returned or raised, as text."""
     parts = []
     for out in cell.get("outputs", []):
         text = out.get("text") or out.get("data", {}).get("text/plain") or out.get("evalue", "")
-        said = f"{out['ename']}: " if out.get("output_type") == "error" else ""
-        parts.append(said + "".join(text).rstrip("\n"))
+        name = f"{out['ename']}: " if out.get("output_type") == "error" else ""
+        parts.append(name + "".join(text).rstrip("\n"))
     return "\n".join(filter(None, parts))
 
 
 @cache
 def tokens(source: str) -> tuple[str, ...]:
-    """The Python tokens of a cell without comments and blank lines, so that comments may differ.
+    """Return the Python tokens of a cell, without comments and blank lines.
 
     A cell that Python cannot tokenize (a magic) is compared line by line instead.
     """
@@ -55,7 +53,7 @@ def tokens(source: str) -> tuple[str, ...]:
 
 
 def _with_whole_strings(source: str) -> Iterator[tuple[int, str]]:
-    """Type and text of each token; an f-string is one, as before Python 3.12."""
+    """Yield type and text of each token; an f-string is one, as before Python 3.12."""
     begins = {getattr(tokenize, f"{kind}STRING_START", None) for kind in "FT"}
     ends = {getattr(tokenize, f"{kind}STRING_END", None) for kind in "FT"}
     starts = list(accumulate(map(len, io.StringIO(source)), initial=0))
@@ -71,9 +69,3 @@ def _with_whole_strings(source: str) -> Iterator[tuple[int, str]]:
                 yield tokenize.STRING, source[start : starts[row - 1] + column]
         elif not open_strings:
             yield token.type, token.string
-
-
-# ---------------------------------------------------------------- files
-
-
-# ---------------------------------------------------------------- cleaning

@@ -18,12 +18,12 @@ def written(cell: NotebookNode) -> str:
 
     What Jupyter adds by itself, such as times and collapsed outputs, is left out.
     """
-    meant = {
+    own = {
         k: cell.metadata[k]
         for k in ("tags", "claims", "cause", "mystnb", "predict")
         if cell.metadata.get(k)
     }
-    return digest(_JSON.encode([cell.cell_type, cell.source, meant]))
+    return digest(_JSON.encode([cell.cell_type, cell.source, own]))
 
 
 def printed(cell: NotebookNode) -> str:
@@ -57,8 +57,8 @@ def why_run(
     """
     if before is None:
         return "new"
-    made = before.metadata.get("made")
-    if not isinstance(made, dict) or made.get("helpers") != helpers:
+    stamps = before.metadata.get("made")
+    if not isinstance(stamps, dict) or stamps.get("helpers") != helpers:
         return "its helpers changed"
     old, new, states = code_cells(before), code_cells(now), states or changes(before)
     if [c.id for c in old] != [c.id for c in new]:

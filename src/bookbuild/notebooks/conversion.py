@@ -41,14 +41,14 @@ def notebook(
         lang: `"en"` or `"zh"`.
         waiting: the pieces whose Chinese waits; the page says so.
     """
-    late = {w.piece for w in waiting}
+    untranslated = {w.piece for w in waiting}
     cells = []
     for cell in text.cells:
-        cells += _before(cell, lang, late)
-        made = _prose(cell, lang, late) if cell.type == "markdown" else _code(cell, lang)
-        if made["cell_type"] == "markdown" and text.book:
-            made["source"] = _filled(text.book, text.name, cell, made["source"], lang)
-        cells.append(made)
+        cells += _before(cell, lang, untranslated)
+        product = _prose(cell, lang, untranslated) if cell.type == "markdown" else _code(cell, lang)
+        if product["cell_type"] == "markdown" and text.book:
+            product["source"] = _filled(text.book, text.name, cell, product["source"], lang)
+        cells.append(product)
     summary = _say(text.summary, lang)
     return from_dict(
         {
@@ -83,9 +83,9 @@ def _say(words: Words, lang: str) -> str:
     return words.zh or words.en if lang == "zh" else words.en
 
 
-def _prose(cell: Cell, lang: str, late: set[str]) -> dict:
+def _prose(cell: Cell, lang: str, untranslated: set[str]) -> dict:
     source = _say(cell.words, lang)
-    if lang == "zh" and cell.id in late:
+    if lang == "zh" and cell.id in untranslated:
         missing = cell.words.zh in (None, "", cell.words.en)
         # The pages of both languages have the same sections.
         if not missing and len(headings(source)) != len(headings(cell.words.en)):
@@ -94,7 +94,7 @@ def _prose(cell: Cell, lang: str, late: set[str]) -> dict:
     return {"cell_type": "markdown", "id": cell.id, "metadata": {}, "source": source}
 
 
-def _before(cell: Cell, lang: str, late: set[str]) -> Iterator[dict]:
+def _before(cell: Cell, lang: str, untranslated: set[str]) -> Iterator[dict]:
     """The cells that are made for readers before a code cell: its question, a solution's label."""
     if "solution" in cell.metadata.get("tags", ()):
         source = words(lang, "notebooks")["solution"]
@@ -102,10 +102,10 @@ def _before(cell: Cell, lang: str, late: set[str]) -> Iterator[dict]:
         yield label | {"metadata": {"tags": ["remove-cell"]}}
     if cell.predict:
         source = question_cells.html(_say(cell.predict, lang), cell.id, lang)
-        if lang == "zh" and f"{cell.id}/predict" in late:
+        if lang == "zh" and f"{cell.id}/predict" in untranslated:
             source += f"\n\n{WAITING if cell.predict.zh else MISSING}"
-        asked = {"cell_type": "markdown", "id": cell.id + questions.SUFFIX, "source": source}
-        yield asked | {"metadata": {}}
+        question = {"cell_type": "markdown", "id": cell.id + questions.SUFFIX, "source": source}
+        yield question | {"metadata": {}}
 
 
 def _code(cell: Cell, lang: str) -> dict:
@@ -114,9 +114,9 @@ def _code(cell: Cell, lang: str) -> dict:
         source = with_comments(source, cell.words.zh.split("\n"))
     metadata: dict = copy.deepcopy(cell.metadata)
     tags = metadata.get("tags", ())
-    for tag, said in MARKS.items():
+    for tag, mark in MARKS.items():
         if tag in tags:
-            source = f"{said[lang]}\n{source}"
+            source = f"{mark[lang]}\n{source}"
     if "solution" in tags:
         metadata |= {"cellView": "form", "jupyter": {"source_hidden": True, "outputs_hidden": True}}
     if cell.predict:

@@ -13,7 +13,7 @@ from bookbuild.source.texts import Text
 
 
 def helpers_used(book: Book, text: Text) -> str:
-    """Fingerprint of the modules of `helpers` that a chapter's cells use, with what they read."""
+    """Return a fingerprint of the modules of `helpers` that a chapter uses, with their data."""
     folder = book.root / "src" / "helpers"
     todo = [m for cell in text.cells if cell.source for m in _imported(cell.source)]
     seen: set[Path] = set()
@@ -59,10 +59,10 @@ def _imported(source: str) -> tuple[str, ...]:
 
     Names that are no modules do no harm: they have no file.
     """
-    found = _NAMED.findall(source)
+    modules = _NAMED.findall(source)
     for package, names in _IMPORT.findall(source):
         inside = package.removeprefix(".")
-        found += [inside] if inside else []
+        modules += [inside] if inside else []
         words = re.sub(r"#[^\n]*|\bas\s+\w+", "", names)
-        found += [".".join(filter(None, (inside, name))) for name in re.findall(r"\w+", words)]
-    return tuple(found)
+        modules += [".".join(filter(None, (inside, name))) for name in re.findall(r"\w+", words)]
+    return tuple(modules)

@@ -119,14 +119,20 @@ def execute(nb: NotebookNode, folder: Path, where: str) -> NotebookNode:
     except NoSuchKernel:
         raise BookError("there is no Jupyter kernel: `pip install ipykernel`") from None
     except CellExecutionError as error:
-        said = " ".join(f"{error.ename}: {error.evalue}".split())
-        raise BookError(f"{where}::{current['cell'].id}: {said}") from None
+        message = " ".join(f"{error.ename}: {error.evalue}".split())
+        raise BookError(f"{where}::{current['cell'].id}: {message}") from None
     except CellTimeoutError:
         raise BookError(f"{where}::{current['cell'].id}: ran longer than {TIMEOUT} s") from None
     except DeadKernelError:
         raise BookError(f"{where}::{current['cell'].id}: the kernel died") from None
     except RuntimeError as error:
         raise BookError(f"{where}: the kernel did not start: {error}") from None
+    _check_outputs(nb, where)
+    return nb
+
+
+def _check_outputs(nb: NotebookNode, where: str) -> None:
+    """Raise if a cell prints too much, or does not raise although it is tagged so."""
     for cell in code_cells(nb):
         if (size := len(str(cell.outputs))) > MAX_OUTPUT:
             raise BookError(
@@ -135,4 +141,3 @@ def execute(nb: NotebookNode, folder: Path, where: str) -> NotebookNode:
         raised = any(o.output_type == "error" for o in cell.outputs)
         if "raises-exception" in tags(cell) and not raised:
             raise BookError(f"{where}::{cell.id}: tagged raises-exception, but nothing was raised")
-    return nb

@@ -12,14 +12,14 @@ _OPENING = re.compile(r'<figure class="book-figure" lang="\w+">')
 
 
 def is_drawing(output: NotebookNode) -> bool:
-    """Whether an output is a figure of `helpers.figures`."""
+    """Return whether an output is a figure of `helpers.figures`."""
     return bool(_OPENING.match("".join(output.get("data", {}).get("text/html", ""))))
 
 
 def spoken(outputs: Iterable[NotebookNode], lang: str) -> list[NotebookNode]:
-    """Copies of outputs whose figures show their labels in `lang`, `"en"` or `"zh"`."""
-    made = copy.deepcopy(list(outputs))
-    for output in filter(is_drawing, made):
+    """Return copies of outputs whose figures show their labels in `lang`, `"en"` or `"zh"`."""
+    copies = copy.deepcopy(list(outputs))
+    for output in filter(is_drawing, copies):
         html = "".join(output.data["text/html"])
         output.data["text/html"] = _OPENING.sub(f'<figure class="book-figure" lang="{lang}">', html)
-    return made
+    return copies

@@ -22,7 +22,7 @@ from helpers.explain import Messages, Wording, plain
 
 
 def constants(wording: str) -> list[str]:
-    """The constant parts of a wording without its type, in pieces short enough to be found."""
+    """Return the constant parts of a wording without its type, in short pieces."""
     text = re.sub(r"^(?:\w+\.)*\w*(?:Error|Exception|Warning|Exit|Interrupt): ", "", wording)
     pieces = []
     for part in _VARIABLE.split(text):
@@ -31,7 +31,7 @@ def constants(wording: str) -> list[str]:
 
 
 def not_in(wordings: list[str], folders: list[Path]) -> list[str]:
-    """The wordings of whose constant parts less than 60 % stand in the files of installed packages.
+    """Return the wordings whose constant parts installed packages lack by 40 % or more.
 
     Libraries and Python files under `folders` are searched by `grep`. All of a wording is seldom
     found: a compiler or an author may have broken it anywhere.
@@ -44,18 +44,18 @@ def not_in(wordings: list[str], folders: list[Path]) -> list[str]:
         for path in folder.rglob("*")
         if path.suffix == ".py" or ".so" in path.suffixes
     ]
-    found = _grep(sorted({piece for wording in wordings for piece in constants(wording)}), files)
+    existing = _grep(sorted({piece for wording in wordings for piece in constants(wording)}), files)
     lacking = []
     for wording in wordings:
         pieces = constants(wording)
-        if sum(len(p) for p in pieces if p in found) < 0.6 * sum(map(len, pieces)):
+        if sum(len(p) for p in pieces if p in existing) < 0.6 * sum(map(len, pieces)):
             lacking.append(wording)
     return lacking
 
 
 def _grep(pieces: list[str], files: list[str]) -> set[str]:
     """The pieces that some file has."""
-    found: set[str] = set()
+    existing: set[str] = set()
     for start in range(0, len(files), 1000):
         ran = subprocess.run(
             ["grep", "-a", "-o", "-h", "-F", "-f", "-", *files[start : start + 1000]],
@@ -63,9 +63,9 @@ def _grep(pieces: list[str], files: list[str]) -> set[str]:
             capture_output=True,
             env={"LC_ALL": "C"},
         )
-        found |= set(ran.stdout.decode(errors="replace").splitlines())
+        existing |= set(ran.stdout.decode(errors="replace").splitlines())
     # grep prints the longest piece at a place: shorter ones within it are there, too
-    return {p for p in pieces if p in found or any(p in f for f in found)}
+    return {p for p in pieces if p in existing or any(p in f for f in existing)}
 
 
 _DRIVER = """
@@ -105,7 +105,7 @@ for name, code in sorted(json.load(sys.stdin), key=lambda x: [word in x[1] for w
 
 
 def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
-    """All that pieces of code print, warn and raise, by name; each runs in a process of its own.
+    """Return all that pieces of code print, warn and raise, by name, each in its own process.
 
     PyTorch, and what else takes long, is imported once, in a process that then forks: on Linux and
     macOS.
@@ -128,9 +128,9 @@ def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
 def said_by_cells(
     entries: list[Entry], notebooks: Mapping[str, NotebookNode]
 ) -> dict[str, list[tuple[str, str]]]:
-    """Of each entry, the cells whose stored output has a wording of it, as chapter and cell id."""
+    """Return for each entry the cells, as chapter and id, whose stored output has a wording."""
     search = Messages([{"id": e.id, "says": e.says} for e in entries])
-    found: dict[str, list[tuple[str, str]]] = {}
+    cells: dict[str, list[tuple[str, str]]] = {}
     for name, notebook in notebooks.items():
         for cell in code_cells(notebook):
             for output in cell.outputs:
@@ -139,33 +139,35 @@ def said_by_cells(
                 answers = search.whole(plain(text)).values() if text else ()
                 least = 0.45 * max((a.score for a in answers), default=0)
                 for answer in answers:
-                    places = found.setdefault(answer.entry["id"], [])
+                    places = cells.setdefault(answer.entry["id"], [])
                     if answer.score >= least and (name, cell.id) not in places:
                         places.append((name, cell.id))
-    return found
+    return cells
 
 
 def unproved(book: Book, entries: list[Entry], installed: list[Path]) -> Iterator[str]:
-    """The wordings that their proof does not show, a line each: what `run` prints, what the
-    installed packages under `installed` hold, what the book's own cells print."""
-    said = printed([(e.id, e.run) for e in entries if e.run])
-    stored = {name: book.notebook("en", name) for name in book.texts}
-    notebooks = {name: read(path) for name, path in stored.items() if path.exists()}
-    cells = said_by_cells(entries, notebooks)
-    every = [
-        (e, text, proof) for e in entries for text, proof in zip(e.says, e.proofs, strict=True)
-    ]
-    strings = set(not_in([text for _, text, proof in every if proof == TORCH], installed))
-    for entry, text, proof in every:
-        ran = plain(said.get(entry.id, ""))
-        if not proof and Wording(text, 0).match(ran):
-            continue
-        if entry.run and not any(Wording(t, 0).match(ran) for t in entry.says):
-            yield f"{entry.where}: run does not say {text!r}, but {ran[-100:]!r}"
-        elif proof == TORCH:
-            if text in strings:
-                yield f"{entry.where}: the installed packages do not hold {text!r}"
-        elif proof and not proof.startswith("https://"):
-            yield f"{entry.where}: found: expected torch or an address, got {proof!r}"
-        elif not proof and (entry.run or entry.id not in cells):
-            yield f"{entry.where}: neither `run` nor a cell prints {text!r}; give it `found`"
+    """Yield the wordings that their proof does not show, a line each.
+
+    A proof is what `run` prints, what the installed packages under `installed` contain, what the
+    book's own cells print, or the address of a public source.
+    """
+    outputs = printed([(e.id, e.run) for e in entries if e.run])
+    paths = {name: book.notebook("en", name) for name in book.texts}
+    cells = said_by_cells(entries, {name: read(p) for name, p in paths.items() if p.exists()})
+    strings = [t for e in entries for t, proof in zip(e.says, e.proofs, strict=True)
+               if proof == TORCH]  # fmt: skip
+    missing = set(not_in(strings, installed))
+    for entry in entries:
+        output = plain(outputs.get(entry.id, ""))
+        runs = any(Wording(wording, 0).match(output) for wording in entry.says)
+        for text, proof in zip(entry.says, entry.proofs, strict=True):
+            if not proof and Wording(text, 0).match(output):
+                continue
+            if entry.run and not runs:
+                yield f"{entry.where}: run does not print {text!r}, but {output[-100:]!r}"
+            elif proof == TORCH and text in missing:
+                yield f"{entry.where}: the installed packages do not contain {text!r}"
+            elif proof and proof != TORCH and not proof.startswith("https://"):
+                yield f"{entry.where}: found: expected torch or an address, got {proof!r}"
+            elif not proof and (entry.run or entry.id not in cells):
+                yield f"{entry.where}: neither `run` nor a cell prints {text!r}; give it `found`"

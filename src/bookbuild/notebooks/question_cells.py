@@ -8,7 +8,7 @@ from bookbuild.source.words import words as words_of
 
 
 def html(words: str, name: str, lang: str) -> str:
-    """A question as one block of HTML: it unfolds in Jupyter, in Colab and on the page.
+    """Return a question as one block of HTML: it unfolds in Jupyter, in Colab and on the page.
 
     `name` is the id of the cell that it is asked about.
     """

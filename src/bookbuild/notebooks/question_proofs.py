@@ -14,7 +14,7 @@ from bookbuild.source.questions import parse
 
 
 def problems(words: str, proofs: list[str], name: str, nb: NotebookNode) -> Iterator[str]:
-    """What is not proved of a question about the cell `name` of a notebook, a line each."""
+    """Yield what is not proved of a question about the cell `name` of a notebook, a line each."""
     cells = {c.id: c for c in code_cells(nb)}
     if name not in cells:
         return  # the notebook is older than the text
@@ -46,9 +46,9 @@ def _prints(cell: NotebookNode, code: str) -> bool:
 
 def _stands(proof: str, cells: object) -> bool:
     """Whether an executed cell has this assertion; blanks and its message do not count."""
-    wanted = _asserted(proof)
-    return bool(wanted) and any(
-        wanted & _asserted(cell.source) for cell in cells if cell.execution_count is not None
+    tests = _asserted(proof)
+    return bool(tests) and any(
+        tests & _asserted(cell.source) for cell in cells if cell.execution_count is not None
     )
 
 

@@ -27,7 +27,7 @@ elif not any(pathlib.Path(folder, "detach.py").is_file()
 
 
 def source(repository: str = "", commit: str = "") -> str:
-    """The source of the setup cell.
+    """Return the source of the setup cell.
 
     The notebooks of the repository carry no address: a clone is installed from itself. Those that
     readers download carry the address of the commit that their page was built from.

@@ -10,7 +10,7 @@ from bookbuild.source.symptoms import Symptoms
 
 
 def unproved(symptoms: Symptoms) -> Iterator[str]:
-    """The symptoms that `tell` does not tell from a sound program, a line each.
+    """Yield the symptoms that `tell` does not tell from a sound program, a line each.
 
     Each runs twice in a process of its own, after `broken` and after `sound`.
     """
@@ -20,17 +20,17 @@ def unproved(symptoms: Symptoms) -> Iterator[str]:
         for one in chosen
         for name, change in (("broken", one.broken), ("sound", one.sound))
     ]
-    said = printed(codes)
+    printed_by = printed(codes)
     for one in chosen:
         outputs = {
-            name: said.get(f"{one.id} {name}", "").partition("---\n")
+            name: printed_by.get(f"{one.id} {name}", "").partition("---\n")
             for name in ("broken", "sound")
         }
-        for name, (before, mark, after) in outputs.items():
-            if not mark or "Traceback" in after:
-                text = (after or before).strip()[-200:]
+        for name, (before, mark, output) in outputs.items():
+            if not mark or "Traceback" in output:
+                text = (output or before).strip()[-200:]
                 yield f"{one.where}: {name}: `tell` does not run: {text!r}"
                 break
-            if bool(re.search(one.bad, after.strip(), re.M)) != (name == "broken"):
+            if bool(re.search(one.bad, output.strip(), re.M)) != (name == "broken"):
                 verb = "has not" if name == "broken" else "has"
-                yield f"{one.where}: {name}: the output {verb} {one.bad!r}: {after.strip()!r}"
+                yield f"{one.where}: {name}: the output {verb} {one.bad!r}: {output.strip()!r}"

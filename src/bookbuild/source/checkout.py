@@ -120,7 +120,7 @@ class Book:
 
     @classmethod
     def find(cls, start: Path | None = None) -> Book:
-        """The book that `start` (the current directory) stands in: nearest `_config.yml` upward.
+        """Return the book around `start` (the current directory): nearest `_config.yml` upward.
 
         Raises:
             BookError: there is none, or the current directory no longer exists.
@@ -214,19 +214,19 @@ class Book:
         return [*self.chapters, *(name for name in reference if self.text(name).exists())]
 
     def text(self, chapter: str) -> Path:
-        """The source of a chapter, in both languages."""
+        """Return the source of a chapter, in both languages."""
         return self.root / "book" / "text" / f"{chapter}.md"
 
     def notebook(self, lang: str, chapter: str) -> Path:
-        """The notebook of a chapter in one language."""
+        """Return the notebook of a chapter in one language."""
         return self.root / "book" / lang / f"{chapter}.ipynb"
 
     def relative(self, path: Path) -> str:
-        """A path as messages show it."""
+        """Return a path as messages show it."""
         return path.relative_to(self.root).as_posix()
 
     def choose(self, names: tuple[str, ...] | list[str]) -> list[str]:
-        """The chapters called `names`, in reading order; all texts if `names` is empty.
+        """Return the chapters called `names`, in reading order; all texts if `names` is empty.
 
         Raises:
             BookError: a name is no chapter; the message suggests the nearest.
@@ -240,7 +240,7 @@ class Book:
 
 
 def program() -> list[str]:
-    """What works on a book: this package by its content, Python, the installed packages."""
+    """Return fingerprints of this package, of Python and of the installed packages."""
     packages = Path(sysconfig.get_path("purelib")).glob("*.dist-info")
     own = fingerprint(Path(__file__).parents[1].rglob("*"))
     return [own, sys.version, *sorted(path.name for path in packages)]

@@ -25,7 +25,7 @@ class Pitfall:
 
 
 def load(book: Book) -> list[Pitfall]:
-    """All pitfalls, in reading order.
+    """Return all pitfalls, in reading order.
 
     Raises:
         BookError: a text has another form.

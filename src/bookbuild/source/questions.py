@@ -50,7 +50,7 @@ class Question:
 
 
 def split(body: str) -> tuple[str, list[str]]:
-    """A block without its proofs, and the proof of each choice; empty where it has none.
+    """Return a block without its proofs, and the proof of each choice; empty where it has none.
 
     Raises:
         ValueError: a proof belongs to no choice, or a choice has two.
@@ -69,7 +69,7 @@ def split(body: str) -> tuple[str, list[str]]:
 
 
 def join(words: str, proofs: list[str]) -> str:
-    """The block that `split` takes apart."""
+    """Return the block that `split` takes apart."""
     lines, rest = [], list(proofs)
     blocks = re.split(r"\n(?=[+-] )", words)
     for number, block in enumerate(blocks):
@@ -81,7 +81,7 @@ def join(words: str, proofs: list[str]) -> str:
 
 @cache
 def parse(words: str) -> Question:
-    """The question in a block without its proofs.
+    """Return the question in a block without its proofs.
 
     Raises:
         ValueError: it has another form.

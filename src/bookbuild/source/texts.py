@@ -127,7 +127,7 @@ class Text:
     book: Book | None = None  # whose facts stand in its place-holders and empty links
 
     def pieces(self) -> Iterator[tuple[str, Words]]:
-        """All that is translated, in order, each with its name such as `detach-cuts/cause`."""
+        """Yield all that is translated, in order, with names such as `detach-cuts/cause`."""
         yield "summary", self.summary
         for cell in self.cells:
             kind = "" if cell.type == "markdown" else "/comments"
@@ -436,7 +436,7 @@ def dump(cell: Cell) -> str:
             blocks += [(key, words.en), ("zh", words.zh)]
     blocks += [("pitfall", "\n".join(cell.pitfall))] if cell.pitfall else []
     if cell.predict:
-        asked = questions.join(cell.predict.en, cell.proofs)
-        blocks += [("predict", asked), ("zh", cell.predict.zh)]
+        question = questions.join(cell.predict.en, cell.proofs)
+        blocks += [("predict", question), ("zh", cell.predict.zh)]
     shown = (f"%%% {mark}\n{body}".rstrip("\n") for mark, body in blocks if body is not None)
     return "\n".join(shown)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bookbuild.source.checkout import Book, digest, write_text
@@ -50,7 +50,7 @@ def load(book: Book) -> dict[str, Stamps]:
 
 
 def save(book: Book, stamps: dict[str, Stamps]) -> bool:
-    """Write the stamps, chapters in reading order; returns whether anything changed."""
+    """Write the stamps, chapters in reading order; return whether anything changed."""
     ordered = {name: stamps[name] for name in book.texts if name in stamps}
     return write_text(
         book.root / FILE, json.dumps(ordered, indent=0, separators=(",", ": ")) + "\n"
@@ -58,61 +58,54 @@ def save(book: Book, stamps: dict[str, Stamps]) -> bool:
 
 
 def needs_translation(text: str) -> bool:
-    """Whether a text has words at all: a cell with nothing but a formula or a rule has none."""
+    """Return whether a text has words; a cell with nothing but a formula or a rule has none."""
     return bool(re.search(r"[A-Za-z]{4}", _without_code(text)))
 
 
 def comments_need_translation(text: str) -> bool:
-    """Whether comments are sentences: a name or a number is the same in both languages."""
+    """Return whether comments are sentences; names and numbers are not translated."""
     return bool(re.search(r"(?<![A-Za-z])[A-Za-z]{2,},? [A-Za-z]{2}", _without_code(text)))
 
 
 def _without_code(text: str) -> str:
-    """A text without code, maths and the targets of links."""
+    """Return a text without code, maths and the targets of links."""
     return re.sub(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)\s]*\)", "", text, flags=re.S)
 
 
 def compare(
-    text: Text, stamps: Stamps, accepted: Iterable[str] = ()
+    text: Text, stamps: Stamps, accepted: Collection[str] = ()
 ) -> tuple[Stamps, list[Waiting]]:
-    """The stamps of a chapter as they are now, and the pieces that wait.
+    """Return the current stamps of a chapter, and the pieces that wait.
 
     Args:
         text: the chapter.
         stamps: what was stored for it.
         accepted: cells whose Chinese holds for today's English.
     """
-    accepted, pieces = set(accepted), dict(text.pieces())
-    made, waiting = {}, []
-    # A cell under a new id keeps the stamp of the one that is gone, so that waiting does not end.
-    gone = {s.partition(" ")[2]: s for name, s in stamps.items() if name not in pieces}
+    pieces = dict(text.pieces())
+    # A cell under a new id keeps the stamp of the one that was removed: it goes on waiting.
+    removed = {s.partition(" ")[2]: s for name, s in stamps.items() if name not in pieces}
+    current, waiting = {}, []
     for name, words in pieces.items():
         if why := _missing(text, name, words):
             waiting.append(Waiting(text.name, name, words.zh_line or words.line, why))
             if name in stamps:
-                made[name] = stamps[name]
+                current[name] = stamps[name]
         elif words.zh is not None:
             english, chinese = digest(words.en), digest(words.zh)
-            now = f"{english} {chinese}"
-            before = stamps.get(name) or gone.get(chinese) or now
-            translated = before.partition(" ")[0]
-            if translated == english or name.partition("/")[0] in accepted:
-                made[name] = now
-            else:
-                made[name] = f"{translated} {chinese}"
-                waiting.append(
-                    Waiting(
-                        text.name,
-                        name,
-                        words.zh_line,
-                        "the English changed since it was translated",
-                    )
-                )
-    return made, waiting
+            stamp = stamps.get(name) or removed.get(chinese)
+            translated = stamp.partition(" ")[0] if stamp else english
+            if name.partition("/")[0] in accepted:
+                translated = english
+            current[name] = f"{translated} {chinese}"
+            if translated != english:
+                why = "the English changed since it was translated"
+                waiting.append(Waiting(text.name, name, words.zh_line, why))
+    return current, waiting
 
 
 def _missing(text: Text, name: str, words: Words) -> str | None:
-    """Why a piece has no usable Chinese, or None."""
+    """Return why a piece has no usable Chinese, or None."""
     if name.endswith("/comments"):
         number = len(words.en.split("\n")) if words.en else 0
         if words.zh is None:

@@ -50,7 +50,7 @@ _RULES = [
 
 
 def lint(text: str) -> list[str]:
-    """What is wrong with the typography or the terms of a Chinese Markdown text.
+    """Return what is wrong with the typography or the terms of a Chinese Markdown text.
 
     Code, maths, links and directives are left out; in their place stands a mark that takes the
     part of a Latin word, so that the space around inline code is checked too.
@@ -58,12 +58,12 @@ def lint(text: str) -> list[str]:
     plain = re.sub(r"^(`{3,}|~{3,}|:{3,})\{[\w-]+\} ?(.*)$", r"\2", text, flags=re.M)
     plain = _STRIP.sub(lambda m: "\n" if "\n" in m[0] else _stand_in(m[0]), plain)
     plain = re.sub(r"[*_]{1,2}", "", plain)
-    found = [
+    problems = [
         f"{what}: …{_around(plain, m)}…" for rule, what in _RULES for m in rule.finditer(plain)
     ]
     terms = ALLOWED.sub("", plain)
-    found += [f"write {good}, not {bad}" for bad, good in BANNED.items() if bad in terms]
-    return found
+    problems += [f"write {good}, not {bad}" for bad, good in BANNED.items() if bad in terms]
+    return problems
 
 
 def _stand_in(piece: str) -> str:
