@@ -880,11 +880,8 @@ def test_mean_below_is_checked(answer, says):
 
 
 def test_mean_by_nanmean():
-    """Right numbers; whether its gradients are finite is the checker's to say."""
-    result = exercises.check_mean_below(by_nanmean)
-    losses = torch.tensor([3.0, 4.0], requires_grad=True)
-    by_nanmean(losses, 1.0).backward()
-    assert result.passed == bool(losses.grad.isfinite().all())
+    """Right numbers, but `nan_to_num` cuts the gradient where the mean is -inf."""
+    expect(exercises.check_mean_below(by_nanmean), "the gradient is wrong")
 
 
 @pytest.mark.parametrize(

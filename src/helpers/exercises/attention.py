@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from helpers.attention import rotary
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, learns, leaves
+from helpers.exercises.tools import a_tensor, kind, learns, leaves
 
 
 def _between(low: int, high: int) -> int:
@@ -74,6 +74,64 @@ def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> 
     return verdict(answer, [square, cache, padding])
 
 
+def _mask_run(f, keep, heads):
+    mask = f(keep.clone(), heads)
+    a_tensor(mask)
+    (n, length), shape = keep.shape, tuple(mask.shape)
+    right = (n * heads, length, length)
+    assert shape == right or (n == 1 and shape == right[1:]), (
+        f"expected shape {right}, (N * heads, L, L), got {shape}"
+    )
+    module = nn.MultiheadAttention(4 * heads, heads, batch_first=True)
+    x = torch.randn(n, length, 4 * heads)
+    out, weights = module(x, x, x, attn_mask=mask, average_attn_weights=False)
+    return module, x, out, weights
+
+
+def _mask_hides(f, keep, heads):
+    module, x, out, weights = _mask_run(f, keep, heads)
+    real = weights.transpose(1, 2)[keep]  # of each real query: heads, keys
+    where = keep.nonzero()
+    future = torch.arange(keep.shape[1]) > where[:, 1:]
+    assert not (real.nan_to_num() > 0)[future[:, None].expand_as(real)].any(), (
+        "a real token sees a later one (in attn_mask True means ignore)"
+    )
+    padding = ~keep[where[:, 0]][:, None].expand_as(real)
+    assert not (real.nan_to_num() > 0)[padding].any(), "a real token sees padding"
+    assert not out.isnan().any(), "an output is nan: a query sees no key at all"
+    for n, kept in enumerate(keep):
+        alone = x[n : n + 1, kept]
+        later = torch.ones(len(alone[0]), len(alone[0]), dtype=torch.bool).triu(1)
+        right = module(alone, alone, alone, attn_mask=later)[0]
+        assert torch.allclose(out[n, kept], right[0], atol=1e-5), (
+            "a real token does not see all the real tokens up to itself alike"
+        )
+    out[keep].square().mean().backward()
+    assert module.in_proj_weight.grad.isfinite().all(), "a gradient is not finite"
+
+
+def _mask_causal(f):
+    _mask_hides(f, torch.ones(_between(2, 3), _between(3, 5), dtype=torch.bool), 1)
+
+
+def _mask_behind(f):
+    length = _between(4, 6)
+    keep = torch.arange(length) < torch.tensor([[length], [length - 2], [1]])
+    _mask_hides(f, keep, _between(2, 3))
+
+
+def _mask_front(f):
+    length = _between(4, 6)
+    keep = torch.arange(length) >= torch.tensor([[0], [length - 1], [2]])
+    _mask_hides(f, keep, _between(2, 3))
+
+
+def _mask_anywhere(f):
+    keep = torch.rand(_between(2, 4), 6) < 0.5
+    keep[:, _between(0, 5)] = True
+    _mask_hides(f, keep, _between(1, 3))
+
+
 def check_mask(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     """Check `answer(keep, heads)`: an `attn_mask` for `nn.MultiheadAttention` without nan.
 
@@ -81,60 +139,71 @@ def check_mask(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     sample. Through the module the mask must hide the padding and all later tokens from the real
     ones, and leave every output and every gradient finite.
     """
+    return verdict(answer, [_mask_causal, _mask_behind, _mask_front, _mask_anywhere])
 
-    def run(f, keep, heads):
-        mask = f(keep.clone(), heads)
-        a_tensor(mask)
-        (n, length), shape = keep.shape, tuple(mask.shape)
-        right = (n * heads, length, length)
-        assert shape == right or (n == 1 and shape == right[1:]), (
-            f"expected shape {right}, (N * heads, L, L), got {shape}"
-        )
-        module = nn.MultiheadAttention(4 * heads, heads, batch_first=True)
-        x = torch.randn(n, length, 4 * heads)
-        out, weights = module(x, x, x, attn_mask=mask, average_attn_weights=False)
-        return module, x, out, weights
 
-    def hides(f, keep, heads):
-        module, x, out, weights = run(f, keep, heads)
-        real = weights.transpose(1, 2)[keep]  # of each real query: heads, keys
-        where = keep.nonzero()
-        future = torch.arange(keep.shape[1]) > where[:, 1:]
-        assert not (real.nan_to_num() > 0)[future[:, None].expand_as(real)].any(), (
-            "a real token sees a later one (in attn_mask True means ignore)"
-        )
-        padding = ~keep[where[:, 0]][:, None].expand_as(real)
-        assert not (real.nan_to_num() > 0)[padding].any(), "a real token sees padding"
-        assert not out.isnan().any(), "an output is nan: a query sees no key at all"
-        for n, kept in enumerate(keep):
-            alone = x[n : n + 1, kept]
-            later = torch.ones(len(alone[0]), len(alone[0]), dtype=torch.bool).triu(1)
-            right = module(alone, alone, alone, attn_mask=later)[0]
-            assert torch.allclose(out[n, kept], right[0], atol=1e-5), (
-                "a real token does not see all the real tokens up to itself alike"
-            )
-        out[keep].square().mean().backward()
-        assert module.in_proj_weight.grad.isfinite().all(), "a gradient is not finite"
+def _window_draw(length):
+    return torch.randn(3, _between(1, 2), _between(1, 3), length, 8)
 
-    def causal(f):
-        hides(f, torch.ones(_between(2, 3), _between(3, 5), dtype=torch.bool), 1)
 
-    def behind(f):
-        length = _between(4, 6)
-        keep = torch.arange(length) < torch.tensor([[length], [length - 2], [1]])
-        hides(f, keep, _between(2, 3))
+def _window_by_hand(q, k, v, window):
+    here = torch.arange(q.shape[-2])
+    q, k = rotary(q, here), rotary(k, here)
+    back = here[:, None] - here
+    mask = (back >= 0) & (back < window)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
-    def front(f):
-        length = _between(4, 6)
-        keep = torch.arange(length) >= torch.tensor([[0], [length - 1], [2]])
-        hides(f, keep, _between(2, 3))
 
-    def anywhere(f):
-        keep = torch.rand(_between(2, 4), 6) < 0.5
-        keep[:, _between(0, 5)] = True
-        hides(f, keep, _between(1, 3))
+def _window_call(f, q, k, v, cache, window):
+    got = f(q.clone(), k.clone(), v.clone(), cache, window)
+    pair = isinstance(got, tuple | list) and len(got) == 2
+    assert pair, f"expected (out, cache), got {kind(got)}"
+    return got
 
-    return verdict(answer, [causal, behind, front, anywhere])
+
+def _window_parts(f, batch, lengths, window, cache=None):
+    outs = []
+    for q, k, v in zip(*(t.split(lengths, -2) for t in batch), strict=True):
+        out, cache = _window_call(f, q, k, v, cache, window)
+        outs.append(out)
+    return torch.cat(outs, -2), cache
+
+
+def _window_prompt(f):
+    length = _between(4, 6)
+    batch = _window_draw(length)
+    got, _ = _window_call(f, *batch, None, length)
+    _compare(
+        got, _window_by_hand(*batch, length), "without a cache it is not causal rotary attention"
+    )
+
+
+def _window_window(f):
+    batch, size = _window_draw(7), _between(1, 4)
+    got, _ = _window_call(f, *batch, None, size)
+    _compare(got, _window_by_hand(*batch, size), f"a query does not see exactly {size} positions")
+
+
+def _window_one_by_one(f):
+    batch = _window_draw(8)
+    got, _ = _window_parts(f, batch, [3, 1, 1, 1, 1, 1], 8)
+    _compare(got, _window_by_hand(*batch, 8), "token by token it is not what one call gives")
+
+
+def _window_chunks(f):
+    batch, size = _window_draw(9), _between(2, 4)
+    got, _ = _window_parts(f, batch, [2, 3, 1, 3], size)
+    _compare(got, _window_by_hand(*batch, size), "in chunks it is not what one call gives")
+
+
+def _window_branches(f):
+    start, size = _window_draw(4), 6
+    _, cache = _window_call(f, *start, None, size)
+    for _ in range(2):
+        more = torch.randn(*start.shape[:3], 3, 8)
+        got, _ = _window_parts(f, more, [2, 1], size, cache)
+        right = _window_by_hand(*torch.cat((start, more), -2), size)[:, :, 4:]
+        _compare(got, right, "a cache that is continued twice gives other numbers")
 
 
 def check_window(answer: Callable[..., tuple[Tensor, Any]]) -> Verdict:
@@ -143,58 +212,7 @@ def check_window(answer: Callable[..., tuple[Tensor, Any]]) -> Verdict:
     `q`, `k` and `v` are the new tokens, float32 of shape (N, H, L, E); `cache` is what the last
     call returned, or None. The outputs of all calls together must be those of one call.
     """
-
-    def draw(length):
-        return torch.randn(3, _between(1, 2), _between(1, 3), length, 8)
-
-    def by_hand(q, k, v, window):
-        here = torch.arange(q.shape[-2])
-        q, k = rotary(q, here), rotary(k, here)
-        back = here[:, None] - here
-        mask = (back >= 0) & (back < window)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-    def call(f, q, k, v, cache, window):
-        got = f(q.clone(), k.clone(), v.clone(), cache, window)
-        pair = isinstance(got, tuple | list) and len(got) == 2
-        assert pair, f"expected (out, cache), got {type(got).__name__}"
-        return got
-
-    def parts(f, batch, lengths, window, cache=None):
-        outs = []
-        for q, k, v in zip(*(t.split(lengths, -2) for t in batch), strict=True):
-            out, cache = call(f, q, k, v, cache, window)
-            outs.append(out)
-        return torch.cat(outs, -2), cache
-
-    def prompt(f):
-        length = _between(4, 6)
-        batch = draw(length)
-        got, _ = call(f, *batch, None, length)
-        _compare(got, by_hand(*batch, length), "without a cache it is not causal rotary attention")
-
-    def window(f):
-        batch, size = draw(7), _between(1, 4)
-        got, _ = call(f, *batch, None, size)
-        _compare(got, by_hand(*batch, size), f"a query does not see exactly {size} positions")
-
-    def one_by_one(f):
-        batch = draw(8)
-        got, _ = parts(f, batch, [3, 1, 1, 1, 1, 1], 8)
-        _compare(got, by_hand(*batch, 8), "token by token it is not what one call gives")
-
-    def chunks(f):
-        batch, size = draw(9), _between(2, 4)
-        got, _ = parts(f, batch, [2, 3, 1, 3], size)
-        _compare(got, by_hand(*batch, size), "in chunks it is not what one call gives")
-
-    def branches(f):
-        start, size = draw(4), 6
-        _, cache = call(f, *start, None, size)
-        for _ in range(2):
-            more = torch.randn(*start.shape[:3], 3, 8)
-            got, _ = parts(f, more, [2, 1], size, cache)
-            right = by_hand(*torch.cat((start, more), -2), size)[:, :, 4:]
-            _compare(got, right, "a cache that is continued twice gives other numbers")
-
-    return verdict(answer, [prompt, window, one_by_one, chunks, branches])
+    return verdict(
+        answer,
+        [_window_prompt, _window_window, _window_one_by_one, _window_chunks, _window_branches],
+    )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, instance, leaves, unchanged
+from helpers.exercises.tools import a_tensor, instance, kind, leaves, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,61 +30,68 @@ def _moves_in_place() -> Iterator[None]:
         torch.__future__.set_swap_module_params_on_conversion(before)
 
 
+def _normalize_draw() -> tuple[Tensor, Tensor, Tensor]:
+    channels = random.randint(1, 5)
+    return torch.randn(channels), torch.rand(channels) + 0.5, torch.randn(3, channels)
+
+
+def _normalize_make(f, mean, std):
+    module = f(mean.clone(), std.clone())
+    return instance("an nn.Module", module, nn.Module)
+
+
+def _normalize_value(f):
+    mean, std, x = _normalize_draw()
+    out = _normalize_make(f, mean, std)(x)
+    a_tensor(out)
+    right = (x - mean) / std
+    assert torch.allclose(out, right, atol=1e-5), "the value is not (x - mean) / std"
+    learns = _normalize_make(f, mean, std)(x.clone().requires_grad_()).requires_grad
+    assert learns, "no gradient reaches x: a layer before this one would not learn"
+
+
+def _normalize_frozen(f):
+    parameters = dict(_normalize_make(f, *_normalize_draw()[:2]).named_parameters())
+    names = [name for name, p in parameters.items() if p.requires_grad]
+    assert not names, f"an optimizer would train {' and '.join(names)}"
+    assert not parameters, (
+        f"{' and '.join(parameters)} are parameters, which requires_grad_(True) would train: "
+        "register buffers"
+    )
+
+
+def _normalize_follows(f):
+    mean, std, x = _normalize_draw()
+    module = _normalize_make(f, mean, std).to("meta")
+    left = [n for n, v in vars(module).items() if isinstance(v, Tensor) and not v.is_meta]
+    assert not left, f"after .to('meta') {' and '.join(left)} stayed behind"
+    try:
+        out = module(x.to("meta"))
+    except RuntimeError as error:
+        raise AssertionError(f"after .to('meta') the forward pass fails: {error}") from None
+    assert out.is_meta, "after .to('meta') the result is not on meta"
+    assert [*module.buffers()], "nothing of it moves: register both constants as buffers"
+    dtype = _normalize_make(f, mean, std).double()(x.double()).dtype
+    assert dtype == torch.float64, f"after .double() the result is {dtype}"
+
+
+def _normalize_saved(f):
+    mean, std, x = _normalize_draw()
+    module, other = _normalize_make(f, mean, std), _normalize_make(f, mean + 1, std + 1)
+    assert module.state_dict(), "the state_dict should hold both constants, it is empty"
+    other.load_state_dict(module.state_dict())
+    assert torch.allclose(other(x), module(x)), "loading the state_dict did not bring them back"
+
+
 def check_normalize(answer: Callable[[Tensor, Tensor], nn.Module]) -> Verdict:
     """Check `answer(mean, std)`: a module that computes `(x - mean) / std`.
 
     `mean` and `std` are float32 of shape (channels,), `x` is (batch, channels). Both constants
     follow the module to another device and dtype, are saved with it, and are not trained.
     """
-
-    def draw() -> tuple[Tensor, Tensor, Tensor]:
-        channels = random.randint(1, 5)
-        return torch.randn(channels), torch.rand(channels) + 0.5, torch.randn(3, channels)
-
-    def make(f, mean, std):
-        module = f(mean.clone(), std.clone())
-        return instance("an nn.Module", module, nn.Module)
-
-    def value(f):
-        mean, std, x = draw()
-        out = make(f, mean, std)(x)
-        a_tensor(out)
-        right = (x - mean) / std
-        assert torch.allclose(out, right, atol=1e-5), "the value is not (x - mean) / std"
-        learns = make(f, mean, std)(x.clone().requires_grad_()).requires_grad
-        assert learns, "no gradient reaches x: a layer before this one would not learn"
-
-    def frozen(f):
-        parameters = dict(make(f, *draw()[:2]).named_parameters())
-        names = [name for name, p in parameters.items() if p.requires_grad]
-        assert not names, f"an optimizer would train {' and '.join(names)}"
-        assert not parameters, (
-            f"{' and '.join(parameters)} are parameters, which requires_grad_(True) would train: "
-            "register buffers"
-        )
-
-    def follows(f):
-        mean, std, x = draw()
-        module = make(f, mean, std).to("meta")
-        left = [n for n, v in vars(module).items() if isinstance(v, Tensor) and not v.is_meta]
-        assert not left, f"after .to('meta') {' and '.join(left)} stayed behind"
-        try:
-            out = module(x.to("meta"))
-        except RuntimeError as error:
-            raise AssertionError(f"after .to('meta') the forward pass fails: {error}") from None
-        assert out.is_meta, "after .to('meta') the result is not on meta"
-        assert [*module.buffers()], "nothing of it moves: register both constants as buffers"
-        dtype = make(f, mean, std).double()(x.double()).dtype
-        assert dtype == torch.float64, f"after .double() the result is {dtype}"
-
-    def saved(f):
-        mean, std, x = draw()
-        module, other = make(f, mean, std), make(f, mean + 1, std + 1)
-        assert module.state_dict(), "the state_dict should hold both constants, it is empty"
-        other.load_state_dict(module.state_dict())
-        assert torch.allclose(other(x), module(x)), "loading the state_dict did not bring them back"
-
-    return verdict(answer, [value, frozen, follows, saved])
+    return verdict(
+        answer, [_normalize_value, _normalize_frozen, _normalize_follows, _normalize_saved]
+    )
 
 
 Pair = namedtuple("Pair", "image label")
@@ -92,22 +99,20 @@ Pair = namedtuple("Pair", "image label")
 
 def _nested(rng: random.Random, depth: int) -> Any:
     """A random batch: tensors and other values in dicts, lists, tuples and named tuples."""
-    kind = rng.choice(["dict", "list", "tuple", "pair"]) if depth else "leaf"
-    if kind == "leaf":
+    form = rng.choice(["dict", "list", "tuple", "pair"]) if depth else "leaf"
+    if form == "leaf":
         return rng.choice(
             [torch.rand(2), torch.arange(3), torch.zeros(1, device="meta"), "a name", 7, None]
         )
     parts = [_nested(rng, depth - rng.randint(1, depth)) for _ in range(2)]
-    if kind == "dict":
+    if form == "dict":
         return {"x": parts[0], "y": parts[1]}
-    return Pair(*parts) if kind == "pair" else {"list": list, "tuple": tuple}[kind](parts)
+    return Pair(*parts) if form == "pair" else {"list": list, "tuple": tuple}[form](parts)
 
 
 def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") -> None:
     """Raise AssertionError at the first place where `got` is not `batch` on `device`."""
-    assert type(got) is type(batch), (
-        f"{path}: expected {type(batch).__name__}, got {type(got).__name__}"
-    )
+    assert type(got) is type(batch), f"{path}: expected {type(batch).__name__}, got {kind(got)}"
     if isinstance(batch, Tensor):
         assert got.device == device, f"{path}: the tensor is not on the device"
         assert got.dtype == batch.dtype and got.shape == batch.shape, (
@@ -208,6 +213,88 @@ class _Scaled(nn.Sequential):
         return super().forward(x) * self.scale + self.shift
 
 
+def _move_train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None:
+    optimizer.zero_grad()
+    model(x).pow(2).sum().backward()
+    optimizer.step()
+
+
+def _move_running(make) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = _Scaled(nn.Linear(3, 4), nn.Linear(4, 1))
+    body, head = list(model[0].parameters()), [model.scale, *model[1].parameters()]
+    optimizer = make([{"params": [*body]}, {"params": head, "lr": 0.01}], lr=0.05)
+    for _ in range(3):
+        _move_train(model, optimizer, torch.randn(5, 3))
+    return model, optimizer
+
+
+def _move_state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    values = [v for s in optimizer.state.values() for k, v in s.items() if k != "step"]
+    return [v for v in values if isinstance(v, Tensor)]
+
+
+def _move_counted(optimizer: torch.optim.Optimizer) -> list[float]:
+    return [float(s["step"]) for s in optimizer.state.values() if "step" in s]
+
+
+def _move_options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    return [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+
+
+def _move_go_on(model, optimizer, x):
+    try:
+        _move_train(model, optimizer, x)
+    except RuntimeError as error:
+        raise AssertionError(f"the next training step fails: {error}") from None
+
+
+def _move_dtype(f):
+    for make in _OPTIMIZERS:
+        model, optimizer = _move_running(make)
+        before = [v.clone() for v in _move_state(optimizer)]
+        weights, steps = [p.detach().clone() for p in model.parameters()], _move_counted(optimizer)
+        settings = _move_options(optimizer)
+        with unchanged("values gradients objects", model=model):
+            f(model, optimizer, torch.float64)
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        parameters = list(model.parameters())
+        assert sorted(map(id, held)) == sorted(map(id, parameters)), (
+            "the optimizer holds other parameters than the model"
+        )
+        assert all(t.dtype == torch.float64 for t in (*parameters, model.shift)), (
+            "the model did not move"
+        )
+        assert all(
+            torch.equal(old.double(), new) for old, new in zip(weights, parameters, strict=True)
+        ), "the weights of the model changed"
+        assert _move_options(optimizer) == settings, "the optimizer's settings changed"
+        after = _move_state(optimizer)
+        assert len(after) == len(before), "the optimizer forgot its moments"
+        for old, new in zip(before, after, strict=True):
+            assert torch.equal(old.double(), new.double()), "the moments changed"
+            assert new.dtype == torch.float64, (
+                f"the state of {type(optimizer).__name__} stayed {new.dtype}"
+            )
+        assert _move_counted(optimizer) == steps, "the optimizer forgot how many steps it has made"
+        _move_go_on(model, optimizer, torch.randn(5, 3).double())
+
+
+def _move_device(f):
+    for make in _OPTIMIZERS:
+        model, optimizer = _move_running(make)
+        with _moves_in_place():
+            f(model, optimizer, "meta")
+        assert all(t.is_meta for t in (*model.parameters(), model.shift)), "the model did not move"
+        assert all(v.is_meta for v in _move_state(optimizer)), (
+            f"the state of {type(optimizer).__name__} stayed on the old device"
+        )
+        steps = [s["step"] for s in optimizer.state.values() if "step" in s]
+        assert not any(isinstance(v, Tensor) and v.is_meta for v in steps), (
+            "the step counter moved too: it belongs on the CPU, where reading it costs nothing"
+        )
+        _move_go_on(model, optimizer, torch.randn(5, 3, device="meta"))
+
+
 def check_move(
     answer: Callable[[nn.Module, torch.optim.Optimizer, torch.dtype | str], object],
 ) -> Verdict:
@@ -216,81 +303,4 @@ def check_move(
     The optimizer has made some steps. `target` is a dtype or a device; moves keep the parameters'
     identity, even to meta. The next step must run, with the moments that the optimizer had.
     """
-
-    def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None:
-        optimizer.zero_grad()
-        model(x).pow(2).sum().backward()
-        optimizer.step()
-
-    def running(make) -> tuple[nn.Module, torch.optim.Optimizer]:
-        model = _Scaled(nn.Linear(3, 4), nn.Linear(4, 1))
-        body, head = list(model[0].parameters()), [model.scale, *model[1].parameters()]
-        optimizer = make([{"params": [*body]}, {"params": head, "lr": 0.01}], lr=0.05)
-        for _ in range(3):
-            train(model, optimizer, torch.randn(5, 3))
-        return model, optimizer
-
-    def state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-        values = [v for s in optimizer.state.values() for k, v in s.items() if k != "step"]
-        return [v for v in values if isinstance(v, Tensor)]
-
-    def counted(optimizer: torch.optim.Optimizer) -> list[float]:
-        return [float(s["step"]) for s in optimizer.state.values() if "step" in s]
-
-    def options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-        return [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
-
-    def go_on(model, optimizer, x):
-        try:
-            train(model, optimizer, x)
-        except RuntimeError as error:
-            raise AssertionError(f"the next training step fails: {error}") from None
-
-    def dtype(f):
-        for make in _OPTIMIZERS:
-            model, optimizer = running(make)
-            before = [v.clone() for v in state(optimizer)]
-            weights, steps = [p.detach().clone() for p in model.parameters()], counted(optimizer)
-            settings = options(optimizer)
-            with unchanged("values gradients objects", model=model):
-                f(model, optimizer, torch.float64)
-            held = [p for group in optimizer.param_groups for p in group["params"]]
-            parameters = list(model.parameters())
-            assert sorted(map(id, held)) == sorted(map(id, parameters)), (
-                "the optimizer holds other parameters than the model"
-            )
-            assert all(t.dtype == torch.float64 for t in (*parameters, model.shift)), (
-                "the model did not move"
-            )
-            assert all(
-                torch.equal(old.double(), new) for old, new in zip(weights, parameters, strict=True)
-            ), "the weights of the model changed"
-            assert options(optimizer) == settings, "the optimizer's settings changed"
-            after = state(optimizer)
-            assert len(after) == len(before), "the optimizer forgot its moments"
-            for old, new in zip(before, after, strict=True):
-                assert torch.equal(old.double(), new.double()), "the moments changed"
-                assert new.dtype == torch.float64, (
-                    f"the state of {type(optimizer).__name__} stayed {new.dtype}"
-                )
-            assert counted(optimizer) == steps, "the optimizer forgot how many steps it has made"
-            go_on(model, optimizer, torch.randn(5, 3).double())
-
-    def device(f):
-        for make in _OPTIMIZERS:
-            model, optimizer = running(make)
-            with _moves_in_place():
-                f(model, optimizer, "meta")
-            assert all(t.is_meta for t in (*model.parameters(), model.shift)), (
-                "the model did not move"
-            )
-            assert all(v.is_meta for v in state(optimizer)), (
-                f"the state of {type(optimizer).__name__} stayed on the old device"
-            )
-            steps = [s["step"] for s in optimizer.state.values() if "step" in s]
-            assert not any(isinstance(v, Tensor) and v.is_meta for v in steps), (
-                "the step counter moved too: it belongs on the CPU, where reading it costs nothing"
-            )
-            go_on(model, optimizer, torch.randn(5, 3, device="meta"))
-
-    return verdict(answer, [dtype, device])
+    return verdict(answer, [_move_dtype, _move_device])

@@ -64,98 +64,107 @@ def check_linear_backward(
     return verdict(answer, [oblong, square, single])
 
 
+def _root_draw(n: int, *shape: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, int]:
+    return (torch.rand(shape, dtype=dtype) + 0.5).requires_grad_(), n
+
+
+def _root_is_function(f: Any) -> None:
+    assert inspect.isclass(f) and issubclass(f, torch.autograd.Function), (
+        "give the class itself, a subclass of torch.autograd.Function"
+    )
+
+
+def _root_forward(f: Any) -> None:
+    for dtype in (torch.float64, torch.float32):
+        x, n = _root_draw(int(torch.randint(3, 7, ())), 3, 2, dtype=dtype)
+        before = x.detach().clone()
+        y = f.apply(x.detach(), n)
+        assert isinstance(y, Tensor) and y.shape == x.shape and y.dtype == dtype, (
+            "apply must return a tensor with the shape and the dtype of x"
+        )
+        assert torch.equal(x, before), "forward has changed x"
+        assert torch.allclose(y, before ** (1 / n), rtol=1e-4), "forward is not the n-th root"
+        assert f.apply(x, n).requires_grad, (
+            "the output requires no gradient: autograd sees no way from x to it"
+        )
+
+
+def _root_saved(f: Any) -> None:
+    x, n = _root_draw(3, 4, 2)
+    kept: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = f.apply(x, n)
+    own = [v for v in vars(y.grad_fn).values() if _holds_tensor(v)]
+    assert not own, "a tensor is an attribute of ctx: give it to save_for_backward"
+    assert len(kept) == 1, f"{len(kept)} tensors are saved: one, the output, is enough"
+    assert storage_id(kept[0]) == storage_id(y), "what is saved is not the output"
+    x = x * 1
+    alive, y = weakref.ref(x), f.apply(x, n)
+    del x
+    assert alive() is None, "the input is kept somewhere else than in save_for_backward"
+
+
+def _root_first(f: Any) -> None:
+    for n in (2, 3, 5):
+        x, _ = _root_draw(n, 3, 2)
+        upstream = torch.randn(3, 2, dtype=x.dtype)
+        right = upstream * x.detach() ** (1 / n - 1) / n
+        ones = torch.autograd.grad(f.apply(x, n), x, torch.ones_like(x))[0]
+        if not torch.allclose(ones * upstream, right):
+            raise AssertionError("the derivative is wrong")
+        got = torch.autograd.grad(f.apply(x, n), x, upstream)[0]
+        assert torch.allclose(got, right), (
+            "on a sum the derivative is right, otherwise wrong: multiply by upstream"
+        )
+    x, _ = _root_draw(2, 3, 2)
+    square_root, cube_root = f.apply(x, 2), f.apply(x, 3)
+    for y, n in ((square_root, 2), (cube_root, 3)):
+        upstream = torch.randn(3, 2, dtype=x.dtype)
+        before = upstream.clone()
+        got = torch.autograd.grad(y, x, upstream)[0]
+        assert torch.allclose(got, before * x.detach() ** (1 / n - 1) / n), (
+            "wrong if another root is drawn before the backward pass: keep n in ctx"
+        )
+        assert torch.equal(upstream, before), "backward has changed the gradient that it got"
+    assert gradcheck(f.apply, _root_draw(4, 3, 2), raise_exception=False), "gradcheck fails"
+
+
+def _root_second(f: Any) -> None:
+    for n in (2, 3):
+        assert gradgradcheck(f.apply, _root_draw(n, 3, 2), raise_exception=False), (
+            "the second derivative is wrong: compute in backward with torch operations, "
+            "from the saved output"
+        )
+
+
+def _root_shapes(f: Any) -> None:
+    for shape in ((), (1,), (2, 1, 3)):
+        x, n = _root_draw(3, *shape, dtype=torch.float32)
+        f.apply(x, n).sum().backward()
+        right = x.detach() ** (1 / n - 1) / n
+        assert torch.allclose(x.grad, right, rtol=1e-4), f"wrong for an x of shape {shape}"
+    x, n = _root_draw(3, 3, 2)
+    upstream = torch.randn(2, 3, dtype=x.dtype)
+    f.apply(x, n).T.backward(upstream)
+    right = upstream.T * x.detach() ** (1 / n - 1) / n
+    assert torch.allclose(x.grad, right), "wrong for a gradient that is not contiguous"
+
+
 def check_root(answer: type[torch.autograd.Function]) -> Verdict:
     """Check the Function `answer`: `answer.apply(x, n)` is the n-th root of `x`.
 
     `x` is a tensor of positive numbers of any shape, float32 or float64, and `n` an int. One
     tensor may be saved for the backward pass, the output, and the second derivative must hold.
     """
-
-    def draw(n: int, *shape: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, int]:
-        return (torch.rand(shape, dtype=dtype) + 0.5).requires_grad_(), n
-
-    def is_function(f: Any) -> None:
-        assert inspect.isclass(f) and issubclass(f, torch.autograd.Function), (
-            "give the class itself, a subclass of torch.autograd.Function"
-        )
-
-    def forward(f: Any) -> None:
-        for dtype in (torch.float64, torch.float32):
-            x, n = draw(int(torch.randint(3, 7, ())), 3, 2, dtype=dtype)
-            before = x.detach().clone()
-            y = f.apply(x.detach(), n)
-            assert isinstance(y, Tensor) and y.shape == x.shape and y.dtype == dtype, (
-                "apply must return a tensor with the shape and the dtype of x"
-            )
-            assert torch.equal(x, before), "forward has changed x"
-            assert torch.allclose(y, before ** (1 / n), rtol=1e-4), "forward is not the n-th root"
-            assert f.apply(x, n).requires_grad, (
-                "the output requires no gradient: autograd sees no way from x to it"
-            )
-
-    def saved(f: Any) -> None:
-        x, n = draw(3, 4, 2)
-        kept: list[Tensor] = []
-
-        def pack(tensor: Tensor) -> Tensor:
-            kept.append(tensor)
-            return tensor
-
-        with saved_tensors_hooks(pack, lambda tensor: tensor):
-            y = f.apply(x, n)
-        own = [v for v in vars(y.grad_fn).values() if _holds_tensor(v)]
-        assert not own, "a tensor is an attribute of ctx: give it to save_for_backward"
-        assert len(kept) == 1, f"{len(kept)} tensors are saved: one, the output, is enough"
-        assert storage_id(kept[0]) == storage_id(y), "what is saved is not the output"
-        x = x * 1
-        alive, y = weakref.ref(x), f.apply(x, n)
-        del x
-        assert alive() is None, "the input is kept somewhere else than in save_for_backward"
-
-    def first(f: Any) -> None:
-        for n in (2, 3, 5):
-            x, _ = draw(n, 3, 2)
-            upstream = torch.randn(3, 2, dtype=x.dtype)
-            right = upstream * x.detach() ** (1 / n - 1) / n
-            ones = torch.autograd.grad(f.apply(x, n), x, torch.ones_like(x))[0]
-            if not torch.allclose(ones * upstream, right):
-                raise AssertionError("the derivative is wrong")
-            got = torch.autograd.grad(f.apply(x, n), x, upstream)[0]
-            assert torch.allclose(got, right), (
-                "on a sum the derivative is right, otherwise wrong: multiply by upstream"
-            )
-        x, _ = draw(2, 3, 2)
-        square_root, cube_root = f.apply(x, 2), f.apply(x, 3)
-        for y, n in ((square_root, 2), (cube_root, 3)):
-            upstream = torch.randn(3, 2, dtype=x.dtype)
-            before = upstream.clone()
-            got = torch.autograd.grad(y, x, upstream)[0]
-            assert torch.allclose(got, before * x.detach() ** (1 / n - 1) / n), (
-                "wrong if another root is drawn before the backward pass: keep n in ctx"
-            )
-            assert torch.equal(upstream, before), "backward has changed the gradient that it got"
-        assert gradcheck(f.apply, draw(4, 3, 2), raise_exception=False), "gradcheck fails"
-
-    def second(f: Any) -> None:
-        for n in (2, 3):
-            assert gradgradcheck(f.apply, draw(n, 3, 2), raise_exception=False), (
-                "the second derivative is wrong: compute in backward with torch operations, "
-                "from the saved output"
-            )
-
-    def shapes(f: Any) -> None:
-        for shape in ((), (1,), (2, 1, 3)):
-            x, n = draw(3, *shape, dtype=torch.float32)
-            f.apply(x, n).sum().backward()
-            right = x.detach() ** (1 / n - 1) / n
-            assert torch.allclose(x.grad, right, rtol=1e-4), f"wrong for an x of shape {shape}"
-        x, n = draw(3, 3, 2)
-        upstream = torch.randn(2, 3, dtype=x.dtype)
-        f.apply(x, n).T.backward(upstream)
-        right = upstream.T * x.detach() ** (1 / n - 1) / n
-        assert torch.allclose(x.grad, right), "wrong for a gradient that is not contiguous"
-
-    return verdict(answer, [is_function, forward, saved, first, second, shapes])
+    return verdict(
+        answer,
+        [_root_is_function, _root_forward, _root_saved, _root_first, _root_second, _root_shapes],
+    )
 
 
 def _holds_tensor(value: Any) -> bool:

@@ -25,6 +25,51 @@ def _uneven() -> list[int]:
     return [*sizes, sizes[0] + 1]
 
 
+def _shard_gradients_compare(f: Any, shards: Shards, what: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    x, y = (torch.cat(column) for column in zip(*shards, strict=True))
+    right = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
+    seen: list[int] = []
+    handles = [
+        part.register_forward_hook(lambda m, args, out: seen.append(len(args[0])))
+        for part in model.modules()
+    ]
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    with unchanged("gradients", model=model, shards=shards):
+        got = f(model, shards)
+    for handle in handles:
+        handle.remove()
+    instance("a list", got, list, tuple)
+    shapes = [tuple(p.shape) for p in right]
+    found = [tuple(g.shape) for g in got]
+    assert found == shapes, f"expected gradients of shapes {shapes}, got {found}"
+    assert not seen or max(seen) <= max(len(a) for a, _ in shards), (
+        "the shards were joined for the forward pass; a replica sees one of them"
+    )
+    factors = [(g * r).sum() / (r * r).sum() for g, r in zip(got, right, strict=True)]
+    if all(torch.allclose(g, r, atol=1e-5) for g, r in zip(got, right, strict=True)):
+        return
+    factor = torch.stack(factors).mean().item()
+    scaled = all(
+        torch.allclose(g, factor * r, rtol=1e-3, atol=1e-5) for g, r in zip(got, right, strict=True)
+    )
+    assert not scaled, f"with {what}, the gradients are {factor:.2f} times too large"
+    raise AssertionError(f"with {what}, these are not the gradients of the full batch")
+
+
+def _shard_gradients_equal(f: Any) -> None:
+    _shard_gradients_compare(f, _shards([4, 4]), "two shards of 4 samples")
+
+
+def _shard_gradients_uneven(f: Any) -> None:
+    for _ in range(3):
+        sizes = _uneven()
+        _shard_gradients_compare(
+            f, _shards(sizes), f"shards of {' + '.join(map(str, sizes))} samples"
+        )
+
+
 def check_shard_gradients(
     answer: Callable[[nn.Module, Shards], Sequence[Tensor]],
 ) -> Verdict:
@@ -33,49 +78,7 @@ def check_shard_gradients(
     `shards` are pairs `x` (n, 3), `y` (n, 2), float32, of sizes that differ; the answer is the
     gradient of the mean squared error over all samples for each parameter of the model, in order.
     """
-
-    def compare(f: Any, shards: Shards, what: str) -> None:
-        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-        x, y = (torch.cat(column) for column in zip(*shards, strict=True))
-        right = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
-        seen: list[int] = []
-        handles = [
-            part.register_forward_hook(lambda m, args, out: seen.append(len(args[0])))
-            for part in model.modules()
-        ]
-        for p in model.parameters():
-            p.grad = torch.ones_like(p)
-        with unchanged("gradients", model=model, shards=shards):
-            got = f(model, shards)
-        for handle in handles:
-            handle.remove()
-        instance("a list", got, list, tuple)
-        shapes = [tuple(p.shape) for p in right]
-        found = [tuple(g.shape) for g in got]
-        assert found == shapes, f"expected gradients of shapes {shapes}, got {found}"
-        assert not seen or max(seen) <= max(len(a) for a, _ in shards), (
-            "the shards were joined for the forward pass; a replica sees one of them"
-        )
-        factors = [(g * r).sum() / (r * r).sum() for g, r in zip(got, right, strict=True)]
-        if all(torch.allclose(g, r, atol=1e-5) for g, r in zip(got, right, strict=True)):
-            return
-        factor = torch.stack(factors).mean().item()
-        scaled = all(
-            torch.allclose(g, factor * r, rtol=1e-3, atol=1e-5)
-            for g, r in zip(got, right, strict=True)
-        )
-        assert not scaled, f"with {what}, the gradients are {factor:.2f} times too large"
-        raise AssertionError(f"with {what}, these are not the gradients of the full batch")
-
-    def equal(f: Any) -> None:
-        compare(f, _shards([4, 4]), "two shards of 4 samples")
-
-    def uneven(f: Any) -> None:
-        for _ in range(3):
-            sizes = _uneven()
-            compare(f, _shards(sizes), f"shards of {' + '.join(map(str, sizes))} samples")
-
-    return verdict(answer, [equal, uneven])
+    return verdict(answer, [_shard_gradients_equal, _shard_gradients_uneven])
 
 
 class _Inner(nn.Module):
@@ -90,6 +93,39 @@ def _network() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
 
 
+def _load_saved(prefix: str, make: Callable[[], nn.Module] = _network) -> tuple[dict, dict]:
+    source = make()
+    with torch.no_grad():
+        for p in source.parameters():
+            p.add_(torch.randn_like(p))
+    return source.state_dict(), source.state_dict(prefix=prefix)
+
+
+def _load_try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: str) -> None:
+    plain, checkpoint = _load_saved(prefix, make)
+    keys, versions, model = list(checkpoint), dict(checkpoint._metadata), make()
+    what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
+    try:
+        with unchanged("values objects", model=model):
+            f(model, checkpoint)
+    except (RuntimeError, KeyError) as error:
+        line = str(error).strip().splitlines()[-1].strip()
+        raise AssertionError(f"a checkpoint {what} does not load: {line}") from None
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, plain[key]), (
+            f"a checkpoint {what} was accepted, but {key} did not change"
+        )
+    values = [value.clone() for value in checkpoint.values()]
+    same = list(checkpoint) == keys and checkpoint._metadata == versions
+    assert same, f"the checkpoint {what} was changed; copy it first"
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(1)  # the model learns
+    assert all(map(torch.equal, checkpoint.values(), values)), (
+        f"the model shares its weights with the checkpoint {what}: training changes both"
+    )
+
+
 def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verdict:
     """Check `answer(model, checkpoint)`: loads a state_dict whatever wrapper wrote it.
 
@@ -99,44 +135,13 @@ def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verd
     """
     prefixes = ("", "module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.")
 
-    def saved(prefix: str, make: Callable[[], nn.Module] = _network) -> tuple[dict, dict]:
-        source = make()
-        with torch.no_grad():
-            for p in source.parameters():
-                p.add_(torch.randn_like(p))
-        return source.state_dict(), source.state_dict(prefix=prefix)
-
-    def try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: str) -> None:
-        plain, checkpoint = saved(prefix, make)
-        keys, versions, model = list(checkpoint), dict(checkpoint._metadata), make()
-        what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
-        try:
-            with unchanged("values objects", model=model):
-                f(model, checkpoint)
-        except (RuntimeError, KeyError) as error:
-            line = str(error).strip().splitlines()[-1].strip()
-            raise AssertionError(f"a checkpoint {what} does not load: {line}") from None
-        for key, value in model.state_dict().items():
-            assert torch.equal(value, plain[key]), (
-                f"a checkpoint {what} was accepted, but {key} did not change"
-            )
-        values = [value.clone() for value in checkpoint.values()]
-        same = list(checkpoint) == keys and checkpoint._metadata == versions
-        assert same, f"the checkpoint {what} was changed; copy it first"
-        with torch.no_grad():
-            for p in model.parameters():
-                p.add_(1)  # the model learns
-        assert all(map(torch.equal, checkpoint.values(), values)), (
-            f"the model shares its weights with the checkpoint {what}: training changes both"
-        )
-
     def loads(f: Any) -> None:
         for prefix in prefixes:
-            try_loading(f, prefix, _network, "of a model")
+            _load_try_loading(f, prefix, _network, "of a model")
 
     def loads_inner(f: Any) -> None:
         for prefix in prefixes:
-            try_loading(f, prefix, _Inner, "of a model that has a child `module`,")
+            _load_try_loading(f, prefix, _Inner, "of a model that has a child `module`,")
 
     def complains(f: Any) -> None:
         for prefix in prefixes:
@@ -145,7 +150,7 @@ def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verd
                 ("1.num_batches_tracked", True),
                 ("head.weight", False),
             ):
-                _, checkpoint = saved(prefix)
+                _, checkpoint = _load_saved(prefix)
                 if lacks:
                     del checkpoint[prefix + key]
                 else:

@@ -58,6 +58,87 @@ def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
     return verdict(answer, [balanced, rare, several, missing, one])
 
 
+class _Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(3, 4), nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.used(x)
+
+
+def _guarded_step_fine(model: nn.Module, x: Tensor) -> Tensor:
+    return model(x).square().mean()
+
+
+def _guarded_step_steep_but_fine(model: nn.Module, x: Tensor) -> Tensor:
+    return 1e4 * _guarded_step_fine(model, x)
+
+
+def _guarded_step_root(model: nn.Module, x: Tensor) -> Tensor:  # its gradient is nan at equal pairs
+    return (model(x) - model(x.clone())).square().sum(1).sqrt().mean()
+
+
+def _guarded_step_blank(model: nn.Module, x: Tensor) -> Tensor:
+    return model(x).mean() * math.nan
+
+
+def _guarded_step_run(
+    f: Callable, loss: Callable, name: str, dirty: float = 0
+) -> tuple[Any, bool, Any]:
+    model = _Model()
+    kinds = {"SGD": (torch.optim.SGD, {"momentum": 0.9}), "Adam": (torch.optim.Adam, {})}
+    kind, options = kinds[name]
+    optimizer = kind(model.parameters(), lr=0.1, **options)
+    x = torch.randn(5, 3)
+    _guarded_step_fine(model, x).backward()  # the state of the optimizer is there
+    optimizer.step()
+    optimizer.zero_grad()
+    twin = copy.deepcopy(model)
+    other = kind(twin.parameters(), lr=0.1, **options)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    state = copy.deepcopy(optimizer.state_dict())
+    if dirty:
+        for p in model.used.parameters():
+            p.grad = torch.full_like(p, dirty)
+    modes: list[bool] = []
+    model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
+    with unchanged("values gradients", model=model):
+        taken = f(model, lambda: loss(model, x), optimizer)
+    assert all(modes), "the loss was computed in eval mode"
+    assert isinstance(taken, bool | np.bool_ | Tensor), (
+        f"return whether the step was taken, got {taken!r}"
+    )
+    same = all(map(torch.equal, model.parameters(), twin.parameters()))
+    if not taken:
+        assert str(optimizer.state_dict()) == str(state), "the optimizer has changed"
+    (_guarded_step_steep_but_fine if loss is _guarded_step_steep_but_fine else _guarded_step_fine)(
+        twin, x
+    ).backward()
+    other.step()
+    stepped = all(map(torch.allclose, model.parameters(), twin.parameters()))
+    left = [p.grad for p in model.parameters() if p.grad is not None]
+    return bool(taken), same if not taken else stepped, left
+
+
+def _guarded_step_takes(f: Callable) -> None:
+    for name in ("SGD", "Adam"):
+        taken, right, _ = _guarded_step_run(f, _guarded_step_fine, name)
+        large = _guarded_step_run(f, _guarded_step_steep_but_fine, name)
+        assert taken and large[0], (
+            "all is finite, and no step was taken (a parameter without a gradient?)"
+        )
+        assert right and large[1], (
+            "the step is not that of the optimizer with the gradient of this loss"
+        )
+
+
+def _guarded_step_clean(f: Callable) -> None:
+    for dirty in (math.nan, 1):
+        taken, right, _ = _guarded_step_run(f, _guarded_step_fine, "SGD", dirty)
+        assert taken and right, "old gradients are still in it: clear them first"
+
+
 def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) -> Verdict:
     """Check `answer(model, loss, optimizer)`: a step only if the loss and all gradients are finite.
 
@@ -65,78 +146,14 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
     are, and no gradient is left. Gradients from before do not count.
     """
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.unused = nn.Linear(3, 4), nn.Linear(3, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.used(x)
-
     side = [1, 1]  # the dimensions of the parameter with a bad gradient, and the sign
-
-    def fine(model: nn.Module, x: Tensor) -> Tensor:
-        return model(x).square().mean()
-
-    def steep_but_fine(model: nn.Module, x: Tensor) -> Tensor:
-        return 1e4 * fine(model, x)
-
-    def root(model: nn.Module, x: Tensor) -> Tensor:  # its gradient is nan at equal pairs
-        return (model(x) - model(x.clone())).square().sum(1).sqrt().mean()
 
     def steep(model: nn.Module, x: Tensor) -> Tensor:  # a finite loss, an infinite gradient
         p = next(p for p in model.used.parameters() if p.dim() == side[0])
         return side[1] * (p - p.detach()).flatten()[-1].sqrt()
 
-    def blank(model: nn.Module, x: Tensor) -> Tensor:
-        return model(x).mean() * math.nan
-
     def endless(model: nn.Module, x: Tensor) -> Tensor:
         return model(x).mean() * 0 + side[1] * math.inf
-
-    def run(f: Callable, loss: Callable, name: str, dirty: float = 0) -> tuple[Any, bool, Any]:
-        model = Model()
-        kinds = {"SGD": (torch.optim.SGD, {"momentum": 0.9}), "Adam": (torch.optim.Adam, {})}
-        kind, options = kinds[name]
-        optimizer = kind(model.parameters(), lr=0.1, **options)
-        x = torch.randn(5, 3)
-        fine(model, x).backward()  # the state of the optimizer is there
-        optimizer.step()
-        optimizer.zero_grad()
-        twin = copy.deepcopy(model)
-        other = kind(twin.parameters(), lr=0.1, **options)
-        other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        state = copy.deepcopy(optimizer.state_dict())
-        if dirty:
-            for p in model.used.parameters():
-                p.grad = torch.full_like(p, dirty)
-        modes: list[bool] = []
-        model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
-        with unchanged("values gradients", model=model):
-            taken = f(model, lambda: loss(model, x), optimizer)
-        assert all(modes), "the loss was computed in eval mode"
-        assert isinstance(taken, bool | np.bool_ | Tensor), (
-            f"return whether the step was taken, got {taken!r}"
-        )
-        same = all(map(torch.equal, model.parameters(), twin.parameters()))
-        if not taken:
-            assert str(optimizer.state_dict()) == str(state), "the optimizer has changed"
-        (steep_but_fine if loss is steep_but_fine else fine)(twin, x).backward()
-        other.step()
-        stepped = all(map(torch.allclose, model.parameters(), twin.parameters()))
-        left = [p.grad for p in model.parameters() if p.grad is not None]
-        return bool(taken), same if not taken else stepped, left
-
-    def takes(f: Callable) -> None:
-        for name in ("SGD", "Adam"):
-            taken, right, _ = run(f, fine, name)
-            large = run(f, steep_but_fine, name)
-            assert taken and large[0], (
-                "all is finite, and no step was taken (a parameter without a gradient?)"
-            )
-            assert right and large[1], (
-                "the step is not that of the optimizer with the gradient of this loss"
-            )
 
     def refuses(loss: Callable, complaint: str) -> Callable[[Any], None]:
         def test(f: Callable) -> None:
@@ -147,7 +164,7 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
                 ("Adam", 1, 2, -1),
             ):
                 side[:] = case
-                taken, right, left = run(f, loss, name, dirty)
+                taken, right, left = _guarded_step_run(f, loss, name, dirty)
                 assert not taken, f"{complaint}, and a step was taken"
                 assert right, "a weight has changed although the step was refused"
                 assert not any(g.any() for g in left), (
@@ -156,22 +173,94 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
 
         return test
 
-    def clean(f: Callable) -> None:
-        for dirty in (math.nan, 1):
-            taken, right, _ = run(f, fine, "SGD", dirty)
-            assert taken and right, "old gradients are still in it: clear them first"
-
     return verdict(
         answer,
         [
-            takes,
-            refuses(blank, "the loss is nan"),
+            _guarded_step_takes,
+            refuses(_guarded_step_blank, "the loss is nan"),
             refuses(endless, "the loss is infinite"),
-            refuses(root, "the loss is finite, a gradient is nan"),
+            refuses(_guarded_step_root, "the loss is finite, a gradient is nan"),
             refuses(steep, "the loss is finite, a gradient is infinite"),
-            clean,
+            _guarded_step_clean,
         ],
     )
+
+
+def _bad_samples_case() -> tuple[nn.Module, Tensor, Tensor]:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(6, 3))
+    n = int(torch.randint(8, 14, ()))
+    return model, torch.randn(n, 4), torch.randint(3, (n,))
+
+
+def _bad_samples_compare(
+    f: Callable, model: nn.Module, x: Tensor, y: Tensor, right: list[int]
+) -> None:
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    modes = [m.training for m in model.modules()]
+    state = {name: t.clone() for name, t in model.state_dict().items()}
+    before = x.clone(), y.clone()
+    streams = random_states()
+    got = f(model, x, y)
+    drawn = random_states() != streams
+    got = ints(got, "return a list of ints")
+    assert [m.training for m in model.modules()] == modes, "a module is in another mode now"
+    same = torch.allclose(x, before[0], rtol=0, atol=0, equal_nan=True)
+    assert same and torch.equal(y, before[1]) and not x.requires_grad, (
+        "`x` or `y` has changed: leave both as they were"
+    )
+    now = model.state_dict()
+    same = [t.dtype == now[n].dtype and torch.equal(t, now[n]) for n, t in state.items()]
+    assert all(same), "a parameter or buffer of the model has changed: leave it as it was"
+    assert all(p.requires_grad for p in model.parameters()), "the model is frozen now"
+    assert all(p.grad is not None and (p.grad == 1).all() for p in model.parameters()), (
+        "the gradients have changed"
+    )
+    assert got == right, f"{got} instead of {right}"
+    assert not drawn, "random numbers were drawn: leave the streams where they were"
+
+
+def _bad_samples_none(f: Callable) -> None:
+    _bad_samples_compare(f, *_bad_samples_case(), [])
+
+
+def _bad_samples_nan(f: Callable) -> None:
+    model, x, y = _bad_samples_case()
+    bad = sorted(torch.randperm(len(x))[:2].tolist())
+    x[bad, 1] = math.nan
+    _bad_samples_compare(f, model, x, y, bad)
+
+
+def _bad_samples_infinite(f: Callable) -> None:
+    class Scores(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return x[:, :3] + 0 * super().forward(torch.zeros_like(x))
+
+    x = torch.randn(6, 4)
+    y = torch.tensor([0, 1, 2, 0, 1, 2])
+    x[1, 1] = -math.inf  # the label's score: the loss is inf
+    x[3, 2] = -math.inf  # another one's: the loss is finite
+    x[4, 1] = -1e30  # the label's score: the loss is large and finite
+    _bad_samples_compare(f, Scores(4, 3), x, y, [1])
+
+
+def _bad_samples_ignored(f: Callable) -> None:
+    model, x, y = _bad_samples_case()
+    x[2], x[5] = math.nan, math.nan
+    y[[0, 5]] = -100
+    _bad_samples_compare(f, model.eval(), x, y, [2])
+
+
+def _bad_samples_single(f: Callable) -> None:
+    model, x, y = _bad_samples_case()
+    _bad_samples_compare(f, model.eval(), x[:1], y[:1], [])
+
+
+def _bad_samples_mixed(f: Callable) -> None:
+    model, x, y = _bad_samples_case()
+    model[1].eval()
+    x[0] = math.nan
+    _bad_samples_compare(f, model, x, y, [0])
 
 
 def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Verdict:
@@ -181,72 +270,14 @@ def check_bad_samples(answer: Callable[[nn.Module, Tensor, Tensor], Any]) -> Ver
     samples to ignore. Expected is a list of ints in ascending order. `x` and `y` stay as they are,
     and the model keeps its modes, its buffers and its gradients.
     """
-
-    def case() -> tuple[nn.Module, Tensor, Tensor]:
-        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(6, 3))
-        n = int(torch.randint(8, 14, ()))
-        return model, torch.randn(n, 4), torch.randint(3, (n,))
-
-    def compare(f: Callable, model: nn.Module, x: Tensor, y: Tensor, right: list[int]) -> None:
-        for p in model.parameters():
-            p.grad = torch.ones_like(p)
-        modes = [m.training for m in model.modules()]
-        state = {name: t.clone() for name, t in model.state_dict().items()}
-        before = x.clone(), y.clone()
-        streams = random_states()
-        got = f(model, x, y)
-        drawn = random_states() != streams
-        got = ints(got, "return a list of ints")
-        assert [m.training for m in model.modules()] == modes, "a module is in another mode now"
-        same = torch.allclose(x, before[0], rtol=0, atol=0, equal_nan=True)
-        assert same and torch.equal(y, before[1]) and not x.requires_grad, (
-            "`x` or `y` has changed: leave both as they were"
-        )
-        now = model.state_dict()
-        same = [t.dtype == now[n].dtype and torch.equal(t, now[n]) for n, t in state.items()]
-        assert all(same), "a parameter or buffer of the model has changed: leave it as it was"
-        assert all(p.requires_grad for p in model.parameters()), "the model is frozen now"
-        assert all(p.grad is not None and (p.grad == 1).all() for p in model.parameters()), (
-            "the gradients have changed"
-        )
-        assert got == right, f"{got} instead of {right}"
-        assert not drawn, "random numbers were drawn: leave the streams where they were"
-
-    def none(f: Callable) -> None:
-        compare(f, *case(), [])
-
-    def nan(f: Callable) -> None:
-        model, x, y = case()
-        bad = sorted(torch.randperm(len(x))[:2].tolist())
-        x[bad, 1] = math.nan
-        compare(f, model, x, y, bad)
-
-    def infinite(f: Callable) -> None:
-        class Scores(nn.Linear):
-            def forward(self, x: Tensor) -> Tensor:
-                return x[:, :3] + 0 * super().forward(torch.zeros_like(x))
-
-        x = torch.randn(6, 4)
-        y = torch.tensor([0, 1, 2, 0, 1, 2])
-        x[1, 1] = -math.inf  # the label's score: the loss is inf
-        x[3, 2] = -math.inf  # another one's: the loss is finite
-        x[4, 1] = -1e30  # the label's score: the loss is large and finite
-        compare(f, Scores(4, 3), x, y, [1])
-
-    def ignored(f: Callable) -> None:
-        model, x, y = case()
-        x[2], x[5] = math.nan, math.nan
-        y[[0, 5]] = -100
-        compare(f, model.eval(), x, y, [2])
-
-    def single(f: Callable) -> None:
-        model, x, y = case()
-        compare(f, model.eval(), x[:1], y[:1], [])
-
-    def mixed(f: Callable) -> None:
-        model, x, y = case()
-        model[1].eval()
-        x[0] = math.nan
-        compare(f, model, x, y, [0])
-
-    return verdict(answer, [none, nan, infinite, ignored, single, mixed])
+    return verdict(
+        answer,
+        [
+            _bad_samples_none,
+            _bad_samples_nan,
+            _bad_samples_infinite,
+            _bad_samples_ignored,
+            _bad_samples_single,
+            _bad_samples_mixed,
+        ],
+    )

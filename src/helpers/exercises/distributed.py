@@ -12,7 +12,87 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_float, random_state_kept
+from helpers.exercises.tools import a_float, kind, random_state_kept
+
+
+def _partition_cases() -> Iterator[tuple[int, int, int]]:
+    for world in (1, 2, 3, 4):
+        yield int(torch.randint(20, 40, ())), world, int(torch.randint(0, 5, ()))
+    yield 21, 2, 0
+    yield 3, 4, 1
+
+
+def _partition_shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]:
+    found = []
+    for rank in range(world):
+        hashes = _hashes_of_another_process()
+        torch.manual_seed(int(torch.randint(0, 10**6, ())) + rank)  # as other processes would
+        with hashes:
+            share = list(f(n, rank, world, epoch))
+        for index in share:
+            whole = isinstance(index, Tensor) and not index.is_floating_point()
+            assert whole or hasattr(index, "__index__") and not isinstance(index, Tensor), (
+                f"an index is {index!r}, which is no integer"
+            )
+        found.append([int(index) for index in share])
+    return found
+
+
+def _partition_neighbours(shares: list[list[int]]) -> set[tuple[int, int]]:
+    return {pair for share in shares for pair in zip(share, share[1:], strict=False)}
+
+
+def _partition_once(f: Any) -> None:
+    for n, world, epoch in _partition_cases():
+        got = _partition_shares(f, n, world, epoch)
+        every = sorted(index for share in got for index in share)
+        where = f"{n} samples on {world} process{'es' * (world > 1)}"
+        strangers = [index for index in every if not 0 <= index < n]
+        assert not strangers, f"{where}: {strangers[0]} is not an index from 0 to {n - 1}"
+        twice = sorted({a for a, b in zip(every, every[1:], strict=False) if a == b})
+        assert not twice, f"{where}: sample {twice[0]} is seen twice"
+        missing = sorted(set(range(n)) - set(every))
+        assert not missing, f"{where}: sample {missing[0]} is never seen"
+        sizes = [len(share) for share in got]
+        assert max(sizes) - min(sizes) <= 1, f"{where}: uneven shares {sizes}"
+
+
+def _partition_agrees(f: Any) -> None:
+    assert _partition_shares(f, 30, 2, 3) == _partition_shares(f, 30, 2, 3), (
+        "the same epoch gives another order the second time: a restart would not match"
+    )
+
+
+def _partition_fresh(f: Any) -> None:
+    epochs = [_partition_shares(f, 30, 2, epoch) for epoch in (*range(13), 16, 20, 32, 100)]
+    for found in epochs:
+        steps = {(b - a) % 30 for share in found for a, b in zip(share, share[1:], strict=False)}
+        assert len(steps) > 2, "the order is not shuffled"
+    first = epochs[0]
+    for number, one in enumerate(epochs):
+        for other in epochs[:number]:
+            assert one != other, "two epochs have the same order"
+            assert len(_partition_neighbours(one) & _partition_neighbours(other)) < 15, (
+                "the same samples follow one another in two epochs: draw the order anew"
+            )
+    assert set(epochs[1][0]) != set(first[0]), (
+        "a process sees the same samples in every epoch; only their order changes"
+    )
+
+    places = torch.arange(60.0)
+    drawn = [
+        torch.tensor(_partition_shares(f, 60, 1, epoch)[0], dtype=torch.float) for epoch in range(6)
+    ]
+    near = [torch.corrcoef(torch.stack([places, order]))[0, 1].abs() for order in drawn]
+    assert sum(near) / len(near) < 0.6, "samples stay near their places: shuffle all of them"
+
+
+def _partition_own_state(f: Any) -> None:
+    with random_state_kept(
+        "the random state of the process changed ({}), so all processes would go on with the "
+        "same numbers: use a generator of its own"
+    ):
+        f(30, 0, 2, 0)
 
 
 def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Verdict:
@@ -21,81 +101,9 @@ def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Ve
     All processes together must see every sample once, in an order that each epoch draws anew,
     and none may get two samples more than another.
     """
-
-    def cases() -> Iterator[tuple[int, int, int]]:
-        for world in (1, 2, 3, 4):
-            yield int(torch.randint(20, 40, ())), world, int(torch.randint(0, 5, ()))
-        yield 21, 2, 0
-        yield 3, 4, 1
-
-    def shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]:
-        found = []
-        for rank in range(world):
-            hashes = _hashes_of_another_process()
-            torch.manual_seed(int(torch.randint(0, 10**6, ())) + rank)  # as other processes would
-            with hashes:
-                share = list(f(n, rank, world, epoch))
-            for index in share:
-                whole = isinstance(index, Tensor) and not index.is_floating_point()
-                assert whole or hasattr(index, "__index__") and not isinstance(index, Tensor), (
-                    f"an index is {index!r}, which is no integer"
-                )
-            found.append([int(index) for index in share])
-        return found
-
-    def neighbours(shares: list[list[int]]) -> set[tuple[int, int]]:
-        return {pair for share in shares for pair in zip(share, share[1:], strict=False)}
-
-    def once(f: Any) -> None:
-        for n, world, epoch in cases():
-            got = shares(f, n, world, epoch)
-            every = sorted(index for share in got for index in share)
-            where = f"{n} samples on {world} process{'es' * (world > 1)}"
-            strangers = [index for index in every if not 0 <= index < n]
-            assert not strangers, f"{where}: {strangers[0]} is not an index from 0 to {n - 1}"
-            twice = sorted({a for a, b in zip(every, every[1:], strict=False) if a == b})
-            assert not twice, f"{where}: sample {twice[0]} is seen twice"
-            missing = sorted(set(range(n)) - set(every))
-            assert not missing, f"{where}: sample {missing[0]} is never seen"
-            sizes = [len(share) for share in got]
-            assert max(sizes) - min(sizes) <= 1, f"{where}: uneven shares {sizes}"
-
-    def agrees(f: Any) -> None:
-        assert shares(f, 30, 2, 3) == shares(f, 30, 2, 3), (
-            "the same epoch gives another order the second time: a restart would not match"
-        )
-
-    def fresh(f: Any) -> None:
-        epochs = [shares(f, 30, 2, epoch) for epoch in (*range(13), 16, 20, 32, 100)]
-        for found in epochs:
-            steps = {
-                (b - a) % 30 for share in found for a, b in zip(share, share[1:], strict=False)
-            }
-            assert len(steps) > 2, "the order is not shuffled"
-        first = epochs[0]
-        for number, one in enumerate(epochs):
-            for other in epochs[:number]:
-                assert one != other, "two epochs have the same order"
-                assert len(neighbours(one) & neighbours(other)) < 15, (
-                    "the same samples follow one another in two epochs: draw the order anew"
-                )
-        assert set(epochs[1][0]) != set(first[0]), (
-            "a process sees the same samples in every epoch; only their order changes"
-        )
-
-        places = torch.arange(60.0)
-        drawn = [torch.tensor(shares(f, 60, 1, epoch)[0], dtype=torch.float) for epoch in range(6)]
-        near = [torch.corrcoef(torch.stack([places, order]))[0, 1].abs() for order in drawn]
-        assert sum(near) / len(near) < 0.6, "samples stay near their places: shuffle all of them"
-
-    def own_state(f: Any) -> None:
-        with random_state_kept(
-            "the random state of the process changed ({}), so all processes would go on with the "
-            "same numbers: use a generator of its own"
-        ):
-            f(30, 0, 2, 0)
-
-    return verdict(answer, [once, agrees, fresh, own_state])
+    return verdict(
+        answer, [_partition_once, _partition_agrees, _partition_fresh, _partition_own_state]
+    )
 
 
 def _hashes_of_another_process() -> Any:
@@ -133,7 +141,7 @@ class _Ranks:
 
     def all_reduce(self, rank: int, tensor: Tensor) -> None:
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"all_reduce takes a tensor, got {type(tensor).__name__}")
+            raise TypeError(f"all_reduce takes a tensor, got {kind(tensor)}")
         with self.lock:
             self.calls[rank] += 1
             mine = self.round

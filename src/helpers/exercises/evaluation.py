@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from helpers.evaluation import averages, confusion_matrix, scores
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, ints, leaves, unchanged
+from helpers.exercises.tools import instance, ints, kind, leaves, unchanged
 
 
 class _Probe(nn.Module):
@@ -32,6 +32,78 @@ class _Probe(nn.Module):
         return out.roll(1, 1) if self.training else out
 
 
+def _accuracy_case() -> tuple[_Probe, list[tuple[Tensor, Tensor]], float, float]:
+    batches, shares, right, total = [], [], 0, 0
+    for size, hits in ((4, 2), (4, 2), (last := int(torch.randint(1, 4, ())), last)):
+        labels = torch.randint(4, (size,))
+        best = (labels + (torch.arange(size) >= hits) * 2) % 4  # two off: a roll mends nothing
+        x = torch.rand(size, 4)
+        x[torch.arange(size), best] += 2
+        batches.append((x, labels))
+        shares.append(hits / size)
+        right, total = right + hits, total + size
+    return _Probe(), batches, right / total, sum(shares) / 3
+
+
+def _accuracy_value(f: Callable) -> None:
+    model, batches, want, mean = _accuracy_case()
+    got = f(model, iter(batches))
+    assert isinstance(got, (float, int)) or hasattr(got, "item"), (
+        f"expected a float, got {kind(got)}"
+    )
+    assert not model.trained, "the model ran in training mode"
+    number = float(got)
+    assert math.isfinite(number), f"expected a share of the samples, got {number}"
+    assert abs(number - mean) > 1e-4, (
+        "this is the mean of the batches' accuracies; the last batch is smaller and must not "
+        "count as much"
+    )
+    assert abs(number - 100 * want) > 1e-3, "give a fraction, not a percentage"
+    assert abs(number - want) < 1e-6, f"expected {want:.3f}, got {number:.3f}"
+    assert type(got) is float, f"expected a Python float, got {kind(got)}"
+
+
+def _accuracy_no_graph(f: Callable) -> None:
+    model, batches, *_ = _accuracy_case()
+    with unchanged("modes", model=model, loader=batches):
+        f(model, batches)
+    assert not model.recorded, "autograd recorded a graph for every batch"
+
+
+def _accuracy_modes(f: Callable) -> None:
+    for training in (True, False):
+        model, batches, *_ = _accuracy_case()
+        model.train(training).frozen.eval()
+        model.active.train()
+        f(model, batches)
+        assert model.training == training, (
+            f"the model came in {_mode(training)} mode and was left in {_mode(not training)} mode"
+        )
+        assert not model.frozen.training and model.active.training, (
+            "a layer was left in another mode than the one it came in: train() and eval() "
+            "reach all of them"
+        )
+
+
+def _accuracy_shapes(f: Callable) -> None:
+    model, batches, *_ = _accuracy_case()
+    try:
+        got = f(model, [(x, y[:, None]) for x, y in batches])
+    except Exception:  # whatever the answer raises is an error, as asked
+        assert model.training, "after the error for labels (n, 1) the mode is another"
+    else:
+        raise AssertionError(f"labels of shape (n, 1) must be an error, got {got}")
+
+
+def _accuracy_empty(f: Callable) -> None:
+    model, *_ = _accuracy_case()
+    try:
+        got = f(model, [])
+    except ValueError:
+        return
+    raise AssertionError(f"an empty loader must be a ValueError, got {got}")
+
+
 def check_accuracy(
     answer: Callable[[nn.Module, Iterable[tuple[Tensor, Tensor]]], float],
 ) -> Verdict:
@@ -41,75 +113,10 @@ def check_accuracy(
     to logits (n, 4). The result is a Python float in [0, 1]. Labels of another shape than (n,) are
     an error, and no sample at all is a `ValueError`. The loader may be read once only.
     """
-
-    def case() -> tuple[_Probe, list[tuple[Tensor, Tensor]], float, float]:
-        batches, shares, right, total = [], [], 0, 0
-        for size, hits in ((4, 2), (4, 2), (last := int(torch.randint(1, 4, ())), last)):
-            labels = torch.randint(4, (size,))
-            best = (labels + (torch.arange(size) >= hits) * 2) % 4  # two off: a roll mends nothing
-            x = torch.rand(size, 4)
-            x[torch.arange(size), best] += 2
-            batches.append((x, labels))
-            shares.append(hits / size)
-            right, total = right + hits, total + size
-        return _Probe(), batches, right / total, sum(shares) / 3
-
-    def value(f: Callable) -> None:
-        model, batches, want, mean = case()
-        got = f(model, iter(batches))
-        assert isinstance(got, (float, int)) or hasattr(got, "item"), (
-            f"expected a float, got {type(got).__name__}"
-        )
-        assert not model.trained, "the model ran in training mode"
-        number = float(got)
-        assert math.isfinite(number), f"expected a share of the samples, got {number}"
-        assert abs(number - mean) > 1e-4, (
-            "this is the mean of the batches' accuracies; the last batch is smaller and must not "
-            "count as much"
-        )
-        assert abs(number - 100 * want) > 1e-3, "give a fraction, not a percentage"
-        assert abs(number - want) < 1e-6, f"expected {want:.3f}, got {number:.3f}"
-        assert type(got) is float, f"expected a Python float, got {type(got).__name__}"
-
-    def no_graph(f: Callable) -> None:
-        model, batches, *_ = case()
-        with unchanged("modes", model=model, loader=batches):
-            f(model, batches)
-        assert not model.recorded, "autograd recorded a graph for every batch"
-
-    def modes(f: Callable) -> None:
-        for training in (True, False):
-            model, batches, *_ = case()
-            model.train(training).frozen.eval()
-            model.active.train()
-            f(model, batches)
-            assert model.training == training, (
-                f"the model came in {_mode(training)} mode and was left in {_mode(not training)} "
-                f"mode"
-            )
-            assert not model.frozen.training and model.active.training, (
-                "a layer was left in another mode than the one it came in: train() and eval() "
-                "reach all of them"
-            )
-
-    def shapes(f: Callable) -> None:
-        model, batches, *_ = case()
-        try:
-            got = f(model, [(x, y[:, None]) for x, y in batches])
-        except Exception:  # whatever the answer raises is an error, as asked
-            assert model.training, "after the error for labels (n, 1) the mode is another"
-        else:
-            raise AssertionError(f"labels of shape (n, 1) must be an error, got {got}")
-
-    def empty(f: Callable) -> None:
-        model, *_ = case()
-        try:
-            got = f(model, [])
-        except ValueError:
-            return
-        raise AssertionError(f"an empty loader must be a ValueError, got {got}")
-
-    return verdict(answer, [value, no_graph, modes, shapes, empty])
+    return verdict(
+        answer,
+        [_accuracy_value, _accuracy_no_graph, _accuracy_modes, _accuracy_shapes, _accuracy_empty],
+    )
 
 
 def _mode(training: bool) -> str:
@@ -166,6 +173,61 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
     return verdict(answer, [value, first, few, poor])
 
 
+def _macro_f1_others(batches: Sequence[tuple[Tensor, Tensor]], c: int) -> dict[str, float]:
+    whole = confusion_matrix(*map(torch.cat, zip(*batches, strict=True)), c)
+    parts = [averages(confusion_matrix(t, p, c))["macro"][2] for t, p in batches]
+    found, filled = averages(whole), averages(whole, 0.0)
+    precision, recall = filled["macro"][:2]
+    return {
+        "the mean of the batches' scores": sum(parts) / len(parts),
+        "the average over all classes, also those that appear nowhere": filled["macro"][2],
+        "the average over the classes that occur, without those only predicted": float(
+            scores(whole).f1.nan_to_num()[whole.sum(1) > 0].mean()
+        ),
+        "the weighted average": found["weighted"][2],
+        "the accuracy": found["micro"][2],
+        "the F1 of the mean precision and the mean recall": (
+            2 * precision * recall / (precision + recall)
+        ),
+        "the macro recall": found["macro"][1],
+        "the macro precision": found["macro"][0],
+    }
+
+
+def _macro_f1_draw(c: int, missing: int) -> tuple[list[tuple[Tensor, Tensor]], int, float]:
+    while True:
+        target = torch.cat([torch.arange(c), torch.randint(c, (5 * c,)).clamp(min=1)])
+        prediction = torch.where(torch.rand(6 * c) < 0.5, target, torch.randint(c, (6 * c,)))
+        prediction[prediction == c - 1] = 0  # the last class is never predicted
+        prediction[0] = 0
+        if missing:
+            prediction[1] = c  # predicted, and nowhere true
+        batches = list(zip(target.split(c + 1), prediction.split(c + 1), strict=True))
+        want = averages(confusion_matrix(target, prediction, c + missing))["macro"][2]
+        wrong = _macro_f1_others(batches, c + missing)
+        if missing == 0:
+            wrong.pop("the average over all classes, also those that appear nowhere")
+            wrong.pop("the average over the classes that occur, without those only predicted")
+        values = sorted([want, *wrong.values()])
+        if all(b - a > 0.002 for a, b in itertools.pairwise(values)):
+            return batches, c + missing, want
+
+
+def _macro_f1_compare(f: Callable, missing: int) -> None:
+    batches, c, want = _macro_f1_draw(int(torch.randint(4, 7, ())), missing)
+    got: Any = leaves(f, "batches")(batches, c)
+    assert isinstance(got, (float, int)) or getattr(got, "ndim", None) == 0, (
+        f"expected one number, got {kind(got)}"
+    )
+    got = float(got)
+    assert not math.isnan(got), "the result is nan: somewhere 0 was divided by 0"
+    if abs(got - want) < 1e-4:
+        return
+    for what, value in _macro_f1_others(batches, c).items():
+        assert abs(got - value) > 1e-4, f"this is {what}"
+    raise AssertionError(f"expected {want:.3f}, got {got:.3f}")
+
+
 def check_macro_f1(
     answer: Callable[[Sequence[tuple[Tensor, Tensor]], int], float],
 ) -> Verdict:
@@ -174,57 +236,4 @@ def check_macro_f1(
     `batches` holds (target, prediction), int64 of shape (n,). A class that occurs and is never
     predicted has F1 0; one that is neither in the targets nor in the predictions does not count.
     """
-
-    def others(batches: Sequence[tuple[Tensor, Tensor]], c: int) -> dict[str, float]:
-        whole = confusion_matrix(*map(torch.cat, zip(*batches, strict=True)), c)
-        parts = [averages(confusion_matrix(t, p, c))["macro"][2] for t, p in batches]
-        found, filled = averages(whole), averages(whole, 0.0)
-        precision, recall = filled["macro"][:2]
-        return {
-            "the mean of the batches' scores": sum(parts) / len(parts),
-            "the average over all classes, also those that appear nowhere": filled["macro"][2],
-            "the average over the classes that occur, without those only predicted": float(
-                scores(whole).f1.nan_to_num()[whole.sum(1) > 0].mean()
-            ),
-            "the weighted average": found["weighted"][2],
-            "the accuracy": found["micro"][2],
-            "the F1 of the mean precision and the mean recall": (
-                2 * precision * recall / (precision + recall)
-            ),
-            "the macro recall": found["macro"][1],
-            "the macro precision": found["macro"][0],
-        }
-
-    def draw(c: int, missing: int) -> tuple[list[tuple[Tensor, Tensor]], int, float]:
-        while True:
-            target = torch.cat([torch.arange(c), torch.randint(c, (5 * c,)).clamp(min=1)])
-            prediction = torch.where(torch.rand(6 * c) < 0.5, target, torch.randint(c, (6 * c,)))
-            prediction[prediction == c - 1] = 0  # the last class is never predicted
-            prediction[0] = 0
-            if missing:
-                prediction[1] = c  # predicted, and nowhere true
-            batches = list(zip(target.split(c + 1), prediction.split(c + 1), strict=True))
-            want = averages(confusion_matrix(target, prediction, c + missing))["macro"][2]
-            wrong = others(batches, c + missing)
-            if missing == 0:
-                wrong.pop("the average over all classes, also those that appear nowhere")
-                wrong.pop("the average over the classes that occur, without those only predicted")
-            values = sorted([want, *wrong.values()])
-            if all(b - a > 0.002 for a, b in itertools.pairwise(values)):
-                return batches, c + missing, want
-
-    def compare(f: Callable, missing: int) -> None:
-        batches, c, want = draw(int(torch.randint(4, 7, ())), missing)
-        got: Any = leaves(f, "batches")(batches, c)
-        assert isinstance(got, (float, int)) or getattr(got, "ndim", None) == 0, (
-            f"expected one number, got {type(got).__name__}"
-        )
-        got = float(got)
-        assert not math.isnan(got), "the result is nan: somewhere 0 was divided by 0"
-        if abs(got - want) < 1e-4:
-            return
-        for what, value in others(batches, c).items():
-            assert abs(got - value) > 1e-4, f"this is {what}"
-        raise AssertionError(f"expected {want:.3f}, got {got:.3f}")
-
-    return verdict(answer, [lambda f: compare(f, 0), lambda f: compare(f, 2)])
+    return verdict(answer, [lambda f: _macro_f1_compare(f, 0), lambda f: _macro_f1_compare(f, 2)])

@@ -88,80 +88,166 @@ class _Served(nn.Module):
         return scores
 
 
+def _answers_asked(f: Callable, model: _Served, requests: list[Tensor]) -> list[int]:
+    with unchanged(requests=requests), grad_mode_kept():
+        got = f(model, requests)
+    added = sorted(vars(model).keys() - model.names)
+    assert not added, f"the model got the attribute {added[:1]}, which other threads share"
+    assert isinstance(got, list), f"return a list, got {kind(got)}"
+    got = ints(got, "the classes must be int")
+    changed = model.switched or model.modes
+    assert not changed, "another thread works with this model: leave its mode alone"
+    frozen = model.frozen or not all(p.requires_grad for p in model.parameters())
+    assert not frozen, "another thread works with this model: leave its parameters alone"
+    assert not any(model.recorded), "graphs were recorded: use torch.inference_mode()"
+    return got
+
+
+def _answers_compare(f: Callable, count: int, complaint: str, classes: int = 5) -> None:
+    width = int(torch.randint(3, 7, ()))
+    model = _Served(width, classes)
+    requests = [3 * torch.randn(width) + 1 for _ in range(count)]
+    with torch.no_grad():
+        want = [int(model.layers(x[None]).argmax()) for x in requests]
+    got = _answers_asked(f, model, requests)
+    assert got == want, f"{complaint}: {got} instead of {want}"
+    if count:
+        assert model.sizes == [count], (
+            f"the model ran {len(model.sizes)} times: put all requests into one batch"
+        )
+
+
+def _answers_several(f: Callable) -> None:
+    for count in (8, 3, between(30, 90), 1000):
+        _answers_compare(f, count, "wrong for several requests")
+    model, requests = _Served(4, 5), list(3 * torch.randn(9, 4) + 1)
+    for _ in range(2):  # other numbers with the same sum, in the same places
+        want = model.layers(torch.stack(requests)).argmax(1).tolist()
+        assert f(model, requests) == want, "the answer to other requests is given again"
+        for x in requests:
+            x.copy_(x.flip(0))
+
+
+def _answers_one(f: Callable) -> None:
+    _answers_compare(f, 1, "wrong for a single request")
+    _answers_compare(f, 1, "wrong for a single request of two classes", classes=2)
+
+
+def _answers_square(f: Callable) -> None:
+    _answers_compare(f, 5, "wrong where there are as many requests as classes")
+
+
+def _answers_none(f: Callable) -> None:
+    _answers_compare(f, 0, "wrong for no request")
+
+
+def _answers_thread(f: Callable) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_answers_compare, f, 4, "wrong in a thread").result()
+
+
+def _answers_caller(f: Callable) -> None:
+    requests = [torch.randn(3) for _ in range(2)]
+    with torch.no_grad():
+        f(_Served(3, 4), requests)
+        assert not torch.is_grad_enabled(), "gradients are switched on for the caller"
+
+
+def _answers_together(f: Callable) -> None:
+    model = _Served(3, 5, Barrier(2))
+    requests = [[3 * torch.randn(3) + 1 for _ in range(20)] for _ in range(2)]
+    with torch.no_grad():
+        want = [model.layers(torch.stack(one)).argmax(1).tolist() for one in requests]
+    with ThreadPoolExecutor(2) as pool:
+        got = [*pool.map(f, [model] * 2, requests)]
+    assert got == want, "two threads asked at the same time, and one got the other's answers"
+
+
 def check_answers(answer: Callable[[nn.Module, list[Tensor]], list[int]]) -> Verdict:
     """Check `answer(model, requests)`: the class of each request, as a list of int.
 
     `requests` are tensors of shape (features,). The model is in evaluation mode, other threads use
     it too, and it is run once for all requests, without a graph, whatever thread asks.
     """
+    return verdict(
+        answer,
+        [
+            _answers_several,
+            _answers_one,
+            _answers_square,
+            _answers_none,
+            _answers_thread,
+            _answers_caller,
+            _answers_together,
+        ],
+    )
 
-    def asked(f: Callable, model: _Served, requests: list[Tensor]) -> list[int]:
-        with unchanged(requests=requests), grad_mode_kept():
-            got = f(model, requests)
-        added = sorted(vars(model).keys() - model.names)
-        assert not added, f"the model got the attribute {added[:1]}, which other threads share"
-        assert isinstance(got, list), f"return a list, got {kind(got)}"
-        got = ints(got, "the classes must be int")
-        changed = model.switched or model.modes
-        assert not changed, "another thread works with this model: leave its mode alone"
-        frozen = model.frozen or not all(p.requires_grad for p in model.parameters())
-        assert not frozen, "another thread works with this model: leave its parameters alone"
-        assert not any(model.recorded), "graphs were recorded: use torch.inference_mode()"
-        return got
 
-    def compare(f: Callable, count: int, complaint: str, classes: int = 5) -> None:
-        width = int(torch.randint(3, 7, ()))
-        model = _Served(width, classes)
-        requests = [3 * torch.randn(width) + 1 for _ in range(count)]
-        with torch.no_grad():
-            want = [int(model.layers(x[None]).argmax()) for x in requests]
-        got = asked(f, model, requests)
-        assert got == want, f"{complaint}: {got} instead of {want}"
-        if count:
-            assert model.sizes == [count], (
-                f"the model ran {len(model.sizes)} times: put all requests into one batch"
-            )
+def _clip_right(x: Tensor) -> Tensor:
+    norm = x.norm()
+    return (x / norm if norm > 1 else x) * x.shape[0]
 
-    def several(f: Callable) -> None:
-        for count in (8, 3, between(30, 90), 1000):
-            compare(f, count, "wrong for several requests")
-        model, requests = _Served(4, 5), list(3 * torch.randn(9, 4) + 1)
-        for _ in range(2):  # other numbers with the same sum, in the same places
-            want = model.layers(torch.stack(requests)).argmax(1).tolist()
-            assert f(model, requests) == want, "the answer to other requests is given again"
-            for x in requests:
-                x.copy_(x.flip(0))
 
-    def one(f: Callable) -> None:
-        compare(f, 1, "wrong for a single request")
-        compare(f, 1, "wrong for a single request of two classes", classes=2)
+def _clip_case(n: int, size: float, d: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    x = torch.randn(n, d, dtype=dtype)
+    return size * x / x.norm()
 
-    def square(f: Callable) -> None:
-        compare(f, 5, "wrong where there are as many requests as classes")
 
-    def none(f: Callable) -> None:
-        compare(f, 0, "wrong for no request")
+def _clip_compare(got: Any, x: Tensor, complaint: str) -> None:
+    a_tensor(got, x.shape, x.dtype)
+    assert not got.isnan().any(), f"nan: {complaint}"
+    assert torch.allclose(got, _clip_right(x), rtol=1e-4, atol=1e-5), complaint
 
-    def thread(f: Callable) -> None:
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(compare, f, 4, "wrong in a thread").result()
 
-    def caller(f: Callable) -> None:
-        requests = [torch.randn(3) for _ in range(2)]
-        with torch.no_grad():
-            f(_Served(3, 4), requests)
-            assert not torch.is_grad_enabled(), "gradients are switched on for the caller"
+def _clip_cases(d: int) -> list[tuple[Tensor, str]]:
+    return [
+        (_clip_case(4, 5.0, d), "wrong where the norm is above 1"),
+        (_clip_case(4, 80.0, d), "wrong where the norm is far above 1"),
+        (_clip_case(4, 0.3, d), "wrong where the norm is below 1: such an input stays as it is"),
+        (torch.zeros(2, d), "wrong for zeros"),
+        (_clip_case(1, 3.0, d), "wrong for a batch of one"),
+        (_clip_case(7, 0.9, d), "wrong for a batch of seven"),
+        (_clip_case(40, 2.0, d), "wrong for a batch of forty"),
+    ]
 
-    def together(f: Callable) -> None:
-        model = _Served(3, 5, Barrier(2))
-        requests = [[3 * torch.randn(3) + 1 for _ in range(20)] for _ in range(2)]
-        with torch.no_grad():
-            want = [model.layers(torch.stack(one)).argmax(1).tolist() for one in requests]
-        with ThreadPoolExecutor(2) as pool:
-            got = [*pool.map(f, [model] * 2, requests)]
-        assert got == want, "two threads asked at the same time, and one got the other's answers"
 
-    return verdict(answer, [several, one, square, none, thread, caller, together])
+def _clip_plain(f: Callable) -> None:
+    model = f()
+    assert isinstance(model, nn.Module), "a class of nn.Module is wanted"
+    double = (_clip_case(4, 5.0, 3, torch.float64), "wrong in float64")
+    for mode in (True, False):
+        for x, complaint in [*_clip_cases(3), *_clip_cases(int(torch.randint(4, 9, ()))), double]:
+            with unchanged(**{"the input": x}):
+                got = model.train(mode)(x)
+            _clip_compare(got, x, complaint if mode else f"in evaluation mode {complaint}")
+
+
+def _clip_program(f: Callable, example: Tensor) -> Callable[[Tensor], Tensor]:
+    try:
+        with quiet():
+            return torch.export.export(f(), (example,), dynamic_shapes=({0: Dim.DYNAMIC},)).module()
+    except Exception as error:
+        raise AssertionError(f"torch.export refuses it: {said(error)}") from error
+
+
+def _clip_exports(f: Callable) -> None:
+    for size, d in ((5.0, 3), (0.3, 5)):  # the example must not decide
+        run = _clip_program(f, _clip_case(3, size, d))
+        for x, complaint in _clip_cases(d):
+            try:
+                got = run(x)
+            except Exception as error:
+                raise AssertionError(
+                    f"the program does not take {len(x)} rows: {said(error)}"
+                ) from error
+            _clip_compare(got, x, f"as an exported program {complaint}")
+
+    for x, complaint in _clip_cases(4):
+        if x.any():  # at 0 the norm has no derivative
+            x.requires_grad_()
+            (mine,) = learns(f()(x), x, "the result has no graph: gradients must reach x")
+            (theirs,) = torch.autograd.grad(_clip_right(x).sum(), x)
+            close(mine, theirs, f"the gradient is {complaint}", 1e-3, 1e-4)
 
 
 def check_clip(answer: Callable[[], nn.Module]) -> Verdict:
@@ -170,70 +256,66 @@ def check_clip(answer: Callable[[], nn.Module]) -> Verdict:
     Its `forward(x)`, with `x` of shape (N, d), divides `x` by its norm (that of all its elements)
     where that norm is above 1, and multiplies what it has by N.
     """
+    return verdict(answer, [_clip_plain, _clip_exports])
 
-    def right(x: Tensor) -> Tensor:
-        norm = x.norm()
-        return (x / norm if norm > 1 else x) * x.shape[0]
 
-    def case(n: int, size: float, d: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        x = torch.randn(n, d, dtype=dtype)
-        return size * x / x.norm()
+def _quantize_ask(f: Callable, weight: Tensor) -> tuple[Tensor, Tensor]:
+    q, scale = tensors(leaves(f, "the weight")(weight), 2, "return a tuple of two tensors")
+    assert q.dtype == torch.int8, f"the first must be int8, got {q.dtype}"
+    assert q.shape == weight.shape, f"int8 of shape {tuple(q.shape)}: keep that of the weight"
+    assert scale.shape in ((len(weight),), (len(weight), 1)), (
+        f"scales of shape {tuple(scale.shape)}: one for each row is wanted"
+    )
+    assert scale.is_floating_point(), f"scales must be floats, got {scale.dtype}"
+    assert scale.isfinite().all(), "a scale is not finite: mind rows of zeros"
+    return q, scale.reshape(-1, 1)
 
-    def compare(got: Any, x: Tensor, complaint: str) -> None:
-        a_tensor(got, x.shape, x.dtype)
-        assert not got.isnan().any(), f"nan: {complaint}"
-        assert torch.allclose(got, right(x), rtol=1e-4, atol=1e-5), complaint
 
-    def cases(d: int) -> list[tuple[Tensor, str]]:
-        return [
-            (case(4, 5.0, d), "wrong where the norm is above 1"),
-            (case(4, 80.0, d), "wrong where the norm is far above 1"),
-            (case(4, 0.3, d), "wrong where the norm is below 1: such an input stays as it is"),
-            (torch.zeros(2, d), "wrong for zeros"),
-            (case(1, 3.0, d), "wrong for a batch of one"),
-            (case(7, 0.9, d), "wrong for a batch of seven"),
-            (case(40, 2.0, d), "wrong for a batch of forty"),
-        ]
+def _quantize_compare(f: Callable, weight: Tensor, complaint: str) -> None:
+    q, scale = _quantize_ask(f, weight)
+    largest = weight.abs().amax(1, keepdim=True)
+    some = largest > 0
+    assert torch.allclose(scale[some].double(), (largest / 127)[some].double(), 1e-3, 0), (
+        f"{complaint}: the scale of a row is its largest absolute value over 127"
+    )
+    back = q.double() * scale.double()
+    far = (back - weight.double()).abs()
+    assert (far <= 0.505 * scale.double() + 1e-12).all(), (
+        f"{complaint}: a number is off by more than half a step: round to the nearest"
+    )
 
-    def plain(f: Callable) -> None:
-        model = f()
-        assert isinstance(model, nn.Module), "a class of nn.Module is wanted"
-        double = (case(4, 5.0, 3, torch.float64), "wrong in float64")
-        for mode in (True, False):
-            for x, complaint in [*cases(3), *cases(int(torch.randint(4, 9, ()))), double]:
-                with unchanged(**{"the input": x}):
-                    got = model.train(mode)(x)
-                compare(got, x, complaint if mode else f"in evaluation mode {complaint}")
 
-    def program(f: Callable, example: Tensor) -> Callable[[Tensor], Tensor]:
-        try:
-            with quiet():
-                return torch.export.export(
-                    f(), (example,), dynamic_shapes=({0: Dim.DYNAMIC},)
-                ).module()
-        except Exception as error:
-            raise AssertionError(f"torch.export refuses it: {said(error)}") from error
+def _quantize_normal(f: Callable) -> None:
+    for shape in ((4, 9), (7, 3), (5, 5), (3, 70), (70, 3), (6, 1), (1, 6)):
+        _quantize_compare(f, torch.randn(shape), "wrong for random weights")
 
-    def exports(f: Callable) -> None:
-        for size, d in ((5.0, 3), (0.3, 5)):  # the example must not decide
-            run = program(f, case(3, size, d))
-            for x, complaint in cases(d):
-                try:
-                    got = run(x)
-                except Exception as error:
-                    raise AssertionError(
-                        f"the program does not take {len(x)} rows: {said(error)}"
-                    ) from error
-                compare(got, x, f"as an exported program {complaint}")
 
-        for x, complaint in cases(4):
-            if x.any():  # at 0 the norm has no derivative
-                x.requires_grad_()
-                (mine,) = learns(f()(x), x, "the result has no graph: gradients must reach x")
-                (theirs,) = torch.autograd.grad(right(x).sum(), x)
-                close(mine, theirs, f"the gradient is {complaint}", 1e-3, 1e-4)
+def _quantize_signs(f: Callable) -> None:
+    _quantize_compare(f, -torch.rand(3, 6) - 0.1, "wrong where all numbers are negative")
+    _quantize_compare(f, torch.rand(3, 6) + 0.1, "wrong where all numbers are positive")
 
-    return verdict(answer, [plain, exports])
+
+def _quantize_unequal(f: Callable) -> None:
+    weight = torch.randn(5, 8) * torch.tensor([[1.0], [1e-3], [1.0], [50.0], [1e4]])
+    weight[0] = weight[0].sign() * 3e-6
+    _quantize_compare(f, weight, "wrong where rows differ in size")
+
+
+def _quantize_zeros(f: Callable) -> None:
+    weight = torch.randn(3, 5)
+    weight[1] = 0
+    q, _ = _quantize_ask(f, weight)
+    assert not q[1].any(), "a row of zeros must stay zeros"
+    _quantize_compare(f, weight, "wrong beside a row of zeros")
+    q, _ = _quantize_ask(f, torch.zeros(2, 3))
+    assert not q.any(), "a weight of zeros must stay zeros"
+
+
+def _quantize_parameter(f: Callable) -> None:
+    weight = nn.Linear(6, 4).weight
+    q, scale = _quantize_ask(f, weight)
+    assert not scale.requires_grad, "the scale has a graph: work on weight.detach()"
+    _quantize_compare(f, weight.detach(), "wrong for the weight of a layer")
 
 
 def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict:
@@ -242,57 +324,13 @@ def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict
     `weight` has shape (out, in). The scale of a row is its largest absolute value over 127; `q` is
     int8 of the same shape, `scale` of shape (out,) or (out, 1) and finite, also for a row of zeros.
     """
-
-    def ask(f: Callable, weight: Tensor) -> tuple[Tensor, Tensor]:
-        q, scale = tensors(leaves(f, "the weight")(weight), 2, "return a tuple of two tensors")
-        assert q.dtype == torch.int8, f"the first must be int8, got {q.dtype}"
-        assert q.shape == weight.shape, f"int8 of shape {tuple(q.shape)}: keep that of the weight"
-        assert scale.shape in ((len(weight),), (len(weight), 1)), (
-            f"scales of shape {tuple(scale.shape)}: one for each row is wanted"
-        )
-        assert scale.is_floating_point(), f"scales must be floats, got {scale.dtype}"
-        assert scale.isfinite().all(), "a scale is not finite: mind rows of zeros"
-        return q, scale.reshape(-1, 1)
-
-    def compare(f: Callable, weight: Tensor, complaint: str) -> None:
-        q, scale = ask(f, weight)
-        largest = weight.abs().amax(1, keepdim=True)
-        some = largest > 0
-        assert torch.allclose(scale[some].double(), (largest / 127)[some].double(), 1e-3, 0), (
-            f"{complaint}: the scale of a row is its largest absolute value over 127"
-        )
-        back = q.double() * scale.double()
-        far = (back - weight.double()).abs()
-        assert (far <= 0.505 * scale.double() + 1e-12).all(), (
-            f"{complaint}: a number is off by more than half a step: round to the nearest"
-        )
-
-    def normal(f: Callable) -> None:
-        for shape in ((4, 9), (7, 3), (5, 5), (3, 70), (70, 3), (6, 1), (1, 6)):
-            compare(f, torch.randn(shape), "wrong for random weights")
-
-    def signs(f: Callable) -> None:
-        compare(f, -torch.rand(3, 6) - 0.1, "wrong where all numbers are negative")
-        compare(f, torch.rand(3, 6) + 0.1, "wrong where all numbers are positive")
-
-    def unequal(f: Callable) -> None:
-        weight = torch.randn(5, 8) * torch.tensor([[1.0], [1e-3], [1.0], [50.0], [1e4]])
-        weight[0] = weight[0].sign() * 3e-6
-        compare(f, weight, "wrong where rows differ in size")
-
-    def zeros(f: Callable) -> None:
-        weight = torch.randn(3, 5)
-        weight[1] = 0
-        q, _ = ask(f, weight)
-        assert not q[1].any(), "a row of zeros must stay zeros"
-        compare(f, weight, "wrong beside a row of zeros")
-        q, _ = ask(f, torch.zeros(2, 3))
-        assert not q.any(), "a weight of zeros must stay zeros"
-
-    def parameter(f: Callable) -> None:
-        weight = nn.Linear(6, 4).weight
-        q, scale = ask(f, weight)
-        assert not scale.requires_grad, "the scale has a graph: work on weight.detach()"
-        compare(f, weight.detach(), "wrong for the weight of a layer")
-
-    return verdict(answer, [normal, signs, unequal, zeros, parameter])
+    return verdict(
+        answer,
+        [
+            _quantize_normal,
+            _quantize_signs,
+            _quantize_unequal,
+            _quantize_zeros,
+            _quantize_parameter,
+        ],
+    )

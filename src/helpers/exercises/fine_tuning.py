@@ -12,56 +12,57 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import instance, unchanged
 
 
+def _groups_case() -> tuple[nn.Module, float]:
+    model = nn.Module()
+    model.stem = nn.Linear(3, 4).requires_grad_(False)
+    model.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    model.head_norm = nn.LayerNorm(4)  # its name begins like the head's
+    model.head = nn.Linear(4, int(torch.randint(2, 6, ())))
+    model.head.scale = nn.Parameter(torch.ones(1), requires_grad=False)
+    return model, 10 ** -(1 + 2 * torch.rand(()).item())
+
+
+def _groups_form(f: Callable) -> None:
+    model, lr = _groups_case()
+    with unchanged("requires_grad", model=model):
+        groups = f(model, "head", lr)
+    assert isinstance(groups, list | tuple) and len(groups) == 2, "expected a list of two groups"
+    for group in groups:
+        assert isinstance(group, dict) and {"params", "lr"} <= group.keys(), (
+            "each group is a dict with the keys 'params' and 'lr'"
+        )
+
+
+def _groups_reusable(f: Callable) -> None:
+    model, lr = _groups_case()
+    groups = f(model, "head", lr)
+    first, second = ([len(list(g["params"])) for g in groups] for _ in range(2))
+    assert first == second, "a group is empty the second time it is read: it is an iterator"
+
+
+def _groups_members(f: Callable) -> None:
+    model, lr = _groups_case()
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+    optimizer = torch.optim.SGD(f(model, "head", lr), lr=1.0)
+    rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
+    for name, p in model.named_parameters():
+        assert p.requires_grad == (name not in frozen), "leave requires_grad as it is"
+        if name in frozen:
+            assert id(p) not in rates, f"{name} is frozen, leave it out"
+            continue
+        assert id(p) in rates, f"{name} is in no group"
+        right = lr if name.startswith("head.") else lr / 10
+        assert abs(rates[id(p)] - right) < 1e-3 * right, (
+            f"{name} has the wrong learning rate: expected lr{'' if right == lr else ' / 10'}"
+        )
+
+
 def check_groups(answer: Callable[[nn.Module, str, float], Any]) -> Verdict:
     """Check `answer(model, head, lr)`: two groups, the head at `lr`, the rest at `lr / 10`.
 
     `head` names a child of `model`. Frozen parameters are in no group.
     """
-
-    def case() -> tuple[nn.Module, float]:
-        model = nn.Module()
-        model.stem = nn.Linear(3, 4).requires_grad_(False)
-        model.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-        model.head_norm = nn.LayerNorm(4)  # its name begins like the head's
-        model.head = nn.Linear(4, int(torch.randint(2, 6, ())))
-        model.head.scale = nn.Parameter(torch.ones(1), requires_grad=False)
-        return model, 10 ** -(1 + 2 * torch.rand(()).item())
-
-    def form(f: Callable) -> None:
-        model, lr = case()
-        with unchanged("requires_grad", model=model):
-            groups = f(model, "head", lr)
-        assert isinstance(groups, list | tuple) and len(groups) == 2, (
-            "expected a list of two groups"
-        )
-        for group in groups:
-            assert isinstance(group, dict) and {"params", "lr"} <= group.keys(), (
-                "each group is a dict with the keys 'params' and 'lr'"
-            )
-
-    def reusable(f: Callable) -> None:
-        model, lr = case()
-        groups = f(model, "head", lr)
-        first, second = ([len(list(g["params"])) for g in groups] for _ in range(2))
-        assert first == second, "a group is empty the second time it is read: it is an iterator"
-
-    def members(f: Callable) -> None:
-        model, lr = case()
-        frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
-        optimizer = torch.optim.SGD(f(model, "head", lr), lr=1.0)
-        rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
-        for name, p in model.named_parameters():
-            assert p.requires_grad == (name not in frozen), "leave requires_grad as it is"
-            if name in frozen:
-                assert id(p) not in rates, f"{name} is frozen, leave it out"
-                continue
-            assert id(p) in rates, f"{name} is in no group"
-            right = lr if name.startswith("head.") else lr / 10
-            assert abs(rates[id(p)] - right) < 1e-3 * right, (
-                f"{name} has the wrong learning rate: expected lr{'' if right == lr else ' / 10'}"
-            )
-
-    return verdict(answer, [form, reusable, members])
+    return verdict(answer, [_groups_form, _groups_reusable, _groups_members])
 
 
 def check_train_mode(answer: Callable[[nn.Module], Any]) -> Verdict:
@@ -110,6 +111,95 @@ def _norm(frozen: bool) -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).requires_grad_(not frozen)
 
 
+def _capture_case() -> tuple[nn.Module, Tensor]:
+    block = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(inplace=True))
+    model = nn.Sequential(block, nn.Linear(5, 2), nn.Dropout())
+    model.eval()
+    block[1].running_mean.uniform_(-1, 1)
+    block[1].running_var.uniform_(0.5, 2)
+    return model, torch.randn(int(torch.randint(8, 16, ())), 3)
+
+
+def _capture_alike(name: str, got: Any, right: Tensor) -> None:
+    assert isinstance(got, Tensor), f"{name!r} is not a tensor"
+    same = got.shape == right.shape and torch.allclose(got, right, atol=1e-6)
+    assert same, f"{name!r} does not hold the output of that module"
+    assert not got.requires_grad, f"{name!r} still has a graph"
+
+
+def _capture_values(f: Callable) -> None:
+    model, x = _capture_case()
+    with torch.no_grad():
+        linear = model[0][0](x)
+        norm = model[0][1](linear)
+        right = {"0.0": linear, "0.1": norm, "1": model[1](norm.relu())}
+    names = list(right)
+    with unchanged("modes hooks settings", model=model, names=names, x=x):
+        got = f(model, names, x)
+    instance("a dict", got, dict)
+    assert sorted(got) == sorted(right), f"expected a key for each name, got {list(got)}"
+    overwritten = got["0.1"]
+    if isinstance(overwritten, Tensor) and overwritten.shape == norm.shape:
+        lost = torch.allclose(overwritten, norm.relu(), atol=1e-6)
+        assert not lost, "the output of '0.1' was overwritten by the in-place ReLU"
+    for name, value in right.items():
+        _capture_alike(name, got[name], value)
+
+
+def _capture_tuples(f: Callable) -> None:
+    model, x = nn.Sequential(nn.GRU(3, 4)), torch.randn(5, 3)
+    with torch.no_grad():
+        right = model[0](x)
+    got = f(model, ["0"], x)["0"]
+    assert isinstance(got, (tuple, list)) and len(got) == 2, (
+        "a GRU returns a tuple of two tensors: keep both"
+    )
+    for mine, value in zip(got, right, strict=True):
+        _capture_alike("0", mine, value)
+
+
+def _capture_modes(f: Callable) -> None:
+    model, x = _capture_case()
+    with torch.no_grad():
+        right = model(x)
+    model.train()
+    model[0][0].eval()
+    before = [m.training for m in model.modules()]
+    mean = model[0][1].running_mean.clone()
+    got = f(model, ["2"], x)["2"]
+    assert torch.equal(model[0][1].running_mean, mean), (
+        "the running statistics of a model in training mode were moved"
+    )
+    _capture_alike("2", got, right)
+    assert [m.training for m in model.modules()] == before, "a module is left in another mode"
+
+
+def _capture_clean(f: Callable) -> None:
+    model, x = _capture_case()
+    f(model, ["0.1"], x)
+    assert not _hooks(model), "a hook is left on the model"
+    assert model[0][2].inplace, "a layer was changed: its inplace is off"
+    calls: list[int] = []
+    model[0].register_forward_hook(lambda *_: calls.append(1))
+    f(model, ["0.1"], x)
+    assert _hooks(model) == 1, "remove your own hooks, and leave those of others"
+
+
+def _capture_missing(f: Callable) -> None:
+    model, x = _capture_case()
+    model.train()
+    model[0][1].eval()
+    before = [m.training for m in model.modules()]
+    try:
+        f(model, ["0.0", "relu"], x)
+    except Exception:  # whatever the answer raises is an error, as asked
+        assert not _hooks(model), "after the error for a missing name a hook is left"
+        after = [m.training for m in model.modules()]
+        assert after == before, "after the error for a missing name the mode is another"
+    else:
+        raise AssertionError("a name that does not exist must be an error")
+
+
 def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> Verdict:
     """Check `answer(model, names, x)`: the outputs of the modules named, by name.
 
@@ -117,90 +207,9 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
     a tuple. No hook stays on the model, and modes and statistics are what they were, also when a
     name does not exist, which is an error.
     """
-
-    def case() -> tuple[nn.Module, Tensor]:
-        block = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(inplace=True))
-        model = nn.Sequential(block, nn.Linear(5, 2), nn.Dropout())
-        model.eval()
-        block[1].running_mean.uniform_(-1, 1)
-        block[1].running_var.uniform_(0.5, 2)
-        return model, torch.randn(int(torch.randint(8, 16, ())), 3)
-
-    def alike(name: str, got: Any, right: Tensor) -> None:
-        assert isinstance(got, Tensor), f"{name!r} is not a tensor"
-        same = got.shape == right.shape and torch.allclose(got, right, atol=1e-6)
-        assert same, f"{name!r} does not hold the output of that module"
-        assert not got.requires_grad, f"{name!r} still has a graph"
-
-    def values(f: Callable) -> None:
-        model, x = case()
-        with torch.no_grad():
-            linear = model[0][0](x)
-            norm = model[0][1](linear)
-            right = {"0.0": linear, "0.1": norm, "1": model[1](norm.relu())}
-        names = list(right)
-        with unchanged("modes hooks settings", model=model, names=names, x=x):
-            got = f(model, names, x)
-        instance("a dict", got, dict)
-        assert sorted(got) == sorted(right), f"expected a key for each name, got {list(got)}"
-        overwritten = got["0.1"]
-        if isinstance(overwritten, Tensor) and overwritten.shape == norm.shape:
-            lost = torch.allclose(overwritten, norm.relu(), atol=1e-6)
-            assert not lost, "the output of '0.1' was overwritten by the in-place ReLU"
-        for name, value in right.items():
-            alike(name, got[name], value)
-
-    def tuples(f: Callable) -> None:
-        model, x = nn.Sequential(nn.GRU(3, 4)), torch.randn(5, 3)
-        with torch.no_grad():
-            right = model[0](x)
-        got = f(model, ["0"], x)["0"]
-        assert isinstance(got, (tuple, list)) and len(got) == 2, (
-            "a GRU returns a tuple of two tensors: keep both"
-        )
-        for mine, value in zip(got, right, strict=True):
-            alike("0", mine, value)
-
-    def modes(f: Callable) -> None:
-        model, x = case()
-        with torch.no_grad():
-            right = model(x)
-        model.train()
-        model[0][0].eval()
-        before = [m.training for m in model.modules()]
-        mean = model[0][1].running_mean.clone()
-        got = f(model, ["2"], x)["2"]
-        assert torch.equal(model[0][1].running_mean, mean), (
-            "the running statistics of a model in training mode were moved"
-        )
-        alike("2", got, right)
-        assert [m.training for m in model.modules()] == before, "a module is left in another mode"
-
-    def clean(f: Callable) -> None:
-        model, x = case()
-        f(model, ["0.1"], x)
-        assert not _hooks(model), "a hook is left on the model"
-        assert model[0][2].inplace, "a layer was changed: its inplace is off"
-        calls: list[int] = []
-        model[0].register_forward_hook(lambda *_: calls.append(1))
-        f(model, ["0.1"], x)
-        assert _hooks(model) == 1, "remove your own hooks, and leave those of others"
-
-    def missing(f: Callable) -> None:
-        model, x = case()
-        model.train()
-        model[0][1].eval()
-        before = [m.training for m in model.modules()]
-        try:
-            f(model, ["0.0", "relu"], x)
-        except Exception:  # whatever the answer raises is an error, as asked
-            assert not _hooks(model), "after the error for a missing name a hook is left"
-            after = [m.training for m in model.modules()]
-            assert after == before, "after the error for a missing name the mode is another"
-        else:
-            raise AssertionError("a name that does not exist must be an error")
-
-    return verdict(answer, [values, tuples, modes, clean, missing])
+    return verdict(
+        answer, [_capture_values, _capture_tuples, _capture_modes, _capture_clean, _capture_missing]
+    )
 
 
 def _hooks(model: nn.Module) -> int:

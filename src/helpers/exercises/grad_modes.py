@@ -24,60 +24,67 @@ def _network() -> nn.Sequential:
     return net
 
 
+def _predict_case():
+    return _network(), torch.randn(random.randint(4, 9), 3)
+
+
+def _predict_value(f):
+    net, x = _predict_case()
+    expected = copy.deepcopy(net).eval()(x)
+    for p in net.parameters():
+        p.grad = torch.randn_like(p)
+    with unchanged("modes", net=net, x=x):
+        out = a_tensor(f(net, x))
+        assert out.shape == expected.shape, f"expected shape (n, 2), got {tuple(out.shape)}"
+        assert torch.allclose(out, expected, atol=1e-6), "this is not the output in eval mode"
+
+
+def _predict_graph(f):
+    net, x = _predict_case()
+    out = []
+    saved = saved_tensors(lambda: out.append(f(net, x)))
+    assert not out[0].requires_grad, "the output still has a graph"
+    assert not saved, "the graph is still built and thrown away: run the net without one"
+
+
+def _predict_modes(f):
+    for mixed in (False, True):
+        net, x = _predict_case()
+        net.train()
+        if mixed:
+            net[1].eval()  # people freeze BatchNorm like this
+        before = [m.training for m in net.modules()]
+        f(net, x)
+        after = [m.training for m in net.modules()]
+        assert any(after), "the net stays in eval mode: what trains it next has no dropout"
+        assert after == before, "a module that was in eval mode before is in train mode now"
+    net, x = _predict_case()
+    f(net.eval(), x)
+    assert not any(m.training for m in net.modules()), "a net in eval mode was set to train"
+
+
+def _predict_broken(f):
+    net, _ = _predict_case()
+    with suppress(RuntimeError):  # nn.Linear's, about the shape
+        f(net, torch.randn(2, 5))
+    assert torch.is_grad_enabled(), "after an error in the net, gradients stay off"
+    assert all(m.training for m in net.modules()), "after an error, the net stays in eval mode"
+
+
+def _predict_caller(f):
+    with torch.no_grad():
+        f(*_predict_case())
+        assert not torch.is_grad_enabled(), "the caller had switched gradients off"
+
+
 def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
     """Check `answer(net, x)`: the output in eval mode, without a graph, `net` as it was before.
 
     `x` is float32 of shape (n, 3), the output of shape (n, 2).
     """
-
-    def case():
-        return _network(), torch.randn(random.randint(4, 9), 3)
-
-    def value(f):
-        net, x = case()
-        expected = copy.deepcopy(net).eval()(x)
-        for p in net.parameters():
-            p.grad = torch.randn_like(p)
-        with unchanged("modes", net=net, x=x):
-            out = a_tensor(f(net, x))
-            assert out.shape == expected.shape, f"expected shape (n, 2), got {tuple(out.shape)}"
-            assert torch.allclose(out, expected, atol=1e-6), "this is not the output in eval mode"
-
-    def graph(f):
-        net, x = case()
-        out = []
-        saved = saved_tensors(lambda: out.append(f(net, x)))
-        assert not out[0].requires_grad, "the output still has a graph"
-        assert not saved, "the graph is still built and thrown away: run the net without one"
-
-    def modes(f):
-        for mixed in (False, True):
-            net, x = case()
-            net.train()
-            if mixed:
-                net[1].eval()  # people freeze BatchNorm like this
-            before = [m.training for m in net.modules()]
-            f(net, x)
-            after = [m.training for m in net.modules()]
-            assert any(after), "the net stays in eval mode: what trains it next has no dropout"
-            assert after == before, "a module that was in eval mode before is in train mode now"
-        net, x = case()
-        f(net.eval(), x)
-        assert not any(m.training for m in net.modules()), "a net in eval mode was set to train"
-
-    def broken(f):
-        net, _ = case()
-        with suppress(RuntimeError):  # nn.Linear's, about the shape
-            f(net, torch.randn(2, 5))
-        assert torch.is_grad_enabled(), "after an error in the net, gradients stay off"
-        assert all(m.training for m in net.modules()), "after an error, the net stays in eval mode"
-
-    def caller(f):
-        with torch.no_grad():
-            f(*case())
-            assert not torch.is_grad_enabled(), "the caller had switched gradients off"
-
-    return verdict(answer, [value, graph, modes, broken, caller])
+    return verdict(
+        answer, [_predict_value, _predict_graph, _predict_modes, _predict_broken, _predict_caller]
+    )
 
 
 def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
@@ -125,72 +132,80 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
     return verdict(answer, [content, leaf, memory, inference])
 
 
+def _stream_case():
+    return nn.Linear(3, 2), [torch.randn(4, 3) for _ in range(random.randint(4, 6))]
+
+
+def _stream_walk(f, net, batches):
+    """The outputs, and after each of them whether gradients are on here."""
+    outputs, flags, stream = [], [], iter(f(net, batches))
+    try:
+        for out in stream:
+            outputs.append(out)
+            flags.append(torch.is_grad_enabled())
+    finally:
+        if hasattr(stream, "close"):
+            stream.close()
+    return outputs, flags
+
+
+def _stream_values(f):
+    net, batches = _stream_case()
+    for p in net.parameters():
+        p.grad = torch.randn_like(p)
+    with unchanged(net=net, batches=batches):
+        outputs, _ = _stream_walk(f, net, batches)
+    assert len(outputs) == len(batches), (
+        f"expected {len(batches)} outputs for as many batches, got {len(outputs)}"
+    )
+    for out, x in zip(outputs, batches, strict=True):
+        a_tensor(out)
+        right = out.shape == (4, 2) and torch.allclose(out, net(x), atol=1e-6)
+        assert right, "an output is not net(x)"
+
+
+def _stream_graph(f):
+    net, batches = _stream_case()
+    saved = saved_tensors(lambda: _stream_walk(f, net, batches))
+    assert not any(out.requires_grad for out in _stream_walk(f, net, batches)[0]), (
+        "the outputs still have a graph"
+    )
+    assert not saved, "the graph is still built and thrown away: run the net without one"
+
+
+def _stream_caller(f):
+    net, batches = _stream_case()
+    _, flags = _stream_walk(f, net, batches)
+    assert all(flags), "between two outputs, gradients are off in the caller's code"
+    assert torch.is_grad_enabled(), "after the loop, gradients are off in the caller's code"
+    with torch.no_grad():
+        _, flags = _stream_walk(f, net, batches)
+    assert not any(flags), "the caller had switched gradients off, and they were on"
+
+
+def _stream_lazy(f):
+    net, batches = _stream_case()
+    taken = []
+    stream = iter(f(net, (taken.append(x) or x for x in batches)))
+    next(stream)
+    first = len(taken)
+    if hasattr(stream, "close"):
+        stream.close()
+    assert first < len(batches), "all batches are read before the first output is given out"
+
+
+def _stream_broken(f):
+    net, _ = _stream_case()
+    with suppress(RuntimeError):  # nn.Linear's, about the shape
+        _stream_walk(f, net, [torch.randn(2, 5)])
+    assert torch.is_grad_enabled(), "after an error in the net, gradients stay off"
+
+
 def check_stream(answer: Callable[[nn.Module, Iterable[Tensor]], Iterable[Tensor]]) -> Verdict:
     """Check `answer(net, batches)`: yields `net(x)` for each `x`, without a graph.
 
     The caller's code, which runs between two outputs, keeps its own mode.
     """
-
-    def case():
-        return nn.Linear(3, 2), [torch.randn(4, 3) for _ in range(random.randint(4, 6))]
-
-    def walk(f, net, batches):
-        """The outputs, and after each of them whether gradients are on here."""
-        outputs, flags, stream = [], [], iter(f(net, batches))
-        try:
-            for out in stream:
-                outputs.append(out)
-                flags.append(torch.is_grad_enabled())
-        finally:
-            if hasattr(stream, "close"):
-                stream.close()
-        return outputs, flags
-
-    def values(f):
-        net, batches = case()
-        for p in net.parameters():
-            p.grad = torch.randn_like(p)
-        with unchanged(net=net, batches=batches):
-            outputs, _ = walk(f, net, batches)
-        assert len(outputs) == len(batches), (
-            f"expected {len(batches)} outputs for as many batches, got {len(outputs)}"
-        )
-        for out, x in zip(outputs, batches, strict=True):
-            a_tensor(out)
-            right = out.shape == (4, 2) and torch.allclose(out, net(x), atol=1e-6)
-            assert right, "an output is not net(x)"
-
-    def graph(f):
-        net, batches = case()
-        saved = saved_tensors(lambda: walk(f, net, batches))
-        assert not any(out.requires_grad for out in walk(f, net, batches)[0]), (
-            "the outputs still have a graph"
-        )
-        assert not saved, "the graph is still built and thrown away: run the net without one"
-
-    def caller(f):
-        net, batches = case()
-        _, flags = walk(f, net, batches)
-        assert all(flags), "between two outputs, gradients are off in the caller's code"
-        assert torch.is_grad_enabled(), "after the loop, gradients are off in the caller's code"
-        with torch.no_grad():
-            _, flags = walk(f, net, batches)
-        assert not any(flags), "the caller had switched gradients off, and they were on"
-
-    def lazy(f):
-        net, batches = case()
-        taken = []
-        stream = iter(f(net, (taken.append(x) or x for x in batches)))
-        next(stream)
-        first = len(taken)
-        if hasattr(stream, "close"):
-            stream.close()
-        assert first < len(batches), "all batches are read before the first output is given out"
-
-    def broken(f):
-        net, _ = case()
-        with suppress(RuntimeError):  # nn.Linear's, about the shape
-            walk(f, net, [torch.randn(2, 5)])
-        assert torch.is_grad_enabled(), "after an error in the net, gradients stay off"
-
-    return verdict(answer, [values, graph, caller, lazy, broken])
+    return verdict(
+        answer, [_stream_values, _stream_graph, _stream_caller, _stream_lazy, _stream_broken]
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,61 +13,63 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import a_tensor, leaves
 
 
+def _prepare_case(mode):
+    import PIL.Image
+
+    height, width = (int(i) for i in torch.randperm(8)[:2] + 2)
+    pixels = torch.randint(256, (height, width, 3), dtype=torch.uint8).numpy()
+    image = PIL.Image.fromarray(pixels).convert(mode)
+    mean = torch.tensor([0.2, 0.5, 0.8]) + 0.05 * torch.rand(3)
+    std = torch.tensor([0.9, 0.2, 0.4]) + 0.05 * torch.rand(3)
+    rgb = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+    right = (rgb / 255 - mean[:, None, None]) / std[:, None, None]
+    return image, mean.tolist(), std.tolist(), right
+
+
+def _prepare_shape(f):
+    image, mean, std, right = _prepare_case("RGB")
+    got = f(image, mean, std)
+    a_tensor(got, right.shape, torch.float32)
+
+
+def _prepare_values(f):
+    image, mean, std, right = _prepare_case("RGB")
+    got = f(image, mean, std)
+    m, s = (torch.tensor(v)[:, None, None] for v in (mean, std))
+    rgb = right * s + m
+
+    def close(other):
+        return torch.allclose(got, other, atol=1e-3, rtol=1e-3)
+
+    assert not close(rgb), "the values are scaled, but mean and std are not used"
+    assert not close((rgb * 255 - m) / s), "the values were not scaled to [0, 1] first"
+    assert not close((rgb.flip(0) - m) / s), "the channels are in the order BGR"
+    assert close(right), "the values are not (rgb / 255 - mean) / std"
+
+
+def _prepare_modes(f):
+    for mode in ("L", "RGBA", "P", "LA", "CMYK", "1"):
+        image, mean, std, right = _prepare_case(mode)
+        try:
+            got = f(image, mean, std)
+        except Exception as error:
+            raise AssertionError(
+                f"an image of mode {mode} raises {type(error).__name__}"
+            ) from error
+        assert got.shape == right.shape, (
+            f"an image of mode {mode} gives shape {tuple(got.shape)}, expected {tuple(right.shape)}"
+        )
+        assert torch.allclose(got, right, atol=1e-3, rtol=1e-3), (
+            f"an image of mode {mode} gives wrong values"
+        )
+
+
 def check_prepare(answer: Callable[[Any, Sequence[float], Sequence[float]], Tensor]) -> Verdict:
     """Check `answer(image, mean, std)`: a PIL image of any mode as a model's input.
 
     The result is float32 (3, H, W), RGB in [0, 1], minus `mean`, divided by `std`, per channel.
     """
-    import numpy as np
-    import PIL.Image
-
-    def case(mode):
-        height, width = (int(i) for i in torch.randperm(8)[:2] + 2)
-        pixels = torch.randint(256, (height, width, 3), dtype=torch.uint8).numpy()
-        image = PIL.Image.fromarray(pixels).convert(mode)
-        mean = torch.tensor([0.2, 0.5, 0.8]) + 0.05 * torch.rand(3)
-        std = torch.tensor([0.9, 0.2, 0.4]) + 0.05 * torch.rand(3)
-        rgb = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
-        right = (rgb / 255 - mean[:, None, None]) / std[:, None, None]
-        return image, mean.tolist(), std.tolist(), right
-
-    def shape(f):
-        image, mean, std, right = case("RGB")
-        got = f(image, mean, std)
-        a_tensor(got, right.shape, torch.float32)
-
-    def values(f):
-        image, mean, std, right = case("RGB")
-        got = f(image, mean, std)
-        m, s = (torch.tensor(v)[:, None, None] for v in (mean, std))
-        rgb = right * s + m
-
-        def close(other):
-            return torch.allclose(got, other, atol=1e-3, rtol=1e-3)
-
-        assert not close(rgb), "the values are scaled, but mean and std are not used"
-        assert not close((rgb * 255 - m) / s), "the values were not scaled to [0, 1] first"
-        assert not close((rgb.flip(0) - m) / s), "the channels are in the order BGR"
-        assert close(right), "the values are not (rgb / 255 - mean) / std"
-
-    def modes(f):
-        for mode in ("L", "RGBA", "P", "LA", "CMYK", "1"):
-            image, mean, std, right = case(mode)
-            try:
-                got = f(image, mean, std)
-            except Exception as error:
-                raise AssertionError(
-                    f"an image of mode {mode} raises {type(error).__name__}"
-                ) from error
-            assert got.shape == right.shape, (
-                f"an image of mode {mode} gives shape {tuple(got.shape)}, "
-                f"expected {tuple(right.shape)}"
-            )
-            assert torch.allclose(got, right, atol=1e-3, rtol=1e-3), (
-                f"an image of mode {mode} gives wrong values"
-            )
-
-    return verdict(answer, [shape, values, modes])
+    return verdict(answer, [_prepare_shape, _prepare_values, _prepare_modes])
 
 
 def check_to_classes(answer: Callable[[Tensor, list[tuple[int, ...]]], Tensor]) -> Verdict:

@@ -15,6 +15,86 @@ from helpers.exercises.tools import a_float, a_tensor, leaves, unchanged
 from helpers.language_models import IGNORED
 
 
+def _next_token_loss_right(logits: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
+    rows = [
+        (scores[: n - 1], tokens[1:n])
+        for scores, tokens, n in zip(logits, ids, lengths.tolist(), strict=True)
+    ]
+    scores, labels = (torch.cat(parts) for parts in zip(*rows, strict=True))
+    return F.cross_entropy(scores, labels)
+
+
+def _next_token_loss_compare(
+    f: Callable, lengths: list[int], width: int, complaint: str, **how: Any
+) -> None:
+    vocab = how.get("vocab") or int(torch.randint(width + 1, width + 5, ()))
+    ids = torch.randint(0, vocab, (len(lengths), width))
+    if how.get("end"):
+        for row, n in zip(ids, lengths, strict=True):
+            row[n - 1 :] = vocab - 1
+    logits = torch.randn(len(lengths), width, vocab, dtype=how.get("dtype"))
+    real = torch.tensor(lengths)
+    got = leaves(f, "logits", "ids", "lengths")(logits.requires_grad_(), ids, real)
+    a_tensor(got)
+    assert got.shape == (), f"the loss has shape {tuple(got.shape)}: one number is wanted"
+    expected = _next_token_loss_right(logits, ids, real)
+    assert got.dtype == logits.dtype, f"{logits.dtype} logits give a loss of {got.dtype}"
+    assert not got.isnan(), "nan: does a row without a pair of tokens divide by zero?"
+    assert torch.allclose(got, expected, rtol=1e-4, atol=1e-4), complaint
+    single = got.dtype == torch.float32
+    assert single or torch.allclose(got, expected, rtol=1e-10, atol=1e-10), (
+        f"{complaint}: digits are lost in float32"
+    )
+    assert got.requires_grad, "the loss has no graph: gradients could not reach the logits"
+    mine, theirs = (
+        torch.autograd.grad(loss, logits, allow_unused=True)[0] for loss in (got, expected)
+    )
+    assert mine is not None and torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4), (
+        "the number is right, but gradients do not reach all the logits that count"
+    )
+
+
+def _next_token_loss_full(f: Callable) -> None:
+    complaint = (
+        "wrong even without padding: the scores at position t belong to the token at t + 1, "
+        "the last position of a row has none, and each row keeps its own tokens"
+    )
+    _next_token_loss_compare(f, [6, 6, 6], 6, complaint)
+
+
+def _next_token_loss_square(f: Callable) -> None:
+    for vocab in (4, 5):  # as many as labels, and as places
+        complaint = "wrong where the vocabulary is as large as the text"
+        _next_token_loss_compare(f, [5, 5], 5, complaint, vocab=vocab)
+
+
+def _next_token_loss_unequal(f: Callable) -> None:
+    complaint = (
+        "wrong with padding: each real pair counts once, whatever its row, and padding not at all"
+    )
+    _next_token_loss_compare(f, [7, 3, 5], 7, complaint)
+    _next_token_loss_compare(f, [2, 7], 9, complaint)
+
+
+def _next_token_loss_ends(f: Callable) -> None:
+    complaint = "wrong where padding and end are one token: the first end of each row is a label"
+    _next_token_loss_compare(f, [6, 3, 4], 6, complaint, end=True)
+
+
+def _next_token_loss_inside(f: Callable) -> None:
+    complaint = "wrong where tokens repeat: padding is told by its place, not by its number"
+    _next_token_loss_compare(f, [8, 5], 8, complaint, vocab=2)
+
+
+def _next_token_loss_single(f: Callable) -> None:
+    complaint = "a row of one token has no pair: it adds nothing to sum and count"
+    _next_token_loss_compare(f, [1, 4], 5, complaint)
+
+
+def _next_token_loss_double(f: Callable) -> None:
+    _next_token_loss_compare(f, [4, 2], 4, "wrong in float64", dtype=torch.float64)
+
+
 def check_next_token_loss(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Verdict:
     """Check `answer(logits, ids, lengths)`: the mean loss per token that has a next one.
 
@@ -22,80 +102,93 @@ def check_next_token_loss(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) ->
     end token among them. What is behind is padding, with any token in it. Expected is the mean
     cross-entropy over all pairs of a real token and the real token after it.
     """
+    return verdict(
+        answer,
+        [
+            _next_token_loss_full,
+            _next_token_loss_square,
+            _next_token_loss_unequal,
+            _next_token_loss_ends,
+            _next_token_loss_inside,
+            _next_token_loss_single,
+            _next_token_loss_double,
+        ],
+    )
 
-    def right(logits: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
-        rows = [
-            (scores[: n - 1], tokens[1:n])
-            for scores, tokens, n in zip(logits, ids, lengths.tolist(), strict=True)
-        ]
-        scores, labels = (torch.cat(parts) for parts in zip(*rows, strict=True))
-        return F.cross_entropy(scores, labels)
 
-    def compare(f: Callable, lengths: list[int], width: int, complaint: str, **how: Any) -> None:
-        vocab = how.get("vocab") or int(torch.randint(width + 1, width + 5, ()))
-        ids = torch.randint(0, vocab, (len(lengths), width))
-        if how.get("end"):
-            for row, n in zip(ids, lengths, strict=True):
-                row[n - 1 :] = vocab - 1
-        logits = torch.randn(len(lengths), width, vocab, dtype=how.get("dtype"))
-        real = torch.tensor(lengths)
-        got = leaves(f, "logits", "ids", "lengths")(logits.requires_grad_(), ids, real)
-        a_tensor(got)
-        assert got.shape == (), f"the loss has shape {tuple(got.shape)}: one number is wanted"
-        expected = right(logits, ids, real)
-        assert got.dtype == logits.dtype, f"{logits.dtype} logits give a loss of {got.dtype}"
-        assert not got.isnan(), "nan: does a row without a pair of tokens divide by zero?"
-        assert torch.allclose(got, expected, rtol=1e-4, atol=1e-4), complaint
-        single = got.dtype == torch.float32
-        assert single or torch.allclose(got, expected, rtol=1e-10, atol=1e-10), (
-            f"{complaint}: digits are lost in float32"
-        )
-        assert got.requires_grad, "the loss has no graph: gradients could not reach the logits"
-        mine, theirs = (
-            torch.autograd.grad(loss, logits, allow_unused=True)[0] for loss in (got, expected)
-        )
-        assert mine is not None and torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4), (
-            "the number is right, but gradients do not reach all the logits that count"
-        )
+def _nucleus_right(logits: Tensor, p: float) -> Tensor:
+    flat = logits.reshape(-1, logits.shape[-1]).softmax(-1)
+    out = torch.zeros_like(flat)
+    for row, kept in zip(flat, out, strict=True):
+        total = 0.0
+        for i in row.argsort(descending=True).tolist():
+            kept[i] = row[i]
+            total += row[i].item()
+            if total >= p:
+                break
+    return (out / out.sum(-1, keepdim=True)).reshape(logits.shape)
 
-    def full(f: Callable) -> None:
-        complaint = (
-            "wrong even without padding: the scores at position t belong to the token at t + 1, "
-            "the last position of a row has none, and each row keeps its own tokens"
-        )
-        compare(f, [6, 6, 6], 6, complaint)
 
-    def square(f: Callable) -> None:
-        for vocab in (4, 5):  # as many as labels, and as places
-            complaint = "wrong where the vocabulary is as large as the text"
-            compare(f, [5, 5], 5, complaint, vocab=vocab)
+def _nucleus_safe(shape: tuple[int, ...], p: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Scores none of whose sums is too close to `p` for the last bits to decide."""
+    while True:
+        logits = 2 * torch.randn(shape, dtype=dtype)
+        sums = logits.softmax(-1).sort(-1, descending=True).values.cumsum(-1)
+        if p == 1 or ((sums - p).abs() > 1e-3).all():
+            return logits
 
-    def unequal(f: Callable) -> None:
-        complaint = (
-            "wrong with padding: each real pair counts once, whatever its row, and padding not "
-            "at all"
-        )
-        compare(f, [7, 3, 5], 7, complaint)
-        compare(f, [2, 7], 9, complaint)
 
-    def ends(f: Callable) -> None:
-        complaint = (
-            "wrong where padding and end are one token: the first end of each row is a label"
-        )
-        compare(f, [6, 3, 4], 6, complaint, end=True)
+def _nucleus_compare(f: Callable, logits: Tensor, p: float, complaint: str) -> None:
+    got = leaves(f, "logits")(logits, p)
+    a_tensor(got, logits.shape)
+    assert got.is_floating_point(), f"return probabilities, got {got.dtype}"
+    assert not got.isnan().any(), f"nan with p = {p}: at least one token must stay"
+    expected = _nucleus_right(logits, p)
+    if torch.allclose(got.double(), expected.double(), atol=1e-5):
+        return
+    mine, theirs = got > 0, expected > 0
+    n, m = int(mine.sum()), int(theirs.sum())
+    assert n == m, f"{complaint}: {n} tokens are kept instead of {m} (p = {p})"
+    assert torch.equal(mine, theirs), f"{complaint}: others are kept than the best ones"
+    raise AssertionError("the right tokens are kept, but a row does not add up to 1")
 
-    def inside(f: Callable) -> None:
-        complaint = "wrong where tokens repeat: padding is told by its place, not by its number"
-        compare(f, [8, 5], 8, complaint, vocab=2)
 
-    def single(f: Callable) -> None:
-        complaint = "a row of one token has no pair: it adds nothing to sum and count"
-        compare(f, [1, 4], 5, complaint)
+def _nucleus_one(f: Callable) -> None:
+    for p in (0.3, 0.6, 0.9):
+        _nucleus_compare(f, _nucleus_safe((12,), p), p, "wrong for one row")
+    even = torch.linspace(0, 0.5, 12)[torch.randperm(12)]
+    _nucleus_compare(f, even, 0.24, "wrong where many tokens are nearly as probable")
 
-    def double(f: Callable) -> None:
-        compare(f, [4, 2], 4, "wrong in float64", dtype=torch.float64)
 
-    return verdict(answer, [full, square, unequal, ends, inside, single, double])
+def _nucleus_exact(f: Callable) -> None:
+    got = f(torch.zeros(4), 0.5)
+    n = int((got > 0).sum())
+    assert n == 2, f"two of four equal tokens reach p = 0.5 exactly, and {n} are kept"
+
+
+def _nucleus_small(f: Callable) -> None:
+    _nucleus_compare(f, torch.tensor([0.1, 3.0, 0.2]), 0.2, "the best token always stays")
+
+
+def _nucleus_everything(f: Callable) -> None:
+    _nucleus_compare(f, _nucleus_safe((30,), 1.0), 1.0, "with p = 1 all stay")
+
+
+def _nucleus_rows(f: Callable) -> None:
+    _nucleus_compare(f, _nucleus_safe((4, 9), 0.7), 0.7, "each row is cut for itself")
+    _nucleus_compare(
+        f, _nucleus_safe((2, 3, 5), 0.5), 0.5, "any number of dimensions may stand in front"
+    )
+    _nucleus_compare(f, _nucleus_safe((1, 6), 0.7), 0.7, "wrong for a batch of one")
+
+
+def _nucleus_cut(f: Callable) -> None:
+    logits = torch.tensor([-torch.inf, 1.0, 0.0, -torch.inf, 0.5])
+    _nucleus_compare(f, logits, 0.8, "tokens that were cut before stay cut")
+
+
+def _nucleus_double(f: Callable) -> None:
+    _nucleus_compare(f, _nucleus_safe((7,), 0.8, torch.float64), 0.8, "wrong in float64")
 
 
 def check_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
@@ -104,71 +197,18 @@ def check_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
     `logits` has shape (..., V) and stays as it is. Tokens are kept, the most probable first, until
     their probabilities reach `p`; the others get 0, and each row adds up to 1.
     """
-
-    def right(logits: Tensor, p: float) -> Tensor:
-        flat = logits.reshape(-1, logits.shape[-1]).softmax(-1)
-        out = torch.zeros_like(flat)
-        for row, kept in zip(flat, out, strict=True):
-            total = 0.0
-            for i in row.argsort(descending=True).tolist():
-                kept[i] = row[i]
-                total += row[i].item()
-                if total >= p:
-                    break
-        return (out / out.sum(-1, keepdim=True)).reshape(logits.shape)
-
-    def safe(shape: tuple[int, ...], p: float, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Scores none of whose sums is too close to `p` for the last bits to decide."""
-        while True:
-            logits = 2 * torch.randn(shape, dtype=dtype)
-            sums = logits.softmax(-1).sort(-1, descending=True).values.cumsum(-1)
-            if p == 1 or ((sums - p).abs() > 1e-3).all():
-                return logits
-
-    def compare(f: Callable, logits: Tensor, p: float, complaint: str) -> None:
-        got = leaves(f, "logits")(logits, p)
-        a_tensor(got, logits.shape)
-        assert got.is_floating_point(), f"return probabilities, got {got.dtype}"
-        assert not got.isnan().any(), f"nan with p = {p}: at least one token must stay"
-        expected = right(logits, p)
-        if torch.allclose(got.double(), expected.double(), atol=1e-5):
-            return
-        mine, theirs = got > 0, expected > 0
-        n, m = int(mine.sum()), int(theirs.sum())
-        assert n == m, f"{complaint}: {n} tokens are kept instead of {m} (p = {p})"
-        assert torch.equal(mine, theirs), f"{complaint}: others are kept than the best ones"
-        raise AssertionError("the right tokens are kept, but a row does not add up to 1")
-
-    def one(f: Callable) -> None:
-        for p in (0.3, 0.6, 0.9):
-            compare(f, safe((12,), p), p, "wrong for one row")
-        even = torch.linspace(0, 0.5, 12)[torch.randperm(12)]
-        compare(f, even, 0.24, "wrong where many tokens are nearly as probable")
-
-    def exact(f: Callable) -> None:
-        got = f(torch.zeros(4), 0.5)
-        n = int((got > 0).sum())
-        assert n == 2, f"two of four equal tokens reach p = 0.5 exactly, and {n} are kept"
-
-    def small(f: Callable) -> None:
-        compare(f, torch.tensor([0.1, 3.0, 0.2]), 0.2, "the best token always stays")
-
-    def everything(f: Callable) -> None:
-        compare(f, safe((30,), 1.0), 1.0, "with p = 1 all stay")
-
-    def rows(f: Callable) -> None:
-        compare(f, safe((4, 9), 0.7), 0.7, "each row is cut for itself")
-        compare(f, safe((2, 3, 5), 0.5), 0.5, "any number of dimensions may stand in front")
-        compare(f, safe((1, 6), 0.7), 0.7, "wrong for a batch of one")
-
-    def cut(f: Callable) -> None:
-        logits = torch.tensor([-torch.inf, 1.0, 0.0, -torch.inf, 0.5])
-        compare(f, logits, 0.8, "tokens that were cut before stay cut")
-
-    def double(f: Callable) -> None:
-        compare(f, safe((7,), 0.8, torch.float64), 0.8, "wrong in float64")
-
-    return verdict(answer, [one, exact, small, everything, rows, cut, double])
+    return verdict(
+        answer,
+        [
+            _nucleus_one,
+            _nucleus_exact,
+            _nucleus_small,
+            _nucleus_everything,
+            _nucleus_rows,
+            _nucleus_cut,
+            _nucleus_double,
+        ],
+    )
 
 
 class _Watched(nn.Module):
@@ -187,6 +227,73 @@ class _Watched(nn.Module):
         return out
 
 
+def _perplexity_case(
+    sizes: list[tuple[int, int, int]],
+) -> tuple[_Watched, list[tuple[Tensor, Tensor]]]:
+    model, batches = _Watched(6), []
+    for n, t, ignored in sizes:
+        labels = torch.randint(0, 6, (n, t))
+        labels.view(-1)[torch.randperm(n * t)[:ignored]] = IGNORED
+        batches.append((torch.randint(0, 6, (n, t)), labels))
+    return model, batches
+
+
+def _perplexity_right(model: _Watched, batches: list[tuple[Tensor, Tensor]]) -> float:
+    with torch.no_grad():
+        scores = torch.cat([model.table(ids).flatten(0, 1) for ids, _ in batches])
+    return F.cross_entropy(scores, torch.cat([y.flatten() for _, y in batches])).exp().item()
+
+
+def _perplexity_asked(f: Callable, model: _Watched, batches: list[tuple[Tensor, Tensor]]) -> Any:
+    with unchanged("modes", model=model, batches=batches):
+        return f(model, iter(batches))
+
+
+def _perplexity_compare(f: Callable, sizes: list[tuple[int, int, int]], complaint: str) -> None:
+    model, batches = _perplexity_case(sizes)
+    got = a_float(_perplexity_asked(f, model, batches))
+    assert not math.isnan(got), "nan: a batch without a label must add nothing"
+    assert math.isclose(got, _perplexity_right(model, batches), rel_tol=1e-3), complaint
+
+
+def _perplexity_mode(f: Callable) -> None:
+    for before in (True, False):
+        model, batches = _perplexity_case([(3, 4, 0)])
+        model.train(before)
+        _perplexity_asked(f, model, batches)
+        assert model.modes and not any(model.modes), "dropout was on: call eval() first"
+        assert not any(model.graphs), "graphs were recorded: use torch.no_grad()"
+        assert all(m.training == before for m in model.modules()), (
+            f"the model came in {'training' if before else 'evaluation'} mode and left in the "
+            "other: put back the mode that it had"
+        )
+    model, batches = _perplexity_case([(3, 4, 0)])
+    model.train().table.eval()
+    _perplexity_asked(f, model, batches)
+    assert model.training and model.drop.training and not model.table.training, (
+        "a layer that was in evaluation mode inside a model in training mode was switched: "
+        "put back the mode of each module"
+    )
+
+
+def _perplexity_single(f: Callable) -> None:
+    _perplexity_compare(f, [(3, 5, 0)], "wrong even for one batch: exp of the mean loss per token")
+
+
+def _perplexity_unequal(f: Callable) -> None:
+    complaint = "wrong for batches of unequal size: sum over all tokens, and exp at the end"
+    _perplexity_compare(f, [(1, 2, 0), (6, 7, 0)], complaint)
+
+
+def _perplexity_padded(f: Callable) -> None:
+    complaint = "wrong with labels of -100: they count neither in the sum nor in the divisor"
+    _perplexity_compare(f, [(4, 6, 20), (4, 6, 1)], complaint)
+
+
+def _perplexity_empty(f: Callable) -> None:
+    _perplexity_compare(f, [(2, 2, 4), (3, 4, 2)], "wrong if a batch has no label at all")
+
+
 def check_perplexity(
     answer: Callable[[nn.Module, Iterable[tuple[Tensor, Tensor]]], float],
 ) -> Verdict:
@@ -196,61 +303,13 @@ def check_perplexity(
     batch. `model(ids)` gives scores of shape (N, T, V). It is measured in evaluation mode, without
     graphs, and afterwards has the mode that it had.
     """
-
-    def case(sizes: list[tuple[int, int, int]]) -> tuple[_Watched, list[tuple[Tensor, Tensor]]]:
-        model, batches = _Watched(6), []
-        for n, t, ignored in sizes:
-            labels = torch.randint(0, 6, (n, t))
-            labels.view(-1)[torch.randperm(n * t)[:ignored]] = IGNORED
-            batches.append((torch.randint(0, 6, (n, t)), labels))
-        return model, batches
-
-    def right(model: _Watched, batches: list[tuple[Tensor, Tensor]]) -> float:
-        with torch.no_grad():
-            scores = torch.cat([model.table(ids).flatten(0, 1) for ids, _ in batches])
-        return F.cross_entropy(scores, torch.cat([y.flatten() for _, y in batches])).exp().item()
-
-    def asked(f: Callable, model: _Watched, batches: list[tuple[Tensor, Tensor]]) -> Any:
-        with unchanged("modes", model=model, batches=batches):
-            return f(model, iter(batches))
-
-    def compare(f: Callable, sizes: list[tuple[int, int, int]], complaint: str) -> None:
-        model, batches = case(sizes)
-        got = a_float(asked(f, model, batches))
-        assert not math.isnan(got), "nan: a batch without a label must add nothing"
-        assert math.isclose(got, right(model, batches), rel_tol=1e-3), complaint
-
-    def mode(f: Callable) -> None:
-        for before in (True, False):
-            model, batches = case([(3, 4, 0)])
-            model.train(before)
-            asked(f, model, batches)
-            assert model.modes and not any(model.modes), "dropout was on: call eval() first"
-            assert not any(model.graphs), "graphs were recorded: use torch.no_grad()"
-            assert all(m.training == before for m in model.modules()), (
-                f"the model came in {'training' if before else 'evaluation'} mode and left in the "
-                "other: put back the mode that it had"
-            )
-        model, batches = case([(3, 4, 0)])
-        model.train().table.eval()
-        asked(f, model, batches)
-        assert model.training and model.drop.training and not model.table.training, (
-            "a layer that was in evaluation mode inside a model in training mode was switched: "
-            "put back the mode of each module"
-        )
-
-    def single(f: Callable) -> None:
-        compare(f, [(3, 5, 0)], "wrong even for one batch: exp of the mean loss per token")
-
-    def unequal(f: Callable) -> None:
-        complaint = "wrong for batches of unequal size: sum over all tokens, and exp at the end"
-        compare(f, [(1, 2, 0), (6, 7, 0)], complaint)
-
-    def padded(f: Callable) -> None:
-        complaint = "wrong with labels of -100: they count neither in the sum nor in the divisor"
-        compare(f, [(4, 6, 20), (4, 6, 1)], complaint)
-
-    def empty(f: Callable) -> None:
-        compare(f, [(2, 2, 4), (3, 4, 2)], "wrong if a batch has no label at all")
-
-    return verdict(answer, [single, unequal, padded, empty, mode])
+    return verdict(
+        answer,
+        [
+            _perplexity_single,
+            _perplexity_unequal,
+            _perplexity_padded,
+            _perplexity_empty,
+            _perplexity_mode,
+        ],
+    )

@@ -13,12 +13,72 @@ from torch.optim import SGD, Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, leaves
+from helpers.exercises.tools import instance, kind, leaves
 from helpers.learning_rate import Make, one_weight
 
 
 def _ints(low: int, high: int, count: int) -> list[int]:
     return torch.randint(low, high, (count,)).tolist()
+
+
+def _factor_case() -> tuple[int, int]:
+    warm_up, rest = _ints(2, 12, 1)[0], _ints(4, 40, 1)[0]
+    return warm_up, warm_up + rest
+
+
+def _factor_value(f, t, warm_up, total):
+    got = f(t, warm_up, total)
+    assert isinstance(got, (int, float)), f"expected a number, got {kind(got)}"
+    return got
+
+
+def _factor_at(t, warm_up, total):
+    return f"factor({t}, warm_up={warm_up}, total={total})"
+
+
+def _factor_rises(f):
+    warm_up, total = _factor_case()
+    assert _factor_value(f, 0, warm_up, total) != 0, "epoch 0 would train with a rate of 0"
+    for t in range(warm_up):
+        got = _factor_value(f, t, warm_up, total)
+        assert math.isclose(got, (t + 1) / warm_up, abs_tol=1e-9), (
+            f"{_factor_at(t, warm_up, total)} is {got:.3f}; in the warm-up it should be (t + 1) / "
+            f"warm_up = {(t + 1) / warm_up:.3f}"
+        )
+
+
+def _factor_falls(f):
+    warm_up, total = _factor_case()
+    for t in range(warm_up, total):
+        got = _factor_value(f, t, warm_up, total)
+        assert got <= 1 + 1e-9, f"{_factor_at(t, warm_up, total)} is {got:.3f}: it overshoots 1"
+        want = (1 + math.cos(math.pi * (t - warm_up) / (total - warm_up))) / 2
+        assert math.isclose(got, want, abs_tol=1e-9), (
+            f"{_factor_at(t, warm_up, total)} is {got:.3f}; the cosine that begins at warm_up and "
+            f"ends at total gives {want:.3f}"
+        )
+
+
+def _factor_ends(f):
+    warm_up, total = _factor_case()
+    for t in (total, total + 1, 2 * total):
+        got = _factor_value(f, t, warm_up, total)
+        assert abs(got) < 1e-9, f"{_factor_at(t, warm_up, total)} is {got:.3f}: after total it is 0"
+
+
+def _factor_edges(f):
+    total = 2 * _ints(2, 10, 1)[0]
+    for t, warm_up, want in (
+        (0, 0, 1.0),
+        (total // 2, 0, 0.5),
+        (0, 1, 1.0),
+        (total - 1, total, 1.0),
+        (total, total, 0.0),
+    ):
+        got = _factor_value(f, t, warm_up, total)
+        assert math.isclose(got, want, abs_tol=1e-9), (
+            f"{_factor_at(t, warm_up, total)} is {got:.3f}, and should be {want:.3f}"
+        )
 
 
 def check_factor(answer: Callable[[int, int, int], float]) -> Verdict:
@@ -28,61 +88,7 @@ def check_factor(answer: Callable[[int, int, int], float]) -> Verdict:
     (1 + cos(pi (t - warm_up) / (total - warm_up))) / 2, and 0 from epoch `total` on. `warm_up` is
     between 0 and `total`.
     """
-
-    def case() -> tuple[int, int]:
-        warm_up, rest = _ints(2, 12, 1)[0], _ints(4, 40, 1)[0]
-        return warm_up, warm_up + rest
-
-    def value(f, t, warm_up, total):
-        got = f(t, warm_up, total)
-        assert isinstance(got, (int, float)), f"expected a number, got {type(got).__name__}"
-        return got
-
-    def at(t, warm_up, total):
-        return f"factor({t}, warm_up={warm_up}, total={total})"
-
-    def rises(f):
-        warm_up, total = case()
-        assert value(f, 0, warm_up, total) != 0, "epoch 0 would train with a rate of 0"
-        for t in range(warm_up):
-            got = value(f, t, warm_up, total)
-            assert math.isclose(got, (t + 1) / warm_up, abs_tol=1e-9), (
-                f"{at(t, warm_up, total)} is {got:.3f}; in the warm-up it should be (t + 1) / "
-                f"warm_up = {(t + 1) / warm_up:.3f}"
-            )
-
-    def falls(f):
-        warm_up, total = case()
-        for t in range(warm_up, total):
-            got = value(f, t, warm_up, total)
-            assert got <= 1 + 1e-9, f"{at(t, warm_up, total)} is {got:.3f}: it overshoots 1"
-            want = (1 + math.cos(math.pi * (t - warm_up) / (total - warm_up))) / 2
-            assert math.isclose(got, want, abs_tol=1e-9), (
-                f"{at(t, warm_up, total)} is {got:.3f}; the cosine that begins at warm_up and "
-                f"ends at total gives {want:.3f}"
-            )
-
-    def ends(f):
-        warm_up, total = case()
-        for t in (total, total + 1, 2 * total):
-            got = value(f, t, warm_up, total)
-            assert abs(got) < 1e-9, f"{at(t, warm_up, total)} is {got:.3f}: after total it is 0"
-
-    def edges(f):
-        total = 2 * _ints(2, 10, 1)[0]
-        for t, warm_up, want in (
-            (0, 0, 1.0),
-            (total // 2, 0, 0.5),
-            (0, 1, 1.0),
-            (total - 1, total, 1.0),
-            (total, total, 0.0),
-        ):
-            got = value(f, t, warm_up, total)
-            assert math.isclose(got, want, abs_tol=1e-9), (
-                f"{at(t, warm_up, total)} is {got:.3f}, and should be {want:.3f}"
-            )
-
-    return verdict(answer, [rises, falls, ends, edges])
+    return verdict(answer, [_factor_rises, _factor_falls, _factor_ends, _factor_edges])
 
 
 def check_per_step(answer: Callable[[Optimizer, int, int, int], LRScheduler]) -> Verdict:
@@ -140,6 +146,81 @@ Build = Callable[[], tuple[nn.Module, Optimizer]]
 Parts = tuple[nn.Module, Optimizer, LRScheduler]
 
 
+def _resume_build():
+    model = nn.Linear(3, 2).double()
+    return model, SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def _resume_schedule(optimizer):
+    return lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=10)
+
+
+def _resume_train(parts: Parts, x: Tensor) -> list[float]:
+    model, optimizer, scheduler = parts
+    used = []
+    for batch in x:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        used.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return used
+
+
+def _resume_interrupted(f):
+    epochs, x = _ints(3, 7, 1)[0], torch.randn(12, 4, 3, dtype=torch.float64)
+    model, optimizer = _resume_build()
+    straight = model, optimizer, _resume_schedule(optimizer)
+    _resume_train(straight, x[:epochs])
+    names = ("model", "optimizer", "scheduler")
+    checkpoint = {
+        name: copy.deepcopy(part.state_dict()) for name, part in zip(names, straight, strict=True)
+    }
+    kept = copy.deepcopy(checkpoint["optimizer"]["state"])
+    parts = leaves(f, "checkpoint")(checkpoint, _resume_build, _resume_schedule)
+    kinds = (nn.Module, Optimizer, LRScheduler)
+    assert isinstance(parts, tuple | list) and list(map(isinstance, parts, kinds)) == [True] * 3, (
+        "expected the model, the optimizer and the scheduler, in this order"
+    )
+
+    def untouched() -> bool:
+        left = checkpoint["optimizer"]["state"]
+        return all(
+            torch.equal(left[i]["momentum_buffer"], kept[i]["momentum_buffer"]) for i in kept
+        )
+
+    return straight, parts, x[epochs:], untouched
+
+
+def _resume_weights(f):
+    straight, parts, _, _ = _resume_interrupted(f)
+    assert parts[2].optimizer is parts[1], "the scheduler belongs to another optimizer"
+    assert parts[0] is not straight[0], "build a fresh model"
+    for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
+        assert torch.equal(mine, theirs), "the weights are not those of the checkpoint"
+    held = {id(p) for group in parts[1].param_groups for p in group["params"]}
+    assert held == {id(p) for p in parts[0].parameters()}, (
+        "the optimizer trains another model than the one returned"
+    )
+
+
+def _resume_goes_on(f):
+    straight, parts, x, untouched = _resume_interrupted(f)
+    want, got = _resume_train(straight, x), _resume_train(parts, x)
+    for number, (a, b) in enumerate(zip(want, got, strict=True)):
+        assert math.isclose(a, b, rel_tol=1e-9), (
+            f"epoch {number} after the resume trains with a rate of {b:.4f}, "
+            f"the uninterrupted run with {a:.4f}"
+        )
+    for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-9), (
+            "the rates are right, but the weights move differently: the momentum is lost"
+        )
+    assert untouched(), (
+        "training changed the checkpoint: an optimizer keeps the tensors it is given"
+    )
+
+
 def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verdict:
     """Check `answer(checkpoint, build, schedule)`: a run that goes on as if never interrupted.
 
@@ -147,75 +228,4 @@ def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verd
     a fresh model and its optimizer, `schedule(optimizer)` a fresh scheduler. The checkpoint is
     left as it is, also by the training that follows.
     """
-
-    def build():
-        model = nn.Linear(3, 2).double()
-        return model, SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-    def schedule(optimizer):
-        return lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=10)
-
-    def train(parts: Parts, x: Tensor) -> list[float]:
-        model, optimizer, scheduler = parts
-        used = []
-        for batch in x:
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            used.append(optimizer.param_groups[0]["lr"])
-            optimizer.step()
-            scheduler.step()
-        return used
-
-    def interrupted(f):
-        epochs, x = _ints(3, 7, 1)[0], torch.randn(12, 4, 3, dtype=torch.float64)
-        model, optimizer = build()
-        straight = model, optimizer, schedule(optimizer)
-        train(straight, x[:epochs])
-        names = ("model", "optimizer", "scheduler")
-        checkpoint = {
-            name: copy.deepcopy(part.state_dict())
-            for name, part in zip(names, straight, strict=True)
-        }
-        kept = copy.deepcopy(checkpoint["optimizer"]["state"])
-        parts = leaves(f, "checkpoint")(checkpoint, build, schedule)
-        kinds = (nn.Module, Optimizer, LRScheduler)
-        assert (
-            isinstance(parts, tuple | list) and list(map(isinstance, parts, kinds)) == [True] * 3
-        ), "expected the model, the optimizer and the scheduler, in this order"
-
-        def untouched() -> bool:
-            left = checkpoint["optimizer"]["state"]
-            return all(
-                torch.equal(left[i]["momentum_buffer"], kept[i]["momentum_buffer"]) for i in kept
-            )
-
-        return straight, parts, x[epochs:], untouched
-
-    def weights(f):
-        straight, parts, _, _ = interrupted(f)
-        assert parts[2].optimizer is parts[1], "the scheduler belongs to another optimizer"
-        assert parts[0] is not straight[0], "build a fresh model"
-        for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
-            assert torch.equal(mine, theirs), "the weights are not those of the checkpoint"
-        held = {id(p) for group in parts[1].param_groups for p in group["params"]}
-        assert held == {id(p) for p in parts[0].parameters()}, (
-            "the optimizer trains another model than the one returned"
-        )
-
-    def goes_on(f):
-        straight, parts, x, untouched = interrupted(f)
-        want, got = train(straight, x), train(parts, x)
-        for number, (a, b) in enumerate(zip(want, got, strict=True)):
-            assert math.isclose(a, b, rel_tol=1e-9), (
-                f"epoch {number} after the resume trains with a rate of {b:.4f}, "
-                f"the uninterrupted run with {a:.4f}"
-            )
-        for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
-            assert torch.allclose(mine, theirs, rtol=1e-9), (
-                "the rates are right, but the weights move differently: the momentum is lost"
-            )
-        assert untouched(), (
-            "training changed the checkpoint: an optimizer keeps the tensors it is given"
-        )
-
-    return verdict(answer, [weights, goes_on])
+    return verdict(answer, [_resume_weights, _resume_goes_on])

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor
+from helpers.exercises.tools import a_tensor, leaves
 
 
 def _scalar(value: object) -> Tensor:
@@ -27,68 +27,85 @@ def _same_gradient(got: Tensor, want: Tensor, x: Tensor) -> None:
     )
 
 
+def _cross_entropy_batch() -> tuple[Tensor, Tensor, Tensor]:
+    c = int(torch.randint(3, 7, ()))
+    y = torch.cat([torch.arange(c), torch.randint(0, c, (3,))])
+    return torch.randn(len(y), c) * 3, y[torch.randperm(len(y))], torch.rand(c) * 4 + 0.5
+
+
+def _cross_entropy_same(got: object, want: Tensor) -> bool:
+    return torch.allclose(_scalar(got), want, rtol=1e-4, atol=1e-5)
+
+
+def _cross_entropy_plain(f):
+    x, y, w = _cross_entropy_batch()
+    assert _cross_entropy_same(f(x, y, torch.ones_like(w), -100), F.cross_entropy(x, y)), (
+        "with equal weights and nothing ignored it is not the mean of -log softmax"
+    )
+
+
+def _cross_entropy_weights(f):
+    for scale in (1, 1, 0.01, 1e-8):  # small weights: their sum may be less than 1
+        x, y, w = _cross_entropy_batch()
+        w = w * scale
+        got = f(x, y, w, -100)
+        if _cross_entropy_same(got, F.cross_entropy(x, y, weight=w)):
+            continue
+        each = F.cross_entropy(x, y, weight=w, reduction="none")
+        assert not _cross_entropy_same(got, F.cross_entropy(x, y)), (
+            "the class weights change nothing"
+        )
+        assert not _cross_entropy_same(got, each.mean()), (
+            "with class weights 'mean' divides by the sum of the weights, not by N"
+        )
+        raise AssertionError("wrong value with class weights")
+
+
+def _cross_entropy_ignored(f):
+    for marker in (-100, 255, 0):
+        x, y, w = _cross_entropy_batch()
+        y[:2] = marker
+        got = f(x, y, w, marker)
+        if _cross_entropy_same(got, F.cross_entropy(x, y, weight=w, ignore_index=marker)):
+            continue
+        total = F.cross_entropy(x, y, weight=w, ignore_index=marker, reduction="sum")
+        full = w[y % len(w)].sum()
+        assert not _cross_entropy_same(got, total / full) and not _cross_entropy_same(
+            got, total / len(y)
+        ), "ignored samples add no loss, but they still count in the divisor"
+        raise AssertionError("wrong value with ignored labels")
+
+
+def _cross_entropy_stable(f):
+    x, y, w = _cross_entropy_batch()
+    got = _scalar(f(x * 1000, y, w, -100))
+    assert got.isfinite(), "large logits give inf or nan: take log_softmax, not log(softmax)"
+
+
+def _cross_entropy_gradient(f):
+    for ignored in (0, 2):
+        x, y, w = _cross_entropy_batch()
+        x.requires_grad_()
+        y[:ignored] = -100
+        _same_gradient(f(x, y, w, -100), F.cross_entropy(x, y, weight=w), x)
+
+
 def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Verdict:
     """Check `answer(logits, target, weight, ignore_index)`: `F.cross_entropy` with 'mean'.
 
     `logits` is float32 of shape (N, C), `target` int64 of shape (N,) with labels below C or
     `ignore_index`, `weight` float32 of shape (C,). At least one sample is not ignored.
     """
-
-    def batch() -> tuple[Tensor, Tensor, Tensor]:
-        c = int(torch.randint(3, 7, ()))
-        y = torch.cat([torch.arange(c), torch.randint(0, c, (3,))])
-        return torch.randn(len(y), c) * 3, y[torch.randperm(len(y))], torch.rand(c) * 4 + 0.5
-
-    def same(got: object, want: Tensor) -> bool:
-        return torch.allclose(_scalar(got), want, rtol=1e-4, atol=1e-5)
-
-    def plain(f):
-        x, y, w = batch()
-        assert same(f(x, y, torch.ones_like(w), -100), F.cross_entropy(x, y)), (
-            "with equal weights and nothing ignored it is not the mean of -log softmax"
-        )
-
-    def weights(f):
-        for scale in (1, 1, 0.01, 1e-8):  # small weights: their sum may be less than 1
-            x, y, w = batch()
-            w = w * scale
-            got = f(x, y, w, -100)
-            if same(got, F.cross_entropy(x, y, weight=w)):
-                continue
-            each = F.cross_entropy(x, y, weight=w, reduction="none")
-            assert not same(got, F.cross_entropy(x, y)), "the class weights change nothing"
-            assert not same(got, each.mean()), (
-                "with class weights 'mean' divides by the sum of the weights, not by N"
-            )
-            raise AssertionError("wrong value with class weights")
-
-    def ignored(f):
-        for marker in (-100, 255, 0):
-            x, y, w = batch()
-            y[:2] = marker
-            got = f(x, y, w, marker)
-            if same(got, F.cross_entropy(x, y, weight=w, ignore_index=marker)):
-                continue
-            total = F.cross_entropy(x, y, weight=w, ignore_index=marker, reduction="sum")
-            full = w[y % len(w)].sum()
-            assert not same(got, total / full) and not same(got, total / len(y)), (
-                "ignored samples add no loss, but they still count in the divisor"
-            )
-            raise AssertionError("wrong value with ignored labels")
-
-    def stable(f):
-        x, y, w = batch()
-        got = _scalar(f(x * 1000, y, w, -100))
-        assert got.isfinite(), "large logits give inf or nan: take log_softmax, not log(softmax)"
-
-    def gradient(f):
-        for ignored in (0, 2):
-            x, y, w = batch()
-            x.requires_grad_()
-            y[:ignored] = -100
-            _same_gradient(f(x, y, w, -100), F.cross_entropy(x, y, weight=w), x)
-
-    return verdict(answer, [plain, weights, ignored, stable, gradient])
+    return verdict(
+        leaves(answer, "logits", "target", "weight"),
+        [
+            _cross_entropy_plain,
+            _cross_entropy_weights,
+            _cross_entropy_ignored,
+            _cross_entropy_stable,
+            _cross_entropy_gradient,
+        ],
+    )
 
 
 def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdict:
@@ -133,7 +150,7 @@ def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdic
         want = F.cross_entropy(x, y, label_smoothing=0.2 * 4 / 3)
         _same_gradient(f(x, y, 0.2), want, x)
 
-    return verdict(answer, [tenth, other, none, gradient])
+    return verdict(leaves(answer, "logits", "target"), [tenth, other, none, gradient])
 
 
 def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
@@ -184,4 +201,4 @@ def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
         got = _scalar(f(torch.where(keep, torch.inf, loss), keep))
         assert not got.isfinite(), "an inf among the losses kept is hidden: the reader must see it"
 
-    return verdict(answer, [value, nothing, garbage, honest])
+    return verdict(leaves(answer, "loss", "keep"), [value, nothing, garbage, honest])

@@ -14,6 +14,84 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import a_tensor, unchanged
 
 
+def _scaled_step_flat_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    grads = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
+    return torch.cat([g.flatten() for g in grads])
+
+
+def _scaled_step_flat(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def _scaled_step_draw() -> tuple[nn.Module, Tensor, Tensor]:
+    return nn.Linear(3, 2), torch.randn(8, 3), torch.randn(8, 2) * 5
+
+
+def _scaled_step_tools(model: nn.Module) -> tuple[Optimizer, torch.amp.GradScaler]:
+    scale = 1.375 * 2.0 ** torch.randint(6, 12, ()).item()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2 + 0.4 * torch.rand(()).item())
+    return optimizer, torch.amp.GradScaler("cpu", init_scale=scale)
+
+
+def _scaled_step_run(f: Callable, share: float, stale: bool = False) -> None:
+    """Take a step with `max_norm` at `share` of the norm, so `min(1, share)` of it is taken."""
+    model, x, y = _scaled_step_draw()
+    gradient, before = _scaled_step_flat_gradient(model, x, y), _scaled_step_flat(model)
+    optimizer, scaler = _scaled_step_tools(model)
+    lr, scale = optimizer.param_groups[0]["lr"], scaler.get_scale()
+    if stale:
+        for p in model.parameters():
+            p.grad = torch.full_like(p, scale * gradient.norm().item())
+    batch = {"x, of the batch": x, "y, of the batch": y}
+    with unchanged("values gradients", model=model), unchanged(**batch):
+        f(model, x, y, optimizer, scaler, gradient.norm().item() * share)
+    moved = (before - _scaled_step_flat(model)) / lr
+    taken = (moved @ gradient / gradient.square().sum()).item()  # 1: the whole gradient
+    straight = (moved - taken * gradient).norm() <= 5e-4 * moved.norm()
+
+    def close(factor: float) -> bool:
+        return math.isclose(taken, factor, rel_tol=5e-4) and bool(straight)
+
+    if close(min(1.0, share)):
+        assert scaler.get_scale() == scale, "the scale changed after a step that worked"
+        return
+    assert moved.any(), "the weights did not move"
+    assert not close(share / scale), (
+        "the scaled gradients were clipped: unscale_ comes before the clipping"
+    )
+    assert not close(1.0), "the gradients were not clipped"
+    assert not stale, "gradients of an earlier step were still there"
+    raise AssertionError("the step is not that of SGD on clipped gradients")
+
+
+def _scaled_step_skip(f: Callable, factor: float, scale: float | None = None) -> None:
+    """Take a step on a batch whose labels are multiplied by `factor`; it must be skipped."""
+    model, x, y = _scaled_step_draw()
+    before, (optimizer, scaler) = _scaled_step_flat(model), _scaled_step_tools(model)
+    if scale:
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    scale = scaler.get_scale()
+    f(model, x, y * factor, optimizer, scaler, 1.0)
+    assert torch.equal(_scaled_step_flat(model), before), (
+        "infinite gradients reached the weights: let the scaler take the step"
+    )
+    assert scaler.get_scale() == scale / 2, (
+        "after infinite gradients the scale must be halved: call scaler.update()"
+    )
+
+
+def _scaled_step_overflowing(f: Callable) -> None:
+    _scaled_step_skip(f, 1e4, 2.0**127)
+    model, x, y = _scaled_step_draw()
+    optimizer, scaler = _scaled_step_tools(model)
+    scaler.set_growth_interval(1)
+    scale = scaler.get_scale()
+    f(model, x, y, optimizer, scaler, 1.0)
+    assert scaler.get_scale() == 2 * scale, (
+        "the scale never grows: leave the step and the scale to scaler.step and scaler.update()"
+    )
+
+
 def check_scaled_step(answer: Callable[..., None]) -> Verdict:
     """Check `answer(model, x, y, optimizer, scaler, max_norm)`: one scaled, clipped step.
 
@@ -22,88 +100,89 @@ def check_scaled_step(answer: Callable[..., None]) -> Verdict:
     the scale as it was; a batch with infinite gradients must be skipped and halve the scale, also
     where only the scaled loss is infinite.
     """
-    scale = 1.375 * 2.0 ** torch.randint(6, 12, ()).item()
-    lr = 0.2 + 0.4 * torch.rand(()).item()
+    return verdict(
+        answer,
+        [
+            lambda f: _scaled_step_run(f, 0.3),
+            lambda f: _scaled_step_run(f, 3.0),
+            lambda f: _scaled_step_run(f, 0.5, stale=True),
+            lambda f: _scaled_step_skip(f, math.inf),
+            _scaled_step_overflowing,
+        ],
+    )
 
-    def flat_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        grads = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
-        return torch.cat([g.flatten() for g in grads])
 
-    def flat(model: nn.Module) -> Tensor:
-        return torch.cat([p.detach().flatten() for p in model.parameters()])
+def _rms_compare(f: Callable, x: Tensor, complaint: str) -> None:
+    given = x.clone()
+    autocast = torch.is_autocast_enabled("cpu")
+    got = f(given)
+    assert torch.equal(given, x), "the input was changed"
+    assert torch.is_autocast_enabled("cpu") == autocast, "autocast was left switched"
+    want = x.double().square().mean(-1, keepdim=True).sqrt()
+    a_tensor(got)
+    assert got.shape == want.shape, (
+        f"the shape should be {(*want.shape,)}, got {(*got.shape,)}: keepdim=True"
+    )
+    assert got.dtype == x.dtype, f"{x.dtype} went in and {got.dtype} came out"
+    finest = torch.finfo(x.dtype)
+    close = torch.isclose(
+        got.double(), want, rtol=2 * finest.eps, atol=finest.smallest_normal * finest.eps
+    )
+    assert close.all(), complaint
 
-    def tools(model: nn.Module) -> tuple[Optimizer, torch.amp.GradScaler]:
-        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-        return optimizer, torch.amp.GradScaler("cpu", init_scale=scale)
 
-    def draw() -> tuple[nn.Module, Tensor, Tensor]:
-        return nn.Linear(3, 2), torch.randn(8, 3), torch.randn(8, 2) * 5
+def _rms_plain(f):
+    _rms_compare(f, torch.randn(4, 16), "wrong even in float32")
+    _rms_compare(f, torch.randn(2, 3, 5), "wrong for three dimensions: only the last is averaged")
+    _rms_compare(f, torch.randn(7), "wrong for a single dimension")
 
-    def run(f, share: float, stale: bool = False) -> None:
-        """One step with `max_norm` at `share` of the norm, so `min(1, share)` of it is taken."""
-        model, x, y = draw()
-        gradient, before = flat_gradient(model, x, y), flat(model)
-        if stale:
-            for p in model.parameters():
-                p.grad = torch.full_like(p, scale * gradient.norm().item())
-        optimizer, scaler = tools(model)
-        batch = {"x, of the batch": x, "y, of the batch": y}
-        with unchanged("values gradients", model=model), unchanged(**batch):
-            f(model, x, y, optimizer, scaler, gradient.norm().item() * share)
-        moved = (before - flat(model)) / lr
-        taken = (moved @ gradient / gradient.square().sum()).item()  # 1: the whole gradient
-        straight = (moved - taken * gradient).norm() <= 5e-4 * moved.norm()
 
-        def close(factor: float) -> bool:
-            return math.isclose(taken, factor, rel_tol=5e-4) and bool(straight)
+def _rms_large(f):
+    _rms_compare(
+        f, torch.randn(3, 64).sign().half() * 300, "300 in float16: its square has no room"
+    )
+    _rms_compare(f, torch.full((2, 1000), 60000.0).half(), "60,000 in float16 fits, and so does it")
 
-        if close(min(1.0, share)):
-            assert scaler.get_scale() == scale, "the scale changed after a step that worked"
-            return
-        assert moved.any(), "the weights did not move"
-        assert not close(share / scale), (
-            "the scaled gradients were clipped: unscale_ comes before the clipping"
+
+def _rms_small(f):
+    tiny = torch.rand(3, 64).add(1).mul(1e-7)
+    _rms_compare(f, tiny, "small float32 numbers are off: an epsilon is not needed")
+    _rms_compare(f, torch.rand(3, 64).add(1).mul(1e-5).half(), "small float16 numbers became 0")
+
+
+def _rms_brain(f):
+    _rms_compare(f, torch.randn(3, 64).bfloat16(), "wrong in bfloat16")
+
+
+def _rms_zeros(f):
+    _rms_compare(f, torch.zeros(2, 8).half(), "rows of zeros should give 0")
+
+
+def _rms_under_autocast(f):
+    for dtype in (torch.float16, torch.bfloat16):
+        with torch.autocast("cpu", dtype=dtype):
+            _rms_compare(f, (torch.randn(3, 64) * 300).to(dtype), f"wrong under autocast, {dtype}")
+
+
+def _rms_learning(f):
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        for enabled in {False, dtype != torch.float32}:
+            x = torch.randn(3, 8).to(dtype).requires_grad_()
+            with torch.autocast("cpu", dtype, enabled=enabled):
+                got = f(x)
+            assert got.requires_grad, f"the result carries no gradient for {dtype}"
+            (grad,) = torch.autograd.grad(got.float().sum(), x)
+            wide = x.detach().double()
+            want = wide / wide.norm(dim=1, keepdim=True) / 8**0.5
+            assert torch.allclose(grad.double(), want, rtol=0.02, atol=1e-3), (
+                f"the gradient is wrong for {dtype}"
+            )
+        x = torch.zeros(2, 8, dtype=dtype, requires_grad=True)
+        (grad,) = torch.autograd.grad(f(x).float().sum(), x)
+        assert grad.isfinite().all(), (
+            f"the gradient of a row of zeros is not finite for {dtype}: the root has an "
+            "infinite derivative at 0"
         )
-        assert not close(1.0), "the gradients were not clipped"
-        assert not stale, "gradients of an earlier step were still there"
-        raise AssertionError("the step is not that of SGD on clipped gradients")
-
-    def clipped(f):
-        run(f, 0.3)
-
-    def untouched(f):
-        run(f, 3.0)
-
-    def zeroed(f):
-        run(f, 0.5, stale=True)
-
-    def skip(f, factor: float, first_scale: float) -> None:
-        model, x, y = draw()
-        before = flat(model)
-        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-        scaler = torch.amp.GradScaler("cpu", init_scale=first_scale)
-        f(model, x, y * factor, optimizer, scaler, 1.0)
-        assert torch.equal(flat(model), before), (
-            "infinite gradients reached the weights: let the scaler take the step"
-        )
-        assert scaler.get_scale() == first_scale / 2, (
-            "after infinite gradients the scale must be halved: call scaler.update()"
-        )
-
-    def skipped(f):
-        skip(f, math.inf, scale)
-
-    def overflowing(f):
-        skip(f, 1e4, 2.0**127)
-        model, x, y = draw()
-        optimizer, scaler = tools(model)
-        scaler.set_growth_interval(1)
-        f(model, x, y, optimizer, scaler, 1.0)
-        assert scaler.get_scale() == 2 * scale, (
-            "the scale never grows: leave the step and the scale to scaler.step and scaler.update()"
-        )
-
-    return verdict(answer, [clipped, untouched, zeroed, skipped, overflowing])
 
 
 def check_rms(answer: Callable[[Tensor], Tensor]) -> Verdict:
@@ -113,68 +192,15 @@ def check_rms(answer: Callable[[Tensor], Tensor]) -> Verdict:
     and 60,000 in size. The result has that dtype and carries gradients. It must be right to the
     digits of the dtype, also under autocast. Rows of zeros give 0.
     """
-
-    def compare(f: Callable, x: Tensor, complaint: str) -> None:
-        given = x.clone()
-        autocast = torch.is_autocast_enabled("cpu")
-        got = f(given)
-        assert torch.equal(given, x), "the input was changed"
-        assert torch.is_autocast_enabled("cpu") == autocast, "autocast was left switched"
-        want = x.double().square().mean(-1, keepdim=True).sqrt()
-        a_tensor(got)
-        assert got.shape == want.shape, (
-            f"the shape should be {(*want.shape,)}, got {(*got.shape,)}: keepdim=True"
-        )
-        assert got.dtype == x.dtype, f"{x.dtype} went in and {got.dtype} came out"
-        finest = torch.finfo(x.dtype)
-        close = torch.isclose(
-            got.double(), want, rtol=2 * finest.eps, atol=finest.smallest_normal * finest.eps
-        )
-        assert close.all(), complaint
-
-    def plain(f):
-        compare(f, torch.randn(4, 16), "wrong even in float32")
-        compare(f, torch.randn(2, 3, 5), "wrong for three dimensions: only the last is averaged")
-        compare(f, torch.randn(7), "wrong for a single dimension")
-
-    def large(f):
-        compare(f, torch.randn(3, 64).sign().half() * 300, "300 in float16: its square has no room")
-        compare(f, torch.full((2, 1000), 60000.0).half(), "60,000 in float16 fits, and so does it")
-
-    def small(f):
-        tiny = torch.rand(3, 64).add(1).mul(1e-7)
-        compare(f, tiny, "small float32 numbers are off: an epsilon is not needed")
-        compare(f, torch.rand(3, 64).add(1).mul(1e-5).half(), "small float16 numbers became 0")
-
-    def brain(f):
-        compare(f, torch.randn(3, 64).bfloat16(), "wrong in bfloat16")
-
-    def zeros(f):
-        compare(f, torch.zeros(2, 8).half(), "rows of zeros should give 0")
-
-    def under_autocast(f):
-        for dtype in (torch.float16, torch.bfloat16):
-            with torch.autocast("cpu", dtype=dtype):
-                compare(f, (torch.randn(3, 64) * 300).to(dtype), f"wrong under autocast, {dtype}")
-
-    def learning(f):
-        for dtype in (torch.float16, torch.bfloat16, torch.float32):
-            for enabled in {False, dtype != torch.float32}:
-                x = torch.randn(3, 8).to(dtype).requires_grad_()
-                with torch.autocast("cpu", dtype, enabled=enabled):
-                    got = f(x)
-                assert got.requires_grad, f"the result carries no gradient for {dtype}"
-                (grad,) = torch.autograd.grad(got.float().sum(), x)
-                wide = x.detach().double()
-                want = wide / wide.norm(dim=1, keepdim=True) / 8**0.5
-                assert torch.allclose(grad.double(), want, rtol=0.02, atol=1e-3), (
-                    f"the gradient is wrong for {dtype}"
-                )
-            x = torch.zeros(2, 8, dtype=dtype, requires_grad=True)
-            (grad,) = torch.autograd.grad(f(x).float().sum(), x)
-            assert grad.isfinite().all(), (
-                f"the gradient of a row of zeros is not finite for {dtype}: the root has an "
-                "infinite derivative at 0"
-            )
-
-    return verdict(answer, [plain, large, small, brain, zeros, under_autocast, learning])
+    return verdict(
+        answer,
+        [
+            _rms_plain,
+            _rms_large,
+            _rms_small,
+            _rms_brain,
+            _rms_zeros,
+            _rms_under_autocast,
+            _rms_learning,
+        ],
+    )

@@ -60,6 +60,67 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
     return verdict(answer, [plain, buffers, frozen, shared, tied])
 
 
+def _standardized_build(f):
+    widths = [int(torch.randint(2, 6, ())), *(int(n) for n in torch.randint(32, 48, (2,)))]
+    mean = torch.randn(widths[0])
+    return f(mean, widths), mean, widths
+
+
+def _standardized_registered(f):
+    model, mean, widths = _standardized_build(f)
+    instance("a module", model, nn.Module)
+    shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
+    extra = [s for s in shapes if s == tuple(mean.shape)]
+    assert not extra, "the mean is a parameter that requires grad, so it would be trained"
+    right = [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
+    number = f"{len(right)} parameters, a weight and a bias per layer"
+    assert len(shapes) == len(right), f"expected {number}, got {len(shapes)}"
+    assert shapes == right, f"expected parameters of the shapes {right}, got {shapes}"
+
+
+def _standardized_saved(f):
+    model, mean, _ = _standardized_build(f)
+    state = model.state_dict()
+    found = any(torch.equal(v.flatten(), mean) for v in state.values())
+    assert found, f"the mean is not saved: the state_dict has {list(state)}"
+
+
+def _standardized_moves(f):
+    model, mean, widths = _standardized_build(f)
+    x = torch.randn(8, widths[0])
+    right = x - mean
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for weight, bias in zip(trained[::2], trained[1::2], strict=True):
+        right = F.linear(right, weight, bias).relu()
+    model.eval()
+    got = model(x)
+    assert torch.equal(got, model(x)), "in eval mode it still drops: two calls differ"
+    assert got.shape == right.shape, f"expected shape {tuple(right.shape)}, got {tuple(got.shape)}"
+    assert torch.allclose(got, right, atol=1e-5), "in eval mode the values are not right"
+    try:
+        model.to("meta")(x.to("meta"))
+    except RuntimeError:
+        raise AssertionError("a tensor that it uses stays behind when the model moves") from None
+
+
+def _standardized_drops(f):
+    model, _, widths = _standardized_build(f)
+    x = torch.randn(8, widths[0])
+    model.eval().train()
+    assert not torch.equal(model(x), model(x)), "in training mode nothing is dropped"
+
+
+def _standardized_halves(f):
+    model = f(torch.zeros(3), [3, 40])  # a single layer, so what is dropped can be seen
+    x = torch.randn(200, 3)
+    full, kept = model.eval()(x), model.train()(x)
+    full, kept = full[full > 0], kept[full > 0]
+    share = (kept == 0).float().mean().item()
+    assert abs(share - 0.5) < 0.1, f"in training {share:.0%} is dropped instead of a half"
+    doubled = torch.allclose(kept[kept != 0], 2 * full[kept != 0], atol=1e-5)
+    assert doubled, "in training what is kept must be doubled"
+
+
 def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verdict:
     """Check a class `answer(mean, widths)`: everything it needs is registered, as what it is.
 
@@ -67,64 +128,13 @@ def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verd
     layer, ReLU and, in training, dropout of 0.5. The mean is saved and not trained: a buffer, or
     a parameter that requires no gradient.
     """
-
-    def build(f):
-        widths = [int(torch.randint(2, 6, ())), *(int(n) for n in torch.randint(32, 48, (2,)))]
-        mean = torch.randn(widths[0])
-        return f(mean, widths), mean, widths
-
-    def registered(f):
-        model, mean, widths = build(f)
-        instance("a module", model, nn.Module)
-        shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
-        extra = [s for s in shapes if s == tuple(mean.shape)]
-        assert not extra, "the mean is a parameter that requires grad, so it would be trained"
-        right = [shape for a, b in pairwise(widths) for shape in ((b, a), (b,))]
-        number = f"{len(right)} parameters, a weight and a bias per layer"
-        assert len(shapes) == len(right), f"expected {number}, got {len(shapes)}"
-        assert shapes == right, f"expected parameters of the shapes {right}, got {shapes}"
-
-    def saved(f):
-        model, mean, _ = build(f)
-        state = model.state_dict()
-        found = any(torch.equal(v.flatten(), mean) for v in state.values())
-        assert found, f"the mean is not saved: the state_dict has {list(state)}"
-
-    def moves(f):
-        model, mean, widths = build(f)
-        x = torch.randn(8, widths[0])
-        right = x - mean
-        trained = [p for p in model.parameters() if p.requires_grad]
-        for weight, bias in zip(trained[::2], trained[1::2], strict=True):
-            right = F.linear(right, weight, bias).relu()
-        model.eval()
-        got = model(x)
-        assert torch.equal(got, model(x)), "in eval mode it still drops: two calls differ"
-        assert got.shape == right.shape, (
-            f"expected shape {tuple(right.shape)}, got {tuple(got.shape)}"
-        )
-        assert torch.allclose(got, right, atol=1e-5), "in eval mode the values are not right"
-        try:
-            model.to("meta")(x.to("meta"))
-        except RuntimeError:
-            raise AssertionError(
-                "a tensor that it uses stays behind when the model moves"
-            ) from None
-
-    def drops(f):
-        model, _, widths = build(f)
-        x = torch.randn(8, widths[0])
-        model.eval().train()
-        assert not torch.equal(model(x), model(x)), "in training mode nothing is dropped"
-
-    def halves(f):
-        model = f(torch.zeros(3), [3, 40])  # a single layer, so what is dropped can be seen
-        x = torch.randn(200, 3)
-        full, kept = model.eval()(x), model.train()(x)
-        full, kept = full[full > 0], kept[full > 0]
-        share = (kept == 0).float().mean().item()
-        assert abs(share - 0.5) < 0.1, f"in training {share:.0%} is dropped instead of a half"
-        doubled = torch.allclose(kept[kept != 0], 2 * full[kept != 0], atol=1e-5)
-        assert doubled, "in training what is kept must be doubled"
-
-    return verdict(answer, [registered, saved, moves, drops, halves])
+    return verdict(
+        answer,
+        [
+            _standardized_registered,
+            _standardized_saved,
+            _standardized_moves,
+            _standardized_drops,
+            _standardized_halves,
+        ],
+    )

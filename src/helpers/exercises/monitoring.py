@@ -12,12 +12,91 @@ import torch
 from torch import nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import an_int, instance
+from helpers.exercises.tools import an_int, instance, kind
 from helpers.monitoring import Sink, quiet
 
 
 class _OutOfOrderError(Exception):
     """What a library of its own may raise."""
+
+
+def _never_fatal_wrap(f: Callable[[Sink], Sink], send: Sink) -> Sink:
+    safe = f(send)
+    assert callable(safe), f"expected a function, got {kind(safe)}"
+    return safe
+
+
+def _never_fatal_passes(f: Callable[[Sink], Sink]) -> None:
+    points = [("loss", step, random.random()) for step in range(random.randint(2, 9))]
+    got: list[tuple] = []
+    safe = _never_fatal_wrap(f, lambda *point: got.append(point))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for point in points:
+            safe(*point)
+    assert got == points, f"of {len(points)} points, {len(got)} arrived as they were sent"
+    assert not warned, "it warns although nothing failed"
+
+
+def _never_fatal_survives(f: Callable[[Sink], Sink]) -> None:
+    _never_fatal_survives_one(f, random.choice([ConnectionError, OSError, ValueError]))
+
+
+def _never_fatal_survives_any(f: Callable[[Sink], Sink]) -> None:
+    for error in (ConnectionError, OSError, ValueError, RuntimeError, _OutOfOrderError):
+        _never_fatal_survives_one(f, error)
+
+
+def _never_fatal_survives_one(f: Callable[[Sink], Sink], error: type[Exception]) -> None:
+    dies, after = random.randint(0, 4), random.randint(2, 5)
+    calls = []
+
+    def send(tag: str, step: int, value: float) -> None:
+        calls.append(step)
+        if step >= dies:
+            raise error("the server is gone")
+
+    safe = _never_fatal_wrap(f, send)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for step in range(dies + after):
+            try:
+                safe("loss", step, 0.0)
+            except Exception:
+                raise AssertionError("a failing sink still stops the training") from None
+    assert warned, "the sink failed and nobody was told"
+    assert len(calls) == dies + 1, "a sink that has failed is called again, a timeout each time"
+    assert len(warned) == 1, f"one failure, and {len(warned)} warnings"
+
+
+def _never_fatal_apart(f: Callable[[Sink], Sink]) -> None:
+    def dead(*_: object) -> None:
+        raise ConnectionError("the server is gone")
+
+    got: list[tuple] = []
+    first, second = (
+        _never_fatal_wrap(f, dead),
+        _never_fatal_wrap(f, lambda *point: got.append(point)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first("loss", 0, 0.0)
+    second("loss", 0, 0.0)
+    assert got, "one sink failed, and another one gets no numbers either"
+
+
+def _never_fatal_interrupts(f: Callable[[Sink], Sink]) -> None:
+    def send(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    safe = _never_fatal_wrap(f, send)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            safe("loss", 0, 0.0)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("Ctrl-C is swallowed: catch Exception, not everything")
 
 
 def check_never_fatal(answer: Callable[[Sink], Sink]) -> Verdict:
@@ -26,77 +105,16 @@ def check_never_fatal(answer: Callable[[Sink], Sink]) -> Verdict:
     `send` takes a tag, a step and a value. Each wrapped sink fails for itself alone.
     `KeyboardInterrupt` must pass.
     """
-
-    def wrap(f: Callable[[Sink], Sink], send: Sink) -> Sink:
-        safe = f(send)
-        assert callable(safe), f"expected a function, got {type(safe).__name__}"
-        return safe
-
-    def passes(f: Callable[[Sink], Sink]) -> None:
-        points = [("loss", step, random.random()) for step in range(random.randint(2, 9))]
-        got: list[tuple] = []
-        safe = wrap(f, lambda *point: got.append(point))
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            for point in points:
-                safe(*point)
-        assert got == points, f"of {len(points)} points, {len(got)} arrived as they were sent"
-        assert not warned, "it warns although nothing failed"
-
-    def survives(f: Callable[[Sink], Sink]) -> None:
-        survives_one(f, random.choice([ConnectionError, OSError, ValueError]))
-
-    def survives_any(f: Callable[[Sink], Sink]) -> None:
-        for error in (ConnectionError, OSError, ValueError, RuntimeError, _OutOfOrderError):
-            survives_one(f, error)
-
-    def survives_one(f: Callable[[Sink], Sink], error: type[Exception]) -> None:
-        dies, after = random.randint(0, 4), random.randint(2, 5)
-        calls = []
-
-        def send(tag: str, step: int, value: float) -> None:
-            calls.append(step)
-            if step >= dies:
-                raise error("the server is gone")
-
-        safe = wrap(f, send)
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            for step in range(dies + after):
-                try:
-                    safe("loss", step, 0.0)
-                except Exception:
-                    raise AssertionError("a failing sink still stops the training") from None
-        assert warned, "the sink failed and nobody was told"
-        assert len(calls) == dies + 1, "a sink that has failed is called again, a timeout each time"
-        assert len(warned) == 1, f"one failure, and {len(warned)} warnings"
-
-    def apart(f: Callable[[Sink], Sink]) -> None:
-        def dead(*_: object) -> None:
-            raise ConnectionError("the server is gone")
-
-        got: list[tuple] = []
-        first, second = wrap(f, dead), wrap(f, lambda *point: got.append(point))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            first("loss", 0, 0.0)
-        second("loss", 0, 0.0)
-        assert got, "one sink failed, and another one gets no numbers either"
-
-    def interrupts(f: Callable[[Sink], Sink]) -> None:
-        def send(*_: object) -> None:
-            raise KeyboardInterrupt
-
-        safe = wrap(f, send)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                safe("loss", 0, 0.0)
-        except KeyboardInterrupt:
-            return
-        raise AssertionError("Ctrl-C is swallowed: catch Exception, not everything")
-
-    return verdict(answer, [passes, survives, apart, survives_any, interrupts])
+    return verdict(
+        answer,
+        [
+            _never_fatal_passes,
+            _never_fatal_survives,
+            _never_fatal_apart,
+            _never_fatal_survives_any,
+            _never_fatal_interrupts,
+        ],
+    )
 
 
 def check_smooth(answer: Callable[[list[float], float], Sequence[float]]) -> Verdict:

@@ -13,6 +13,66 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import leaves, tensors, unchanged
 
 
+def _recompute_flat(x: Tensor) -> Tensor:
+    return x.flatten(1)  # one pixel at most
+
+
+def _recompute_case() -> tuple[nn.Module, list[Tensor], dict[str, Tensor]]:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=0.3), nn.Tanh())
+    model += nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+    inner = nn.Sequential(nn.Unflatten(1, (2, 1, 1)), nn.BatchNorm2d(2))
+    model.append(inner)
+    model.train(bool(torch.randint(2, ())))
+    for layer in (model[1], model[4], inner[1]):
+        layer.running_mean.uniform_(5, 6)
+        layer.running_var.uniform_(5, 6)
+        layer.num_batches_tracked.fill_(40)
+    batches = list(torch.randn(5, 8, 3) * 2 + 1)
+    seen: dict[str, list[Tensor]] = {"1": [], "4": [], "5.1": []}
+    twin = copy.deepcopy(model).train()
+    for name, inputs in seen.items():
+        twin.get_submodule(name).register_forward_pre_hook(
+            lambda _, args, inputs=inputs: inputs.append(args[0].detach())
+        )
+    for batch in batches:
+        twin(batch)
+    right = {}
+    for name, inputs in seen.items():
+        right[f"{name}.running_mean"] = torch.stack(
+            [_recompute_flat(i).mean(0) for i in inputs]
+        ).mean(0)
+        right[f"{name}.running_var"] = torch.stack(
+            [_recompute_flat(i).var(0) for i in inputs]
+        ).mean(0)
+    return model, batches, right
+
+
+def _recompute_statistics(f: Callable) -> None:
+    model, batches, right = _recompute_case()
+    leaves(f, "", "batches")(model, batches)
+    for name, value in right.items():
+        found = model.get_buffer(name)
+        what = f"{name} is not the average over the batches"
+        assert torch.allclose(found, value, atol=1e-4), what
+
+
+def _recompute_the_rest(f: Callable, training: bool, frozen: bool) -> None:
+    model, batches, _ = _recompute_case()
+    model.train(training)
+    model[1].train(not frozen)
+    modes = {name or "the model": m.training for name, m in model.named_modules()}
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    f(model, batches)
+    for name, p in model.named_parameters():
+        assert torch.equal(p, before[name]), f"the parameter {name} has changed"
+    momenta = [model[1].momentum, model[4].momentum]
+    assert momenta == [0.3, 0.1], f"the momentum should be as before, [0.3, 0.1]: got {momenta}"
+    for name, m in model.named_modules():
+        came = modes[name or "the model"]
+        what = f"{name or 'the model'} came with training={came}: leave it like that"
+        assert m.training == came, what
+
+
 def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Verdict:
     """Check `answer(model, batches)`: running statistics become the average over the batches.
 
@@ -21,63 +81,11 @@ def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Ver
     variances, whatever it held before; parameters, momentum and the mode of every module must stay.
     """
 
-    def flat(x: Tensor) -> Tensor:
-        return x.flatten(1)  # one pixel at most
-
-    def case() -> tuple[nn.Module, list[Tensor], dict[str, Tensor]]:
-        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=0.3), nn.Tanh())
-        model += nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
-        inner = nn.Sequential(nn.Unflatten(1, (2, 1, 1)), nn.BatchNorm2d(2))
-        model.append(inner)
-        model.train(bool(torch.randint(2, ())))
-        for layer in (model[1], model[4], inner[1]):
-            layer.running_mean.uniform_(5, 6)
-            layer.running_var.uniform_(5, 6)
-            layer.num_batches_tracked.fill_(40)
-        batches = list(torch.randn(5, 8, 3) * 2 + 1)
-        seen: dict[str, list[Tensor]] = {"1": [], "4": [], "5.1": []}
-        twin = copy.deepcopy(model).train()
-        for name, inputs in seen.items():
-            twin.get_submodule(name).register_forward_pre_hook(
-                lambda _, args, inputs=inputs: inputs.append(args[0].detach())
-            )
-        for batch in batches:
-            twin(batch)
-        right = {}
-        for name, inputs in seen.items():
-            right[f"{name}.running_mean"] = torch.stack([flat(i).mean(0) for i in inputs]).mean(0)
-            right[f"{name}.running_var"] = torch.stack([flat(i).var(0) for i in inputs]).mean(0)
-        return model, batches, right
-
-    def statistics(f: Callable) -> None:
-        model, batches, right = case()
-        leaves(f, "", "batches")(model, batches)
-        for name, value in right.items():
-            found = model.get_buffer(name)
-            what = f"{name} is not the average over the batches"
-            assert torch.allclose(found, value, atol=1e-4), what
-
-    def the_rest(f: Callable, training: bool, frozen: bool) -> None:
-        model, batches, _ = case()
-        model.train(training)
-        model[1].train(not frozen)
-        modes = {name or "the model": m.training for name, m in model.named_modules()}
-        before = {name: p.detach().clone() for name, p in model.named_parameters()}
-        f(model, batches)
-        for name, p in model.named_parameters():
-            assert torch.equal(p, before[name]), f"the parameter {name} has changed"
-        momenta = [model[1].momentum, model[4].momentum]
-        assert momenta == [0.3, 0.1], f"the momentum should be as before, [0.3, 0.1]: got {momenta}"
-        for name, m in model.named_modules():
-            came = modes[name or "the model"]
-            what = f"{name or 'the model'} came with training={came}: leave it like that"
-            assert m.training == came, what
-
     tests = [
-        statistics,
-        lambda f: the_rest(f, True, False),
-        lambda f: the_rest(f, False, True),
-        lambda f: the_rest(f, True, True),
+        _recompute_statistics,
+        lambda f: _recompute_the_rest(f, True, False),
+        lambda f: _recompute_the_rest(f, False, True),
+        lambda f: _recompute_the_rest(f, True, True),
     ]
     return verdict(answer, tests)
 
@@ -136,66 +144,69 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
     return verdict(answer, [mean, variance, far_away])
 
 
+def _init_model() -> nn.Sequential:
+    norm = nn.BatchNorm2d(64)
+    nn.init.uniform_(norm.weight, 2, 3)
+    return nn.Sequential(
+        nn.Conv2d(32, 64, 3),
+        nn.Sequential(norm, nn.ReLU(), nn.Sequential(nn.Conv1d(64, 96, 3, bias=False))),
+        nn.BatchNorm2d(96, affine=False),
+        nn.LayerNorm(8, elementwise_affine=False),
+        nn.Embedding(10, 4, padding_idx=0),
+        nn.Conv3d(32, 96, 2, groups=2),
+        nn.Linear(48, 160),
+        nn.utils.parametrizations.weight_norm(nn.Linear(48, 160)),
+        nn.ConvTranspose2d(8, 8, 3),
+    )
+
+
+def _init_weights(f: Callable) -> None:
+    net = _init_model()
+    f(net)
+    for name, layer in net.named_modules():
+        if not isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+            continue
+        what = f"layer {name}, {type(layer).__name__}"
+        w = layer.weight.detach()
+        ratio = w.std().item() / (2 / w[0].numel()) ** 0.5
+        assert abs(ratio - 1) < 0.1, f"{what}: std is {ratio:.1f} times sqrt(2 / fan_in)"
+        far = w.abs().max() > 2.5 * w.std()
+        inside = (w.abs() < w.std()).float().mean().item()  # 0.683 for a normal one around 0
+        assert far and abs(inside - 0.683) < 0.03, (
+            f"{what}: right std, but the weights are not drawn from a normal distribution"
+        )
+        if layer.bias is not None:
+            assert not layer.bias.detach().any(), f"{what}: the bias is not zero"
+
+
+def _init_others(f: Callable) -> None:
+    net = _init_model()
+    kept = {
+        n: p.detach().clone()
+        for n, p in net.named_parameters()
+        if n[:3] in ("1.0", "4.w", "8.w", "8.b")
+    }
+    f(net)
+    for name, before in kept.items():
+        layer = type(net.get_submodule(name.rpartition(".")[0])).__name__
+        assert torch.equal(net.get_parameter(name), before), f"{name} of {layer} has changed"
+
+
+def _init_same_objects(f: Callable) -> None:
+    net = _init_model()
+    before = dict(net.named_parameters())
+    with unchanged("values requires_grad objects settings", net=net):
+        f(net)
+    for name, p in net.named_parameters():
+        what = f"{name} is a new object: an optimizer built before would train the old one"
+        assert p is before.get(name), what
+        assert p.requires_grad and p.is_leaf, f"{name} can no longer be trained"
+
+
 def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
     """Check `answer(model)`: Kaiming-normal weights for ReLU (fan-in), biases zero, in place.
 
     Holds for every `nn.Linear` and `nn.Conv1d/2d/3d`, however deep inside, also behind a
     parametrization; normalization layers and embeddings must stay as they are.
     """
-
-    def model() -> nn.Sequential:
-        norm = nn.BatchNorm2d(64)
-        nn.init.uniform_(norm.weight, 2, 3)
-        return nn.Sequential(
-            nn.Conv2d(32, 64, 3),
-            nn.Sequential(norm, nn.ReLU(), nn.Sequential(nn.Conv1d(64, 96, 3, bias=False))),
-            nn.BatchNorm2d(96, affine=False),
-            nn.LayerNorm(8, elementwise_affine=False),
-            nn.Embedding(10, 4, padding_idx=0),
-            nn.Conv3d(32, 96, 2, groups=2),
-            nn.Linear(48, 160),
-            nn.utils.parametrizations.weight_norm(nn.Linear(48, 160)),
-            nn.ConvTranspose2d(8, 8, 3),
-        )
-
-    def weights(f: Callable) -> None:
-        net = model()
-        f(net)
-        for name, layer in net.named_modules():
-            if not isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-                continue
-            what = f"layer {name}, {type(layer).__name__}"
-            w = layer.weight.detach()
-            ratio = w.std().item() / (2 / w[0].numel()) ** 0.5
-            assert abs(ratio - 1) < 0.1, f"{what}: std is {ratio:.1f} times sqrt(2 / fan_in)"
-            far = w.abs().max() > 2.5 * w.std()
-            inside = (w.abs() < w.std()).float().mean().item()  # 0.683 for a normal one around 0
-            assert far and abs(inside - 0.683) < 0.03, (
-                f"{what}: right std, but the weights are not drawn from a normal distribution"
-            )
-            if layer.bias is not None:
-                assert not layer.bias.detach().any(), f"{what}: the bias is not zero"
-
-    def others(f: Callable) -> None:
-        net = model()
-        kept = {
-            n: p.detach().clone()
-            for n, p in net.named_parameters()
-            if n[:3] in ("1.0", "4.w", "8.w", "8.b")
-        }
-        f(net)
-        for name, before in kept.items():
-            layer = type(net.get_submodule(name.rpartition(".")[0])).__name__
-            assert torch.equal(net.get_parameter(name), before), f"{name} of {layer} has changed"
-
-    def same_objects(f: Callable) -> None:
-        net = model()
-        before = dict(net.named_parameters())
-        with unchanged("values requires_grad objects settings", net=net):
-            f(net)
-        for name, p in net.named_parameters():
-            what = f"{name} is a new object: an optimizer built before would train the old one"
-            assert p is before.get(name), what
-            assert p.requires_grad and p.is_leaf, f"{name} can no longer be trained"
-
-    return verdict(answer, [weights, others, same_objects])
+    return verdict(answer, [_init_weights, _init_others, _init_same_objects])

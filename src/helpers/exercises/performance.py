@@ -86,6 +86,79 @@ def check_split_time(answer: Callable[..., tuple[float, float]]) -> Verdict:
     return verdict(answer, [one, many, long, empty])
 
 
+def _nearest_right(points: Tensor, centres: Tensor) -> Tensor:
+    off = points.double()[:, None] - centres.double()
+    return off.square().sum(-1).argmin(1)
+
+
+def _nearest_case(
+    n: int, k: int, d: int, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """Points that have one nearest centre, by far."""
+    centres = 10.0 * torch.randperm(k)[:, None] + torch.rand(k, d)
+    return (centres[torch.randint(k, (n,))] + 0.1 * torch.rand(n, d)).to(dtype), centres.to(dtype)
+
+
+def _nearest_compare(f: Callable, points: Tensor, centres: Tensor, complaint: str) -> None:
+    got = leaves(f, "points", "centres")(points, centres)
+    a_tensor(got, (len(points),), torch.int64)
+    assert torch.equal(got, _nearest_right(points, centres)), complaint
+
+
+def _nearest_small(f: Callable) -> None:
+    _nearest_compare(f, *_nearest_case(6, 3, 2), "wrong for 6 points and 3 centres")
+    for point, centres in (
+        ((0.0, 3.0), ((0.0, 0.0), (2.9, 3.0))),
+        ((0.0, 0.0), ((1.0, -1.0), (0.5, 0.5))),
+        ((0.0, 0.0), ((2.0, 2.0), (0.0, 3.0))),
+        ((0.0, 0.0), ((2.3, 2.3), (0.0, 3.0))),
+        ((0.0, 0.0), ((2.0, 2.0), (0.0, 2.843))),
+        ((0.0, 0.0), ((2.0, 2.0), (0.0, 2.814))),
+    ):
+        _nearest_compare(
+            f,
+            torch.tensor([point]),
+            torch.tensor(centres),
+            f"wrong for the point {point} and the centres {centres}",
+        )
+
+
+def _nearest_edges(f: Callable) -> None:
+    for n, k, d in ((1, 1, 1), (1, 5, 3), (5, 1, 3), (4, 4, 1), (0, 3, 2)):
+        _nearest_compare(
+            f, *_nearest_case(n, k, d), f"wrong for {n} points and {k} centres of {d} coordinates"
+        )
+
+
+def _nearest_double(f: Callable) -> None:
+    _nearest_compare(f, *_nearest_case(7, 4, 3, torch.float64), "wrong in float64")
+    far = [0.1 * t + 1e4 for t in _nearest_case(20, 10, 3)]
+    _nearest_compare(
+        f, *far, "wrong far from the origin, where squares lose their digits: subtract"
+    )
+
+
+def _nearest_free(f: Callable) -> None:
+    points, centres = _nearest_case(6, 3, 2)
+    found = waits(lambda: f(points, centres))
+    assert not found, (
+        f"{found[0].call} in the line `{found[0].line}` reads numbers into Python: "
+        "leave the search to PyTorch"
+    )
+    _on_one_device(f, points, centres)
+
+
+def _nearest_count(f: Callable) -> None:
+    numbers = []
+    for n, k in ((8, 3), (200, 3), (8, 40)):
+        points, centres = _nearest_case(n, k, 3)
+        numbers.append(sum(operators(lambda p=points, c=centres: f(p, c)).values()))
+    assert max(numbers) <= numbers[0] + 5, (
+        f"{numbers[0]} operators ran for 8 points and 3 centres, {numbers[1]} for 200 points, "
+        f"{numbers[2]} for 40 centres: leave the loops to PyTorch"
+    )
+
+
 def check_nearest(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
     """Check `answer(points, centres)`: for each point the number of its nearest centre (Euclid).
 
@@ -93,69 +166,9 @@ def check_nearest(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
     Expected is an int64 tensor of shape (N,), from a number of operators that depends neither on
     N nor on K. No number is read into Python, and the result is where the points are.
     """
-
-    def right(points: Tensor, centres: Tensor) -> Tensor:
-        off = points.double()[:, None] - centres.double()
-        return off.square().sum(-1).argmin(1)
-
-    def case(n: int, k: int, d: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-        """Points that have one nearest centre, by far."""
-        centres = 10.0 * torch.randperm(k)[:, None] + torch.rand(k, d)
-        return (centres[torch.randint(k, (n,))] + 0.1 * torch.rand(n, d)).to(dtype), centres.to(
-            dtype
-        )
-
-    def compare(f: Callable, points: Tensor, centres: Tensor, complaint: str) -> None:
-        got = leaves(f, "points", "centres")(points, centres)
-        a_tensor(got, (len(points),), torch.int64)
-        assert torch.equal(got, right(points, centres)), complaint
-
-    def small(f: Callable) -> None:
-        compare(f, *case(6, 3, 2), "wrong for 6 points and 3 centres")
-        for point, centres in (
-            ((0.0, 3.0), ((0.0, 0.0), (2.9, 3.0))),
-            ((0.0, 0.0), ((1.0, -1.0), (0.5, 0.5))),
-            ((0.0, 0.0), ((2.0, 2.0), (0.0, 3.0))),
-            ((0.0, 0.0), ((2.3, 2.3), (0.0, 3.0))),
-            ((0.0, 0.0), ((2.0, 2.0), (0.0, 2.843))),
-            ((0.0, 0.0), ((2.0, 2.0), (0.0, 2.814))),
-        ):
-            compare(
-                f,
-                torch.tensor([point]),
-                torch.tensor(centres),
-                f"wrong for the point {point} and the centres {centres}",
-            )
-
-    def edges(f: Callable) -> None:
-        for n, k, d in ((1, 1, 1), (1, 5, 3), (5, 1, 3), (4, 4, 1), (0, 3, 2)):
-            compare(f, *case(n, k, d), f"wrong for {n} points and {k} centres of {d} coordinates")
-
-    def double(f: Callable) -> None:
-        compare(f, *case(7, 4, 3, torch.float64), "wrong in float64")
-        far = [0.1 * t + 1e4 for t in case(20, 10, 3)]
-        compare(f, *far, "wrong far from the origin, where squares lose their digits: subtract")
-
-    def free(f: Callable) -> None:
-        points, centres = case(6, 3, 2)
-        found = waits(lambda: f(points, centres))
-        assert not found, (
-            f"{found[0].call} in the line `{found[0].line}` reads numbers into Python: "
-            "leave the search to PyTorch"
-        )
-        _on_one_device(f, points, centres)
-
-    def count(f: Callable) -> None:
-        numbers = []
-        for n, k in ((8, 3), (200, 3), (8, 40)):
-            points, centres = case(n, k, 3)
-            numbers.append(sum(operators(lambda p=points, c=centres: f(p, c)).values()))
-        assert max(numbers) <= numbers[0] + 5, (
-            f"{numbers[0]} operators ran for 8 points and 3 centres, {numbers[1]} for 200 points, "
-            f"{numbers[2]} for 40 centres: leave the loops to PyTorch"
-        )
-
-    return verdict(answer, [small, edges, double, count, free])
+    return verdict(
+        answer, [_nearest_small, _nearest_edges, _nearest_double, _nearest_count, _nearest_free]
+    )
 
 
 def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:

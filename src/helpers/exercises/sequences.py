@@ -13,6 +13,77 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import a_tensor, instance, leaves
 
 
+def _vectors_case(layers: int, both: bool, lengths: list[int], padding: float) -> tuple:
+    gru = nn.GRU(3, 4, num_layers=layers, bidirectional=both, batch_first=True)
+    x = torch.randn(len(lengths), max(lengths) + 1, 3)
+    for row, length in zip(x, lengths, strict=True):
+        row[length:] = padding
+    return gru, x, torch.tensor(lengths)
+
+
+def _vectors_compare(f: Callable, gru: nn.GRU, x: Tensor, lengths: Tensor, complaint: str) -> None:
+    directions = 1 + gru.bidirectional
+    x = x.clone().requires_grad_()
+    right = []
+    for row, length in zip(x, lengths.tolist(), strict=True):
+        h = gru(row[None, :length])[1]
+        right.append(torch.cat(list(h[-directions:, 0])))
+    expected = torch.stack(right)
+    training, modes = gru.training, []
+    hook = gru.register_forward_pre_hook(lambda module, _: modes.append(module.training))
+    got = leaves(f, "the GRU", "x", "lengths")(gru, x.clone(), lengths)
+    hook.remove()
+    a_tensor(got, expected.shape)
+    assert all(mode == training for mode in modes), (
+        "the GRU ran in another mode than it came in: its dropout is another"
+    )
+    assert torch.allclose(got, expected, atol=1e-5), complaint
+    learns = [gru.weight_ih_l0, x]
+    assert got.requires_grad and None not in torch.autograd.grad(
+        got.sum(), learns, allow_unused=True
+    ), "no gradient reaches the GRU and x through the result"
+
+
+def _vectors_full(f: Callable) -> None:
+    gru, x, lengths = _vectors_case(1, False, [6, 6, 6], 0)
+    _vectors_compare(f, gru, x[:, :6], lengths, "wrong even where no sentence has padding")
+
+
+def _vectors_short(f: Callable) -> None:
+    complaint = "short sentences differ from what they give alone: their padding was read"
+    _vectors_compare(f, *_vectors_case(1, False, [2, 5, 1, 4], 0), complaint)
+
+
+def _vectors_layers(f: Callable) -> None:
+    for count in (2, 3):
+        complaint = f"with {count} layers it is not the last one's state"
+        _vectors_compare(f, *_vectors_case(count, False, [3, 5, 2], 0), complaint)
+
+
+def _vectors_both(f: Callable) -> None:
+    complaint = (
+        "with two directions: the backward half must have read the whole sentence, "
+        "and each row must be of one sentence"
+    )
+    _vectors_compare(f, *_vectors_case(1, True, [2, 5, 1, 4], 0), complaint)
+    _vectors_compare(f, *_vectors_case(2, True, [3, 3, 6, 1, 2], 0), complaint)
+
+
+def _vectors_filled(f: Callable) -> None:
+    complaint = "the result changes with the values in the padding"
+    for directions in (False, True):
+        _vectors_compare(f, *_vectors_case(1, directions, [4, 1, 3], 9.0), complaint)
+        _vectors_compare(
+            f, *_vectors_case(1, directions, [4, 1, 3], math.nan), f"{complaint}: nan in it"
+        )
+
+
+def _vectors_single(f: Callable) -> None:
+    gru, x, lengths = _vectors_case(2, True, [3], 0)
+    _vectors_compare(f, gru, x, lengths, "wrong for a batch of one sentence")
+    _vectors_compare(f, gru.eval(), x, lengths, "wrong for a GRU in eval mode")
+
+
 def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict:
     """Check `answer(gru, x, lengths)`: the last layer's state after each sentence.
 
@@ -21,69 +92,72 @@ def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict
     forward first, equal to what the GRU gives for each sentence alone, without its padding. The
     GRU keeps its mode and its weights.
     """
+    return verdict(
+        answer,
+        [
+            _vectors_full,
+            _vectors_short,
+            _vectors_layers,
+            _vectors_both,
+            _vectors_filled,
+            _vectors_single,
+        ],
+    )
 
-    def case(layers: int, both: bool, lengths: list[int], padding: float) -> tuple:
-        gru = nn.GRU(3, 4, num_layers=layers, bidirectional=both, batch_first=True)
-        x = torch.randn(len(lengths), max(lengths) + 1, 3)
-        for row, length in zip(x, lengths, strict=True):
-            row[length:] = padding
-        return gru, x, torch.tensor(lengths)
 
-    def compare(f: Callable, gru: nn.GRU, x: Tensor, lengths: Tensor, complaint: str) -> None:
-        directions = 1 + gru.bidirectional
-        x = x.clone().requires_grad_()
-        right = []
-        for row, length in zip(x, lengths.tolist(), strict=True):
-            h = gru(row[None, :length])[1]
-            right.append(torch.cat(list(h[-directions:, 0])))
-        expected = torch.stack(right)
-        training, modes = gru.training, []
-        hook = gru.register_forward_pre_hook(lambda module, _: modes.append(module.training))
-        got = leaves(f, "the GRU", "x", "lengths")(gru, x.clone(), lengths)
-        hook.remove()
-        a_tensor(got, expected.shape)
-        assert all(mode == training for mode in modes), (
-            "the GRU ran in another mode than it came in: its dropout is another"
-        )
-        assert torch.allclose(got, expected, atol=1e-5), complaint
-        learns = [gru.weight_ih_l0, x]
-        assert got.requires_grad and None not in torch.autograd.grad(
-            got.sum(), learns, allow_unused=True
-        ), "no gradient reaches the GRU and x through the result"
+def _tag_loss_case(lengths: list[int], classes: int, padding: int, width: int) -> tuple:
+    size = (len(lengths), width)
+    ids = torch.randint(0, 9, size)
+    ids[ids == padding] = 9
+    tags = torch.randint(0, classes, size)
+    for row, length in enumerate(lengths):
+        ids[row, length:], tags[row, length:] = padding, 0
+    return torch.randn(*size, classes, requires_grad=True), tags, ids, padding
 
-    def full(f: Callable) -> None:
-        gru, x, lengths = case(1, False, [6, 6, 6], 0)
-        compare(f, gru, x[:, :6], lengths, "wrong even where no sentence has padding")
 
-    def short(f: Callable) -> None:
-        complaint = "short sentences differ from what they give alone: their padding was read"
-        compare(f, *case(1, False, [2, 5, 1, 4], 0), complaint)
+def _tag_loss_compare(
+    f: Callable, lengths: list[int], classes: int, padding: int, why: str, extra: int = 0
+) -> None:
+    logits, tags, ids, _ = _tag_loss_case(lengths, classes, padding, max(lengths) + extra)
+    words = ids != padding
+    right = F.cross_entropy(logits[words], tags[words])
+    got = leaves(f, "logits", "tags", "ids")(logits, tags, ids, padding)
+    assert isinstance(got, Tensor) and got.dim() == 0, (
+        "return one number as a tensor without dimensions"
+    )
+    assert math.isclose(got.item(), right.item(), rel_tol=1e-4), why
+    assert got.requires_grad, "no gradient reaches the logits"
+    (gradient,) = torch.autograd.grad(got, logits)
+    assert not gradient[~words].any(), "the padding has a gradient"
 
-    def layers(f: Callable) -> None:
-        for count in (2, 3):
-            complaint = f"with {count} layers it is not the last one's state"
-            compare(f, *case(count, False, [3, 5, 2], 0), complaint)
 
-    def both(f: Callable) -> None:
-        complaint = (
-            "with two directions: the backward half must have read the whole sentence, "
-            "and each row must be of one sentence"
-        )
-        compare(f, *case(1, True, [2, 5, 1, 4], 0), complaint)
-        compare(f, *case(2, True, [3, 3, 6, 1, 2], 0), complaint)
+def _tag_loss_full(f: Callable) -> None:
+    _tag_loss_compare(
+        f, [5, 5, 5], 4, 0, "wrong even without padding: is each score at its own label?"
+    )
 
-    def filled(f: Callable) -> None:
-        complaint = "the result changes with the values in the padding"
-        for directions in (False, True):
-            compare(f, *case(1, directions, [4, 1, 3], 9.0), complaint)
-            compare(f, *case(1, directions, [4, 1, 3], math.nan), f"{complaint}: nan in it")
 
-    def single(f: Callable) -> None:
-        gru, x, lengths = case(2, True, [3], 0)
-        compare(f, gru, x, lengths, "wrong for a batch of one sentence")
-        compare(f, gru.eval(), x, lengths, "wrong for a GRU in eval mode")
+def _tag_loss_padded(f: Callable) -> None:
+    why = "the padding counts: leave it out of the sum and of the count"
+    _tag_loss_compare(f, [4, 4, 4], 3, 0, why, extra=3)
 
-    return verdict(answer, [full, short, layers, both, filled, single])
+
+def _tag_loss_words(f: Callable) -> None:
+    why = "each word counts once: not a mean of the sentences' means"
+    _tag_loss_compare(f, [7, 1, 1, 2], 3, 0, why)
+
+
+def _tag_loss_other(f: Callable) -> None:
+    _tag_loss_compare(f, [4, 2, 3], 4, 7, "wrong where the padding has another id than 0")
+    _tag_loss_compare(f, [3, 1, 3], 3, -1, "wrong where the padding has another id than 0")
+
+
+def _tag_loss_first(f: Callable) -> None:
+    _tag_loss_compare(f, [6, 3], 2, 0, "words whose tag is 0 were left out")
+    logits, tags, ids, padding = _tag_loss_case([4, 2], 3, 0, 5)
+    spoiled = logits.detach().masked_fill((ids == padding)[..., None], math.nan)
+    same = torch.allclose(f(spoiled, tags, ids, padding), f(logits, tags, ids, padding))
+    assert same, "scores of nan at the padding spoil the loss: 0 * nan is nan"
 
 
 def check_tag_loss(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Verdict:
@@ -92,54 +166,93 @@ def check_tag_loss(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> V
     `logits` is float32 of shape (N, L, C), `tags` int64 of shape (N, L) from 0 to C - 1, `ids`
     int64 of shape (N, L); a word is where `ids` is not `padding`. `tags` are 0 at the padding.
     """
+    return verdict(
+        answer,
+        [_tag_loss_full, _tag_loss_padded, _tag_loss_words, _tag_loss_other, _tag_loss_first],
+    )
 
-    def case(lengths: list[int], classes: int, padding: int, width: int) -> tuple:
-        size = (len(lengths), width)
-        ids = torch.randint(0, 9, size)
-        ids[ids == padding] = 9
-        tags = torch.randint(0, classes, size)
-        for row, length in enumerate(lengths):
-            ids[row, length:], tags[row, length:] = padding, 0
-        return torch.randn(*size, classes, requires_grad=True), tags, ids, padding
 
-    def compare(
-        f: Callable, lengths: list[int], classes: int, padding: int, why: str, extra: int = 0
-    ) -> None:
-        logits, tags, ids, _ = case(lengths, classes, padding, max(lengths) + extra)
-        words = ids != padding
-        right = F.cross_entropy(logits[words], tags[words])
-        got = leaves(f, "logits", "tags", "ids")(logits, tags, ids, padding)
-        assert isinstance(got, Tensor) and got.dim() == 0, (
-            "return one number as a tensor without dimensions"
+def _table_case(pad_first: bool = False) -> tuple[dict[str, int], dict[str, Tensor], int]:
+    words = ["<pad>", "<unk>", "film", "good", "bad", "plot"]
+    ids = torch.randperm(len(words)).tolist()
+    if pad_first != (ids[0] == 0):
+        other = ids.index(0) or 1
+        ids[0], ids[other] = ids[other], ids[0]
+    vectors = {w: torch.randn(5) for w in ("plot", "boat", "good", "<pad>", "film", "sea")}
+    return dict(zip(words, ids, strict=True)), vectors, 5
+
+
+def _table_build(
+    f: Callable, pad_first: bool = False
+) -> tuple[nn.Embedding, dict[str, int], dict[str, Tensor]]:
+    vocab, vectors, dim = _table_case(pad_first)
+    table = leaves(f, "vocab", "vectors")(vocab, vectors, dim)
+    instance("an nn.Embedding", table, nn.Embedding)
+    shape = (len(vocab), dim)
+    assert table.weight.shape == shape, (
+        f"expected a table of shape {shape}, got {tuple(table.weight.shape)}"
+    )
+    dtype = table.weight.dtype
+    assert dtype == torch.float32, f"expected float32 like the vectors, got {dtype}"
+    return table, vocab, vectors
+
+
+def _table_known(f: Callable) -> None:
+    table, vocab, vectors = _table_build(f)
+    for word in ("film", "good", "plot"):
+        assert torch.equal(table(torch.tensor(vocab[word])), vectors[word]), (
+            "row i must hold the vector of the word whose id is i"
         )
-        assert math.isclose(got.item(), right.item(), rel_tol=1e-4), why
-        assert got.requires_grad, "no gradient reaches the logits"
-        (gradient,) = torch.autograd.grad(got, logits)
-        assert not gradient[~words].any(), "the padding has a gradient"
 
-    def full(f: Callable) -> None:
-        compare(f, [5, 5, 5], 4, 0, "wrong even without padding: is each score at its own label?")
 
-    def padded(f: Callable) -> None:
-        why = "the padding counts: leave it out of the sum and of the count"
-        compare(f, [4, 4, 4], 3, 0, why, extra=3)
+def _table_unknown(f: Callable) -> None:
+    table, vocab, _ = _table_build(f)
+    unk, bad = (table.weight[vocab[word]] for word in ("<unk>", "bad"))
+    assert min(unk.abs().max(), bad.abs().max()) > 1e-3 and not torch.equal(unk, bad), (
+        "words without a vector need random vectors, each its own"
+    )
+    again, other, _ = _table_build(f)
+    assert not torch.equal(bad, again.weight[other["bad"]]), (
+        "words without a vector get the same one in each table: draw it at random"
+    )
 
-    def words(f: Callable) -> None:
-        why = "each word counts once: not a mean of the sentences' means"
-        compare(f, [7, 1, 1, 2], 3, 0, why)
 
-    def other(f: Callable) -> None:
-        compare(f, [4, 2, 3], 4, 7, "wrong where the padding has another id than 0")
-        compare(f, [3, 1, 3], 3, -1, "wrong where the padding has another id than 0")
+def _table_padding(f: Callable) -> None:
+    for pad_first in (False, True):
+        table, vocab, _ = _table_build(f, pad_first)
+        pad = vocab["<pad>"]
+        assert not table.weight[pad].any(), "the vector of the padding is not zero"
+        if not table.weight.requires_grad:
+            continue
+        (gradient,) = torch.autograd.grad(table(torch.arange(len(vocab))).sum(), table.weight)
+        assert not gradient.to_dense()[pad].any(), (
+            "the padding gets a gradient: give its id as padding_idx"
+        )
 
-    def first(f: Callable) -> None:
-        compare(f, [6, 3], 2, 0, "words whose tag is 0 were left out")
-        logits, tags, ids, padding = case([4, 2], 3, 0, 5)
-        spoiled = logits.detach().masked_fill((ids == padding)[..., None], math.nan)
-        same = torch.allclose(f(spoiled, tags, ids, padding), f(logits, tags, ids, padding))
-        assert same, "scores of nan at the padding spoil the loss: 0 * nan is nan"
 
-    return verdict(answer, [full, padded, words, other, first])
+def _table_trained(f: Callable) -> None:
+    table, vocab, vectors = _table_build(f)
+    before = {word: vector.clone() for word, vector in vectors.items()}
+    assert table.max_norm is None, "max_norm makes a lookup write into the table"
+    assert not table.scale_grad_by_freq, "scale_grad_by_freq changes what is learned"
+    assert table.weight.requires_grad, "the table is frozen"
+    assert table.weight.is_leaf, "the weight is no leaf: fill it under no_grad"
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+    start = table.weight.detach().clone()
+    table(torch.arange(len(vocab))).sum().backward()
+    optimizer.step()
+    moved = (table.weight != start).any(1).nonzero().flatten().tolist()
+    assert moved == sorted(set(vocab.values()) - {vocab["<pad>"]}), (
+        "a step must move every word and not the padding"
+    )
+    assert all(torch.equal(vectors[w], v) for w, v in before.items()), (
+        "training the table changed `vectors`: copy them"
+    )
+
+
+def _table_kept(f: Callable) -> None:
+    vocab, vectors, dim = _table_case()
+    leaves(f, "vocab", "vectors")(vocab, vectors, dim)
 
 
 def check_table(
@@ -151,81 +264,6 @@ def check_table(
     float32 of shape (dim,). Words without a vector get a random one, the padding zeros and no
     gradient; everything else is trained, and `vectors` stays as it is.
     """
-
-    def case(pad_first: bool = False) -> tuple[dict[str, int], dict[str, Tensor], int]:
-        words = ["<pad>", "<unk>", "film", "good", "bad", "plot"]
-        ids = torch.randperm(len(words)).tolist()
-        if pad_first != (ids[0] == 0):
-            other = ids.index(0) or 1
-            ids[0], ids[other] = ids[other], ids[0]
-        vectors = {w: torch.randn(5) for w in ("plot", "boat", "good", "<pad>", "film", "sea")}
-        return dict(zip(words, ids, strict=True)), vectors, 5
-
-    def build(
-        f: Callable, pad_first: bool = False
-    ) -> tuple[nn.Embedding, dict[str, int], dict[str, Tensor]]:
-        vocab, vectors, dim = case(pad_first)
-        table = leaves(f, "vocab", "vectors")(vocab, vectors, dim)
-        instance("an nn.Embedding", table, nn.Embedding)
-        shape = (len(vocab), dim)
-        assert table.weight.shape == shape, (
-            f"expected a table of shape {shape}, got {tuple(table.weight.shape)}"
-        )
-        dtype = table.weight.dtype
-        assert dtype == torch.float32, f"expected float32 like the vectors, got {dtype}"
-        return table, vocab, vectors
-
-    def known(f: Callable) -> None:
-        table, vocab, vectors = build(f)
-        for word in ("film", "good", "plot"):
-            assert torch.equal(table(torch.tensor(vocab[word])), vectors[word]), (
-                "row i must hold the vector of the word whose id is i"
-            )
-
-    def unknown(f: Callable) -> None:
-        table, vocab, _ = build(f)
-        unk, bad = (table.weight[vocab[word]] for word in ("<unk>", "bad"))
-        assert min(unk.abs().max(), bad.abs().max()) > 1e-3 and not torch.equal(unk, bad), (
-            "words without a vector need random vectors, each its own"
-        )
-        again, other, _ = build(f)
-        assert not torch.equal(bad, again.weight[other["bad"]]), (
-            "words without a vector get the same one in each table: draw it at random"
-        )
-
-    def padding(f: Callable) -> None:
-        for pad_first in (False, True):
-            table, vocab, _ = build(f, pad_first)
-            pad = vocab["<pad>"]
-            assert not table.weight[pad].any(), "the vector of the padding is not zero"
-            if not table.weight.requires_grad:
-                continue
-            (gradient,) = torch.autograd.grad(table(torch.arange(len(vocab))).sum(), table.weight)
-            assert not gradient.to_dense()[pad].any(), (
-                "the padding gets a gradient: give its id as padding_idx"
-            )
-
-    def trained(f: Callable) -> None:
-        table, vocab, vectors = build(f)
-        before = {word: vector.clone() for word, vector in vectors.items()}
-        assert table.max_norm is None, "max_norm makes a lookup write into the table"
-        assert not table.scale_grad_by_freq, "scale_grad_by_freq changes what is learned"
-        assert table.weight.requires_grad, "the table is frozen"
-        assert table.weight.is_leaf, "the weight is no leaf: fill it under no_grad"
-        optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
-        start = table.weight.detach().clone()
-        table(torch.arange(len(vocab))).sum().backward()
-        optimizer.step()
-        moved = (table.weight != start).any(1).nonzero().flatten().tolist()
-        assert moved == sorted(set(vocab.values()) - {vocab["<pad>"]}), (
-            "a step must move every word and not the padding"
-        )
-        assert all(torch.equal(vectors[w], v) for w, v in before.items()), (
-            "training the table changed `vectors`: copy them"
-        )
-
-    def kept(f: Callable) -> None:
-        vocab, vectors, dim = case()
-        leaves(f, "vocab", "vectors")(vocab, vectors, dim)
-
-    return verdict(answer, [known, unknown, padding, trained, kept])
+    return verdict(
+        answer, [_table_known, _table_unknown, _table_padding, _table_trained, _table_kept]
+    )

@@ -44,65 +44,150 @@ def _on_one_device(f: Callable[..., Tensor], *inputs: Any) -> None:
     )
 
 
+def _windows_compare(f, x: Tensor, start: Tensor, length: int) -> None:
+    want = torch.stack([row[s : s + length] for row, s in zip(x, start.tolist(), strict=True)])
+    got = a_tensor(leaves(f, "x", "start")(x, start, length), want.shape)
+    if torch.equal(got, want):
+        return
+    assert not torch.equal(got, x[:, :length]), "every row begins at 0: start is not used"
+    s = int(start[0])
+    assert not torch.equal(got, x[:, s : s + length]), "every row begins where row 0 does"
+    row = int((got != want).any(1).nonzero()[0])
+    raise AssertionError(
+        f"with start[{row}] = {start[row]} and length {length}, row {row} is not "
+        f"x[{row}, {start[row]}:{start[row] + length}]"
+    )
+
+
+def _windows_draw(n: int, length: int) -> tuple[Tensor, Tensor, int]:
+    t = n + length + 3
+    return torch.rand(n, t), 1 + torch.randperm(n), length  # no two rows begin alike
+
+
+def _windows_value(f):
+    _windows_compare(f, *_windows_draw(6, 4))
+
+
+def _windows_sizes(f):
+    for n, length in ((2, 1), (1, 5), (3, 3), (5, 2)):
+        _windows_compare(f, *_windows_draw(n, length))
+    x, start, length = _windows_draw(5, 3)
+    _windows_compare(f, x.t().contiguous().t(), start, length)  # transposed in memory
+
+
+def _windows_to_the_end(f):
+    x = torch.rand(3, 7)
+    _windows_compare(f, x, torch.tensor([4, 0, 2]), 3)
+
+
+def _windows_gradient(f):
+    x, start, length = _windows_draw(4, 3)
+    x.requires_grad_()
+    got = f(x, start, length)
+    assert got.requires_grad, "the result has no graph"
+    (g,) = torch.autograd.grad(got.sum(), x)
+    assert (g.sum(1) == length).all(), "the gradient does not go to the entries taken"
+
+
+def _windows_device(f):
+    found = waits(partial(f, *_windows_draw(4, 3)))
+    assert not found, (
+        f"{found[0].call} in the line `{found[0].line}` reads numbers into Python, which waits "
+        "for a GPU"
+    )
+    few, many = (sum(operators(partial(f, *_windows_draw(n, 3))).values()) for n in (4, 40))
+    assert many <= few + 5, (
+        f"{few} operators ran for 4 rows and {many} for 40: leave the loop to PyTorch"
+    )
+    _on_one_device(f, *_windows_draw(4, 3))
+
+
 def check_windows(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
     """Check `answer(x, start, length)`: from each row the `length` entries that begin at `start`.
 
     `x` is float32 of shape (N, T), `start` int64 of shape (N,) with start + length <= T; the
     result has the shape (N, length).
     """
+    return verdict(
+        answer,
+        [_windows_value, _windows_sizes, _windows_to_the_end, _windows_gradient, _windows_device],
+    )
 
-    def compare(f, x: Tensor, start: Tensor, length: int) -> None:
-        want = torch.stack([row[s : s + length] for row, s in zip(x, start.tolist(), strict=True)])
-        got = a_tensor(leaves(f, "x", "start")(x, start, length), want.shape)
-        if torch.equal(got, want):
-            return
-        assert not torch.equal(got, x[:, :length]), "every row begins at 0: start is not used"
-        s = int(start[0])
-        assert not torch.equal(got, x[:, s : s + length]), "every row begins where row 0 does"
-        row = int((got != want).any(1).nonzero()[0])
-        raise AssertionError(
-            f"with start[{row}] = {start[row]} and length {length}, row {row} is not "
-            f"x[{row}, {start[row]}:{start[row] + length}]"
+
+def _class_means_draw() -> tuple[Tensor, Tensor, int]:
+    c = int(torch.randint(3, 6, ()))
+    labels = torch.cat([torch.arange(c), torch.arange(c), torch.randint(0, c, (3,))])
+    return torch.randn(len(labels), 4), labels[torch.randperm(len(labels))], c
+
+
+def _class_means_means(values: Tensor, labels: Tensor, c: int) -> Tensor:
+    rows = [values[labels == k] for k in range(c)]
+    return torch.stack([r.mean(0) if len(r) else values.new_zeros(4) for r in rows])
+
+
+def _class_means_value(f):
+    values, labels, c = _class_means_draw()
+    want = _class_means_means(values, labels, c)
+    got = _shaped(leaves(f, "values", "labels")(values, labels, c), (c, 4))
+    if torch.allclose(got, want, atol=1e-5):
+        return
+    counts = labels.bincount(minlength=c)[:, None]
+    assert not torch.allclose(got, want * counts, atol=1e-5), "these are sums, not means"
+    for divisor in (torch.ones_like(counts), counts):
+        one = (torch.cdist(got * divisor, values, compute_mode=EXACT) < 1e-4).any(1)
+        assert not one.all(), (
+            "of each class only one sample is left: equal indices overwrite each other"
         )
+    raise AssertionError("these are not the means of the classes")
 
-    def draw(n: int, length: int) -> tuple[Tensor, Tensor, int]:
-        t = n + length + 3
-        return torch.rand(n, t), 1 + torch.randperm(n), length  # no two rows begin alike
 
-    def value(f):
-        compare(f, *draw(6, 4))
+def _class_means_empty(f):
+    values, labels, c = _class_means_draw()
+    got = _shaped(f(values, labels, c + 2), (c + 2, 4))
+    assert not got.isnan().any(), "a class without samples gives nan: 0 / 0"
+    assert torch.allclose(got, _class_means_means(values, labels, c + 2), atol=1e-5), (
+        "a class without samples must give 0, and leave the others as they are"
+    )
 
-    def sizes(f):
-        for n, length in ((2, 1), (1, 5), (3, 3), (5, 2)):
-            compare(f, *draw(n, length))
-        x, start, length = draw(5, 3)
-        compare(f, x.t().contiguous().t(), start, length)  # transposed in memory
 
-    def to_the_end(f):
-        x = torch.rand(3, 7)
-        compare(f, x, torch.tensor([4, 0, 2]), 3)
+def _class_means_gradient(f):
+    values, labels, c = _class_means_draw()
+    values.requires_grad_()
+    got = f(values, labels, c)
+    assert got.requires_grad, "the result has no graph"
+    (g,) = torch.autograd.grad(got.sum(), values)
+    share = 1 / labels.bincount(minlength=c)[labels][:, None].expand(-1, 4)
+    assert torch.allclose(g, share), "the gradient of a sample is not 1 / size of its class"
 
-    def gradient(f):
-        x, start, length = draw(4, 3)
-        x.requires_grad_()
-        got = f(x, start, length)
-        assert got.requires_grad, "the result has no graph"
-        (g,) = torch.autograd.grad(got.sum(), x)
-        assert (g.sum(1) == length).all(), "the gradient does not go to the entries taken"
 
-    def device(f):
-        found = waits(partial(f, *draw(4, 3)))
-        assert not found, (
-            f"{found[0].call} in the line `{found[0].line}` reads numbers into Python, which waits "
-            "for a GPU"
-        )
-        few, many = (sum(operators(partial(f, *draw(n, 3))).values()) for n in (4, 40))
-        assert many <= few + 5, (
-            f"{few} operators ran for 4 rows and {many} for 40: leave the loop to PyTorch"
-        )
-        _on_one_device(f, *draw(4, 3))
+def _class_means_dtypes(f):
+    for dtype in (torch.float64, torch.float16):
+        values, labels, c = _class_means_draw()
+        name = str(dtype).removeprefix("torch.")
+        try:
+            got = f(values.to(dtype), labels, c)
+        except RuntimeError as error:
+            assert "dtype" not in str(error) and "type" not in str(error), (
+                f"it fails if values is {name}: make new tensors in the dtype of values"
+            )
+            raise
+        assert got.dtype == dtype, f"with {name} values the result is {got.dtype}"
+        atol = 1e-2 if dtype == torch.float16 else 1e-12
+        want = _class_means_means(values.to(dtype), labels, c)
+        assert torch.allclose(got, want, rtol=0, atol=atol), f"with {name} values digits are lost"
+    values, labels, c = _class_means_draw()
+    wide = torch.cat([values, values], dim=1)
+    got = _shaped(f(wide, labels, c), (c, 8))
+    assert torch.allclose(got, _class_means_means(wide, labels, c), atol=1e-5), (
+        "8 features come out wrong"
+    )
 
-    return verdict(answer, [value, sizes, to_the_end, gradient, device])
+
+def _class_means_device(f):
+    _on_one_device(f, *_class_means_draw())
+    many = torch.full((1000, 4), 100.0, dtype=torch.float16)
+    got = f(many, torch.zeros(1000, dtype=torch.long), 1)
+    assert got.isfinite().all(), "a sum of 1000 float16 values overflowed: sum in float32"
 
 
 def check_class_means(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
@@ -111,77 +196,16 @@ def check_class_means(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdic
     `values` is floating point of shape (N, D), `labels` int64 of shape (N,); the result has the
     shape (num_classes, D), the dtype and the device of `values`.
     """
-
-    def draw() -> tuple[Tensor, Tensor, int]:
-        c = int(torch.randint(3, 6, ()))
-        labels = torch.cat([torch.arange(c), torch.arange(c), torch.randint(0, c, (3,))])
-        return torch.randn(len(labels), 4), labels[torch.randperm(len(labels))], c
-
-    def means(values: Tensor, labels: Tensor, c: int) -> Tensor:
-        rows = [values[labels == k] for k in range(c)]
-        return torch.stack([r.mean(0) if len(r) else values.new_zeros(4) for r in rows])
-
-    def value(f):
-        values, labels, c = draw()
-        want = means(values, labels, c)
-        got = _shaped(leaves(f, "values", "labels")(values, labels, c), (c, 4))
-        if torch.allclose(got, want, atol=1e-5):
-            return
-        counts = labels.bincount(minlength=c)[:, None]
-        assert not torch.allclose(got, want * counts, atol=1e-5), "these are sums, not means"
-        for divisor in (torch.ones_like(counts), counts):
-            one = (torch.cdist(got * divisor, values, compute_mode=EXACT) < 1e-4).any(1)
-            assert not one.all(), (
-                "of each class only one sample is left: equal indices overwrite each other"
-            )
-        raise AssertionError("these are not the means of the classes")
-
-    def empty(f):
-        values, labels, c = draw()
-        got = _shaped(f(values, labels, c + 2), (c + 2, 4))
-        assert not got.isnan().any(), "a class without samples gives nan: 0 / 0"
-        assert torch.allclose(got, means(values, labels, c + 2), atol=1e-5), (
-            "a class without samples must give 0, and leave the others as they are"
-        )
-
-    def gradient(f):
-        values, labels, c = draw()
-        values.requires_grad_()
-        got = f(values, labels, c)
-        assert got.requires_grad, "the result has no graph"
-        (g,) = torch.autograd.grad(got.sum(), values)
-        share = 1 / labels.bincount(minlength=c)[labels][:, None].expand(-1, 4)
-        assert torch.allclose(g, share), "the gradient of a sample is not 1 / size of its class"
-
-    def dtypes(f):
-        for dtype in (torch.float64, torch.float16):
-            values, labels, c = draw()
-            name = str(dtype).removeprefix("torch.")
-            try:
-                got = f(values.to(dtype), labels, c)
-            except RuntimeError as error:
-                assert "dtype" not in str(error) and "type" not in str(error), (
-                    f"it fails if values is {name}: make new tensors in the dtype of values"
-                )
-                raise
-            assert got.dtype == dtype, f"with {name} values the result is {got.dtype}"
-            atol = 1e-2 if dtype == torch.float16 else 1e-12
-            want = means(values.to(dtype), labels, c)
-            assert torch.allclose(got, want, rtol=0, atol=atol), (
-                f"with {name} values digits are lost"
-            )
-        values, labels, c = draw()
-        wide = torch.cat([values, values], dim=1)
-        got = _shaped(f(wide, labels, c), (c, 8))
-        assert torch.allclose(got, means(wide, labels, c), atol=1e-5), "8 features come out wrong"
-
-    def device(f):
-        _on_one_device(f, *draw())
-        many = torch.full((1000, 4), 100.0, dtype=torch.float16)
-        got = f(many, torch.zeros(1000, dtype=torch.long), 1)
-        assert got.isfinite().all(), "a sum of 1000 float16 values overflowed: sum in float32"
-
-    return verdict(answer, [value, empty, gradient, dtypes, device])
+    return verdict(
+        answer,
+        [
+            _class_means_value,
+            _class_means_empty,
+            _class_means_gradient,
+            _class_means_dtypes,
+            _class_means_device,
+        ],
+    )
 
 
 def check_distances(answer: Callable[[Tensor], Tensor]) -> Verdict:

@@ -18,6 +18,106 @@ from helpers.exercises.tools import instance, kind, leaves, unchanged
 from helpers.training_loop import Batches, untrained
 
 
+def _evaluate_net(drop: float = 0.0) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Dropout(drop), nn.Linear(32, 4))
+
+
+def _evaluate_batches(*sizes: int) -> list[tuple[Tensor, Tensor]]:
+    return [(torch.randn(n, 3) * 3, torch.randint(0, 4, (n,))) for n in sizes]
+
+
+def _evaluate_right(model: nn.Module, loader: list) -> float:
+    x, y = (torch.cat(part) for part in zip(*loader, strict=True))
+    with evaluating(model):
+        return F.cross_entropy(model(x), y).item()
+
+
+def _evaluate_number(got: object) -> float:
+    assert isinstance(got, Real | Tensor), f"expected a float, got {kind(got)}"
+    if isinstance(got, Tensor):
+        assert got.shape == (), "expected one number, got a tensor with axes"
+        return got.item()
+    return got
+
+
+def _evaluate_close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5)
+
+
+def _evaluate_even(f):
+    model, loader = _evaluate_net().eval(), _evaluate_batches(4, 4)
+    assert _evaluate_close(_evaluate_number(f(model, loader)), _evaluate_right(model, loader)), (
+        "on batches of equal size it is not the mean cross-entropy per sample"
+    )
+
+
+def _evaluate_uneven(f):
+    model, naive, want = _evaluate_net().eval(), 0.0, 0.0
+    while abs(naive - want) < 0.05:
+        loader = _evaluate_batches(8, 8, 1)
+        want = _evaluate_right(model, loader)
+        naive = sum(_evaluate_right(model, [batch]) for batch in loader) / 3
+    got = _evaluate_number(f(model, loader))
+    assert not _evaluate_close(got, naive), (
+        "the last batch holds one sample and counts as much as the others with eight"
+    )
+    assert _evaluate_close(got, want), "with a smaller last batch the mean is wrong"
+
+
+def _evaluate_dropout(f):
+    model, loader = _evaluate_net(drop=0.9).train(), _evaluate_batches(64, 32)
+    assert _evaluate_close(_evaluate_number(f(model, loader)), _evaluate_right(model, loader)), (
+        "dropout was active: the model was not in eval mode"
+    )
+
+
+def _evaluate_modes(f):
+    for mode in (True, False):
+        model = _evaluate_net(drop=0.5).train(mode)
+        f(model, _evaluate_batches(4, 3))
+        assert model.training == mode and model[2].training == mode, (
+            f"the model came in with training={mode} and was left with training={not mode}"
+        )
+    model = _evaluate_net(drop=0.5).train()
+    model[2].eval()
+    f(model, _evaluate_batches(4, 3))
+    assert model.training and not model[2].training, (
+        "a layer that was in eval mode inside a training model was switched to training"
+    )
+
+
+def _evaluate_graph(f):
+    model, loader, got = _evaluate_net(), _evaluate_batches(4, 3), []
+    saved = saved_tensors(lambda: got.append(f(model, loader)))
+    assert not saved, "autograd recorded the forward passes: nobody will go backward"
+    assert all(p.grad is None for p in model.parameters()), "parameters have gradients now"
+
+
+def _evaluate_once(f):
+    model, loader = _evaluate_net().train(), _evaluate_batches(4, 3)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    with unchanged(model=model, loader=loader):
+        f(model, loader)
+    assert _evaluate_close(
+        _evaluate_number(f(model, iter(loader))), _evaluate_right(model, loader)
+    ), "the loader is read twice, and an iterator gives its batches once"
+
+
+def _evaluate_broken(f):
+    model = _evaluate_net(drop=0.5).train()
+
+    def loader():
+        yield from _evaluate_batches(4)
+        raise OSError("planted")
+
+    with suppress(OSError):
+        f(model, loader())
+    assert model.training and model[2].training, (
+        "after an error in the loader the model was left in eval mode"
+    )
+
+
 def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
     """Check `answer(model, loader)`: the mean cross-entropy per sample of a model at rest.
 
@@ -25,96 +125,69 @@ def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
     may be smaller; it may give them only once. The model keeps its modes, also after an error, and
     autograd records nothing.
     """
+    return verdict(
+        answer,
+        [
+            _evaluate_even,
+            _evaluate_uneven,
+            _evaluate_dropout,
+            _evaluate_modes,
+            _evaluate_graph,
+            _evaluate_once,
+            _evaluate_broken,
+        ],
+    )
 
-    def net(drop: float = 0.0) -> nn.Sequential:
-        return nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Dropout(drop), nn.Linear(32, 4))
 
-    def batches(*sizes: int) -> list[tuple[Tensor, Tensor]]:
-        return [(torch.randn(n, 3) * 3, torch.randint(0, 4, (n,))) for n in sizes]
+class _Net(nn.Module):
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 4)
+        self.conv = nn.Conv1d(4, 4, 3)
+        self.pixels, self.voxels = nn.Conv2d(1, 2, 3), nn.Conv3d(1, 2, 3)
+        self.batch_norm = nn.BatchNorm1d(4)
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.layer_norm, self.table_norm = nn.LayerNorm(4), nn.LayerNorm((2, 4))
+        self.positions = nn.Parameter(torch.zeros(7, 4))
+        if tied:
+            self.second.weight = self.first.weight
 
-    def right(model: nn.Module, loader: list) -> float:
-        x, y = (torch.cat(part) for part in zip(*loader, strict=True))
-        with evaluating(model):
-            return F.cross_entropy(model(x), y).item()
 
-    def number(got: object) -> float:
-        assert isinstance(got, Real | Tensor), f"expected a float, got {kind(got)}"
-        if isinstance(got, Tensor):
-            assert got.shape == (), "expected one number, got a tensor with axes"
-            return got.item()
-        return got
+def _decay_groups_groups(f, model: nn.Module, weight_decay: float) -> dict[int, float]:
+    given = leaves(f, "the model")(model, weight_decay)
+    instance("a list", given, list, tuple)
+    given = [{**g, "params": list(g["params"])} for g in given]
+    ids = [id(p) for g in given for p in g["params"]]
+    names = {id(p): n for n, p in model.named_parameters()}
+    for one in ids:
+        assert one in names, "a group holds something that is no parameter of the model"
+        assert ids.count(one) == 1, f"{names[one]} comes more than once"
+    optimizer = torch.optim.SGD([g for g in given if g["params"]], lr=0.1)
+    missing = untrained(model, optimizer)
+    assert not missing, f"{missing[0]} is in no group and would never learn"
+    return {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
 
-    def close(a: float, b: float) -> bool:
-        return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5)
 
-    def even(f):
-        model, loader = net().eval(), batches(4, 4)
-        assert close(number(f(model, loader)), right(model, loader)), (
-            "on batches of equal size it is not the mean cross-entropy per sample"
-        )
+def _decay_groups_compare(f, tied: bool) -> None:
+    weight_decay = round(0.01 + torch.rand(()).item(), 3)
+    model = _Net(tied)
+    found = _decay_groups_groups(f, model, weight_decay)
+    layers = ("conv", "pixels", "voxels", "first", "second")
+    matrices = {f"{layer}.weight" for layer in layers}
+    for name, p in model.named_parameters():
+        decay = found[id(p)]
+        if name in matrices:
+            assert decay == weight_decay, f"{name} has decay {decay}, not the one asked for"
+        else:
+            assert decay == 0, f"{name} is decayed, and should not be"
 
-    def uneven(f):
-        model, naive, want = net().eval(), 0.0, 0.0
-        while abs(naive - want) < 0.05:
-            loader = batches(8, 8, 1)
-            want = right(model, loader)
-            naive = sum(right(model, [batch]) for batch in loader) / 3
-        got = number(f(model, loader))
-        assert not close(got, naive), (
-            "the last batch holds one sample and counts as much as the others with eight"
-        )
-        assert close(got, want), "with a smaller last batch the mean is wrong"
 
-    def dropout(f):
-        model, loader = net(drop=0.9).train(), batches(64, 32)
-        assert close(number(f(model, loader)), right(model, loader)), (
-            "dropout was active: the model was not in eval mode"
-        )
+def _decay_groups_plain(f):
+    _decay_groups_compare(f, False)
 
-    def modes(f):
-        for mode in (True, False):
-            model = net(drop=0.5).train(mode)
-            f(model, batches(4, 3))
-            assert model.training == mode and model[2].training == mode, (
-                f"the model came in with training={mode} and was left with training={not mode}"
-            )
-        model = net(drop=0.5).train()
-        model[2].eval()
-        f(model, batches(4, 3))
-        assert model.training and not model[2].training, (
-            "a layer that was in eval mode inside a training model was switched to training"
-        )
 
-    def graph(f):
-        model, loader, got = net(), batches(4, 3), []
-        saved = saved_tensors(lambda: got.append(f(model, loader)))
-        assert not saved, "autograd recorded the forward passes: nobody will go backward"
-        assert all(p.grad is None for p in model.parameters()), "parameters have gradients now"
-
-    def once(f):
-        model, loader = net().train(), batches(4, 3)
-        for p in model.parameters():
-            p.grad = torch.ones_like(p)
-        with unchanged(model=model, loader=loader):
-            f(model, loader)
-        assert close(number(f(model, iter(loader))), right(model, loader)), (
-            "the loader is read twice, and an iterator gives its batches once"
-        )
-
-    def broken(f):
-        model = net(drop=0.5).train()
-
-        def loader():
-            yield from batches(4)
-            raise OSError("planted")
-
-        with suppress(OSError):
-            f(model, loader())
-        assert model.training and model[2].training, (
-            "after an error in the loader the model was left in eval mode"
-        )
-
-    return verdict(answer, [even, uneven, dropout, modes, graph, once, broken])
+def _decay_groups_shared(f):
+    _decay_groups_compare(f, True)
 
 
 def check_decay_groups(answer: Callable[[nn.Module, float], list[dict]]) -> Verdict:
@@ -123,51 +196,4 @@ def check_decay_groups(answer: Callable[[nn.Module, float], list[dict]]) -> Verd
     Weights of linear and convolutional layers get `weight_decay`; all other parameters get 0, also
     those with two axes. A weight that two layers share comes once.
     """
-
-    class Net(nn.Module):
-        def __init__(self, tied: bool) -> None:
-            super().__init__()
-            self.words = nn.Embedding(7, 4)
-            self.conv = nn.Conv1d(4, 4, 3)
-            self.pixels, self.voxels = nn.Conv2d(1, 2, 3), nn.Conv3d(1, 2, 3)
-            self.batch_norm = nn.BatchNorm1d(4)
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.layer_norm, self.table_norm = nn.LayerNorm(4), nn.LayerNorm((2, 4))
-            self.positions = nn.Parameter(torch.zeros(7, 4))
-            if tied:
-                self.second.weight = self.first.weight
-
-    def groups(f, model: nn.Module, weight_decay: float) -> dict[int, float]:
-        given = leaves(f, "the model")(model, weight_decay)
-        instance("a list", given, list, tuple)
-        given = [{**g, "params": list(g["params"])} for g in given]
-        ids = [id(p) for g in given for p in g["params"]]
-        names = {id(p): n for n, p in model.named_parameters()}
-        for one in ids:
-            assert one in names, "a group holds something that is no parameter of the model"
-            assert ids.count(one) == 1, f"{names[one]} comes more than once"
-        optimizer = torch.optim.SGD([g for g in given if g["params"]], lr=0.1)
-        missing = untrained(model, optimizer)
-        assert not missing, f"{missing[0]} is in no group and would never learn"
-        return {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
-
-    def compare(f, tied: bool) -> None:
-        weight_decay = round(0.01 + torch.rand(()).item(), 3)
-        model = Net(tied)
-        found = groups(f, model, weight_decay)
-        layers = ("conv", "pixels", "voxels", "first", "second")
-        matrices = {f"{layer}.weight" for layer in layers}
-        for name, p in model.named_parameters():
-            decay = found[id(p)]
-            if name in matrices:
-                assert decay == weight_decay, f"{name} has decay {decay}, not the one asked for"
-            else:
-                assert decay == 0, f"{name} is decayed, and should not be"
-
-    def plain(f):
-        compare(f, False)
-
-    def shared(f):
-        compare(f, True)
-
-    return verdict(answer, [plain, shared])
+    return verdict(answer, [_decay_groups_plain, _decay_groups_shared])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, instance, leaves
+from helpers.exercises.tools import a_tensor, an_int, instance, leaves
 from helpers.views_and_copies import same_storage, storage_cells
 
 
@@ -29,7 +28,7 @@ def check_position(answer: Callable[[Tensor, tuple[int, ...]], int]) -> Verdict:
     def compare(f, t: Tensor, index: tuple[int, ...]) -> None:
         want, offset = int(storage_cells(t)[index]), t.storage_offset()
         got = f(t, index)
-        assert isinstance(got, Integral), f"expected an int, got {type(got).__name__}"
+        an_int(got)
         if got == want:
             return
         where = f"shape {tuple(t.shape)}, stride {t.stride()}, offset {offset}, index {index}"
@@ -107,58 +106,66 @@ def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     return verdict(answer, [values, slices, turned, gradient])
 
 
+def _compact_stored(state: dict[str, Tensor]) -> int:
+    storages = [t.untyped_storage() for t in state.values()]
+    return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
+
+
+def _compact_run(f, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    got = leaves(f, "state")(dict(state))
+    instance("a dict", got, dict)
+    assert sorted(got) == sorted(state), f"expected the keys {list(state)}, got {list(got)}"
+    for name, t in state.items():
+        same = isinstance(got[name], Tensor) and got[name].dtype == t.dtype
+        assert same and torch.equal(got[name], t), f"{name} has changed"
+    return got
+
+
+def _compact_slices(f):
+    big = torch.rand(100, 10)
+    state = {"row": big[3], "column": big[:, 3], "part": torch.arange(50)[::7]}
+    state["most"] = torch.rand(100)[:80]
+    for name, t in _compact_run(f, state).items():
+        kept = t.untyped_storage().nbytes()
+        assert kept <= t.nbytes, f"{name} holds {t.nbytes} bytes in a storage of {kept}"
+
+
+def _compact_whole(f):
+    state = {"weight": torch.rand(4, 5), "turned": torch.rand(4, 5).t()}
+    state["half"], state["double"] = torch.rand(4).half(), torch.rand(4).double()
+    for name, t in _compact_run(f, state).items():
+        assert same_storage(t, state[name]), f"{name} filled its storage, but it was copied"
+
+
+def _compact_expanded(f):
+    state = {"expanded": torch.rand(3, 1).expand(3, 100)}
+    now = _compact_stored(_compact_run(f, state))
+    assert now <= 12, f"an expanded tensor in a storage of 12 bytes now takes {now}"
+
+
+def _compact_together(f):
+    big = torch.rand(100)
+    state = {"first": big[:60], "last": big[40:]}
+    got = _compact_run(f, state)
+    old, now = _compact_stored(state), _compact_stored(got)
+    assert now <= old, f"two tensors that overlap took {old} bytes, and now take {now}"
+    assert same_storage(*got.values()), "tensors that filled their storage no longer share it"
+
+
+def _compact_few(f):
+    big = torch.rand(100)
+    state = {"first": big[:10], "last": big[90:], "none": big[:0]}
+    now = _compact_stored(_compact_run(f, state))
+    assert now <= 80, f"two slices of 40 bytes and an empty one now take {now}"
+
+
 def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Verdict:
     """Check `answer(state)`: the same tensors, without storages that they do not need.
 
     A storage that is larger than all tensors of the state in it together is not kept; all other
     tensors stay as they are. So the bytes of all storages never grow.
     """
-
-    def stored(state: dict[str, Tensor]) -> int:
-        storages = [t.untyped_storage() for t in state.values()]
-        return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
-
-    def run(f, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        got = leaves(f, "state")(dict(state))
-        instance("a dict", got, dict)
-        assert sorted(got) == sorted(state), f"expected the keys {list(state)}, got {list(got)}"
-        for name, t in state.items():
-            same = isinstance(got[name], Tensor) and got[name].dtype == t.dtype
-            assert same and torch.equal(got[name], t), f"{name} has changed"
-        return got
-
-    def slices(f):
-        big = torch.rand(100, 10)
-        state = {"row": big[3], "column": big[:, 3], "part": torch.arange(50)[::7]}
-        state["most"] = torch.rand(100)[:80]
-        for name, t in run(f, state).items():
-            kept = t.untyped_storage().nbytes()
-            assert kept <= t.nbytes, f"{name} holds {t.nbytes} bytes in a storage of {kept}"
-
-    def whole(f):
-        state = {"weight": torch.rand(4, 5), "turned": torch.rand(4, 5).t()}
-        state["half"], state["double"] = torch.rand(4).half(), torch.rand(4).double()
-        for name, t in run(f, state).items():
-            assert same_storage(t, state[name]), f"{name} filled its storage, but it was copied"
-
-    def expanded(f):
-        state = {"expanded": torch.rand(3, 1).expand(3, 100)}
-        now = stored(run(f, state))
-        assert now <= 12, f"an expanded tensor in a storage of 12 bytes now takes {now}"
-
-    def together(f):
-        big = torch.rand(100)
-        state = {"first": big[:60], "last": big[40:]}
-        got = run(f, state)
-        assert stored(got) <= stored(state), (
-            f"two tensors that overlap took {stored(state)} bytes, and now take {stored(got)}"
-        )
-        assert same_storage(*got.values()), "tensors that filled their storage no longer share it"
-
-    def few(f):
-        big = torch.rand(100)
-        state = {"first": big[:10], "last": big[90:], "none": big[:0]}
-        now = stored(run(f, state))
-        assert now <= 80, f"two slices of 40 bytes and an empty one now take {now}"
-
-    return verdict(answer, [slices, whole, expanded, together, few])
+    return verdict(
+        answer,
+        [_compact_slices, _compact_whole, _compact_expanded, _compact_together, _compact_few],
+    )

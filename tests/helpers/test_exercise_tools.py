@@ -1,0 +1,185 @@
+"""The tools of the checkers: what they accept, what they refuse, and in which words."""
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from helpers.exercises import verdict
+from helpers.exercises.tools import (
+    a_float,
+    a_tensor,
+    an_int,
+    close,
+    instance,
+    ints,
+    learns,
+    leaves,
+    random_state_kept,
+    tensors,
+    unchanged,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (None, "expected a tensor, got None"),
+        (1.5, "expected a tensor, got float"),
+        (np.float64(1.5), "expected a tensor, got float64"),
+        (np.ones(2), "expected a tensor, got ndarray"),
+        ((torch.ones(2),), "expected a tensor, got tuple"),
+        (torch.ones(2, 1), r"expected shape \(2,\), got \(2, 1\)"),
+        (torch.ones(2).half(), "expected torch.float32, got torch.float16"),
+    ],
+)
+def test_what_is_no_such_tensor_is_named(value, says):
+    with pytest.raises(AssertionError, match=says):
+        a_tensor(value, (2,), torch.float32)
+    with pytest.raises(AssertionError, match=f"x: {says}"):
+        a_tensor(value, (2,), torch.float32, "x")
+
+
+def test_a_tensor_is_given_back():
+    x = torch.ones(2)
+    assert a_tensor(x) is x and a_tensor(x, x.shape, x.dtype) is x
+    assert tensors((x, x), 2, "two") == (x, x)
+    for pair in (x, (x,), (x, 1)):
+        with pytest.raises(AssertionError, match="two"):
+            tensors(pair, 2, "two")
+
+
+@pytest.mark.parametrize(
+    ("tool", "right", "wrong"),
+    [
+        (a_float, [1.5, np.float64(1.5), np.float32(1.5)], [1, True, "1", None, torch.ones(())]),
+        (an_int, [3, np.int64(3), np.uint8(3)], [3.0, True, np.bool_(True), torch.tensor(3)]),
+        (ints, [[], [3], [np.int64(3)]], [None, 3, (3,), [3.0], [True], [torch.tensor(3)]]),
+    ],
+)
+def test_numbers_are_pythons_or_numpys(tool, right, wrong):
+    for value in right:
+        assert tool(value) == value
+    for value in wrong:
+        with pytest.raises(AssertionError, match="expected a"):
+            tool(value)
+
+
+def test_other_types_are_named():
+    assert instance("a dict", {}, dict) == {}
+    with pytest.raises(AssertionError, match="expected a dict, got list"):
+        instance("a dict", [], dict)
+
+
+def test_the_first_difference_is_named():
+    right = torch.tensor([[1.0, torch.nan], [2.0, 3.0]])
+    close(right.clone(), right)
+    got = right.clone()
+    got[1] = 5
+    with pytest.raises(AssertionError, match=r"^y at \[1, 0\] is 5, not 2$"):
+        close(got, right, name="y")
+    with pytest.raises(AssertionError, match="^wrong$"):
+        close(got, right, "wrong")
+    with pytest.raises(AssertionError, match="expected torch.float32, got torch.float64"):
+        close(right.double(), right)
+
+
+def test_a_gradient_must_reach_each_input():
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    assert learns(2 * x, x, "none")[0].tolist() == [2, 2]
+    for loss in (x.detach(), 2 * x):
+        with pytest.raises(AssertionError, match="none"):
+            learns(loss, [x, y], "none")
+
+
+def network():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5))
+    model[0].weight.grad = torch.ones(2, 2)
+    return model
+
+
+CHANGES = {
+    "values": lambda m: m[0].weight.data.add_(1),
+    "buffers": lambda m: m[1].running_mean.add_(1),
+    "modes": lambda m: m[2].eval(),
+    "requires_grad": lambda m: m[0].bias.requires_grad_(False),
+    "cleared": lambda m: m.zero_grad(),
+    "gradients": lambda m: m[0].weight.grad.add_(1),
+    "objects": lambda m: setattr(m[0], "bias", nn.Parameter(m[0].bias.detach().clone())),
+    "settings": lambda m: setattr(m[2], "p", 0.1),
+    "hooks": lambda m: m[0].register_forward_hook(lambda *_: None),
+    "dtype": lambda m: m.double(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_module_is_seen(change):
+    model = network()
+    with unchanged(model=model):
+        pass
+    with pytest.raises(AssertionError, match="model"), unchanged(model=model):
+        CHANGES[change](model)
+    model = network()
+    if change not in ("buffers", "cleared", "dtype"):
+        with unchanged(change, model=model):
+            CHANGES[change](model)
+
+
+def test_changed_arguments_are_seen():
+    for make, change in (
+        (lambda: torch.ones(2), lambda x: x.add_(1)),
+        (lambda: torch.ones(2), lambda x: x.requires_grad_()),
+        (lambda: np.ones(2), lambda x: x.__iadd__(1)),
+        (lambda: [torch.ones(2)], lambda x: x[0].zero_()),
+        (lambda: [1, 2], lambda x: x.append(3)),
+        (lambda: {"a": {"b": torch.ones(2)}}, lambda x: x["a"]["b"].zero_()),
+        (lambda: {"a": 1, "b": 2}, lambda x: x.update(a=3)),
+        (lambda: {"a": 1}, lambda x: x.update(c=3)),
+    ):
+        assert leaves(lambda x: 7, "x")(make()) == 7
+        with pytest.raises(AssertionError, match="x"):
+            leaves(change, "x")(make())
+        leaves(change, "")(make())
+
+
+def test_nan_and_meta_are_no_change():
+    with unchanged(x=[torch.full((2,), torch.nan), torch.ones(2, device="meta")]):
+        pass
+
+
+def test_an_error_is_not_hidden_by_a_change():
+    x = torch.ones(2)
+    with pytest.raises(ZeroDivisionError), unchanged(x=x):
+        x.add_(1)
+        raise ZeroDivisionError
+    with pytest.raises(AssertionError), unchanged(x=x), suppress(ZeroDivisionError):
+        x.add_(1)
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1), lambda: np.random.rand(1)])
+def test_a_moved_generator_is_named(draw):
+    with random_state_kept():
+        torch.rand(1, generator=torch.Generator())
+    says = pytest.raises(AssertionError, match="the stream of .* is not where it was")
+    with says, random_state_kept():
+        draw()
+
+
+def test_verdict_puts_the_grad_mode_back_and_names_what_left_it_off():
+    seen = []
+
+    def off(answer):
+        seen.append(torch.is_grad_enabled())
+        torch.set_grad_enabled(False)
+        assert answer, "something that follows from it"
+
+    for answer in (True, False):
+        assert "gradients stay switched off" in verdict(answer, [off]).message
+        assert torch.is_grad_enabled()
+    with torch.no_grad():
+        assert verdict(1, [lambda answer: seen.append(torch.is_grad_enabled())]).passed
+        assert not torch.is_grad_enabled()
+    assert seen == [True] * 3
