@@ -135,10 +135,10 @@ def movement(model: nn.Module, loss: Loss, optimizer: Optimizer) -> dict[str, st
 
     `"moves by 0.12 %"` is the norm of the change relative to that of the parameter. Otherwise the
     value is the reason why it did not change: `"frozen"`, `"not in the optimizer"`, `"no gradient"`
-    (the loss does not depend on it), `"gradient is 0"`, `"gradient is nan or inf"`, `"learning rate
-    is 0"`, `"step is rounded away"` (too small for the parameter's dtype). If a parameter changes
-    without a gradient, by weight decay or momentum, the reason is appended. A parameter shared by
-    two modules is listed under its first name.
+    (the loss does not depend on it), `"gradient is 0"`, `"gradient is nan or inf"`,
+    `"learning rate is 0"`, `"step is rounded away"` (too small for the parameter's dtype). If a
+    parameter changes without a gradient, by weight decay or momentum, the reason is appended. A
+    parameter shared by two modules is listed under its first name.
     """
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     changes = {}
