@@ -39,8 +39,7 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
 
     Raises:
         CheckpointError: `state` contains an object that `load_checkpoint` would not load, because
-            it
-            is neither a tensor nor a plain Python value. Nothing is written.
+            it is neither a tensor nor a plain Python value. Nothing is written.
         OSError: the file could not be written, for example because the disk is full.
 
     Source: `man 2 rename`, `man 2 fsync`.
@@ -81,8 +80,7 @@ def load_checkpoint(
         path: the file.
         map_location: the device for its tensors, as in `torch.load`.
         verify: compare the file with the checksums stored in it, which `torch.load` does not do.
-            Pass
-            False for files written after `torch.serialization.set_crc32_options(False)`.
+            Pass False for files written after `torch.serialization.set_crc32_options(False)`.
 
     Raises:
         FileNotFoundError: the file does not exist; the message lists the files of its folder.
@@ -176,8 +174,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
     Raises:
         TypeError: `weights` is not a mapping from names to tensors, but for example a path.
         CheckpointError: names or shapes do not match. The message lists all of them with advice,
-            and
-            the model is unchanged. (PyTorch raises its own error after it has copied what matches.)
+            and the model is unchanged. (PyTorch raises its own error after it has copied what
+            matches.)
     """
     if not isinstance(weights, Mapping):
         raise TypeError(

@@ -128,8 +128,7 @@ def pool_output_size(
 
     Raises:
         ValueError: torch raises for these settings: too much padding, no window fits, or a number
-            is
-            too small.
+            is too small.
         TypeError: a setting is not an int.
     """
     stride = kernel_size if stride is None else stride

@@ -338,13 +338,10 @@ def save_release(
     Raises:
         FileExistsError: the folder exists.
         TypeError: the model is compiled or wrapped, `example` or the output is not a tensor, a
-            class
-            is not a string, or JSON cannot represent `config` or `preprocessing`.
+            class is not a string, or JSON cannot represent `config` or `preprocessing`.
         ValueError: the numbers of classes and logits differ, the example is empty, an output is not
             finite, or a second run gives another output.
     """
-    from safetensors.torch import save_file, save_model
-
     folder, classes = Path(folder), list(classes)
     if folder.exists():
         raise FileExistsError(f"{folder} exists: a release is never overwritten")
@@ -365,15 +362,21 @@ def save_release(
         ensure_ascii=False,
         allow_nan=False,
     )
+    _write_release(folder, model, {"input": example, "output": output}, text)
+
+
+def _write_release(folder: Path, model: nn.Module, pair: dict[str, Tensor], card: str) -> None:
+    """Write the three files of a release into a temporary folder, then rename it to `folder`."""
+    from safetensors.torch import save_file, save_model
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     temporary.mkdir()
     try:
         save_model(model, os.fspath(temporary / "weights.safetensors"))
-        pair = {"input": example, "output": output}
         pair = {name: tensor.detach().clone().contiguous() for name, tensor in pair.items()}
         save_file(pair, temporary / "example.safetensors")
-        (temporary / "release.json").write_text(text, "utf8")
+        (temporary / "release.json").write_text(card, "utf8")
         temporary.rename(folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -42,8 +42,7 @@ def soft_iou_loss(
     Raises:
         TypeError: `probability` is not floating point.
         ValueError: shapes differ, `spatial_dims` is below 1, there is no batch dimension, or a
-            value
-            is outside [0, 1] (on a GPU this check synchronizes).
+            value is outside [0, 1] (on a GPU this check synchronizes).
 
     Source: the Tanimoto loss of Diakogiannis et al. 2020, "ResUNet-a",
     https://arxiv.org/abs/1904.00592

@@ -43,6 +43,17 @@ def _identity(storage: torch.UntypedStorage) -> int:
     return storage._cdata
 
 
+def _storages(values: Any, device: str | None) -> dict[int, torch.UntypedStorage]:
+    """Return the storages of the tensors in `values` on one kind of device, or on all."""
+    from torch.utils._pytree import tree_leaves
+
+    return {
+        _identity(value.untyped_storage()): value.untyped_storage()
+        for value in tree_leaves(values)
+        if isinstance(value, torch.Tensor) and device in (None, value.device.type)
+    }
+
+
 def allocations(function: Callable[[], Any], device: str | None = None) -> list[tuple[Any, ...]]:
     """Run `function` and return the memory that its tensors allocate and free, as a trace.
 
@@ -59,19 +70,10 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
         number. Memory of the returned value is not freed.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
 
     trace: list[tuple[Any, ...]] = []
     living: dict[int, tuple[str, Callable[[], bool], int]] = {}
     numbers = itertools.count(1)
-
-    def storages(values: Any) -> dict[int, torch.UntypedStorage]:
-        tensors = [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
-        return {
-            _identity(t.untyped_storage()): t.untyped_storage()
-            for t in tensors
-            if device is None or t.device.type == device
-        }
 
     def sweep() -> None:
         for key, (name, expired, _) in list(living.items()):
@@ -88,11 +90,11 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
             sweep()
             # torch.tensor passes the new tensor to lift_fresh, so its argument is no old one
             fresh = operation is torch.ops.aten.lift_fresh.default
-            inputs = {} if fresh else storages((args, kwargs))
+            inputs = {} if fresh else _storages((args, kwargs), device)
             before = {key: s.nbytes() for key, s in inputs.items()}
             before |= {key: nbytes for key, (_, _, nbytes) in living.items()}
             result = operation(*args, **(kwargs or {}))
-            for key, storage in storages((args, kwargs, result)).items():
+            for key, storage in _storages((args, kwargs, result), device).items():
                 nbytes = storage.nbytes()
                 if before.get(key) == nbytes:
                     continue

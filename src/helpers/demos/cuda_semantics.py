@@ -81,9 +81,9 @@ def draw_timeline(gpu: ToyGPU, readings: Mapping[str, int]) -> Figure:
     if not gpu.launches:
         raise ValueError("draw_timeline needs a GPU with at least one launch, got none")
     drawing, axis = figure(size=(3.6, 1.9), chinese=_CHINESE)
-    for number, (made, begin, end) in enumerate(gpu.launches, 1):
+    for number, (launched, begin, end) in enumerate(gpu.launches, 1):
         axis.broken_barh(
-            [(made - 1, 1)], (1.1, 0.8), color=COLORS["pale blue"], edgecolor=COLORS["grey"]
+            [(launched - 1, 1)], (1.1, 0.8), color=COLORS["pale blue"], edgecolor=COLORS["grey"]
         )
         axis.broken_barh(
             [(begin, end - begin)], (0, 0.8), color=COLORS["pale orange"], edgecolor=COLORS["grey"]

@@ -36,15 +36,15 @@ def curves(shape: str) -> tuple[list[float], list[float]]:
             y = y[torch.randperm(len(y))]
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         optimizer = torch.optim.SGD(model.parameters(), rate)
-        found: tuple[list[float], list[float]] = [], []
+        history: tuple[list[float], list[float]] = [], []
         for _ in range(EPOCHS):
             for part in torch.randperm(len(x)).split(15):
                 optimizer.zero_grad()
                 F.cross_entropy(model(x[part]), y[part]).backward()
                 optimizer.step()
-            for losses, data in zip(found, ((x, y), (x_valid, y_valid)), strict=True):
+            for losses, data in zip(history, ((x, y), (x_valid, y_valid)), strict=True):
                 losses.append(_loss(model, *data))
-    return found
+    return history
 
 
 @torch.no_grad()

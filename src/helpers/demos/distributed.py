@@ -172,8 +172,8 @@ def _torchrun(commands: list[list[str]], folder: str, timeout: float) -> None:
         for run in runs:
             _end(run)
     if failed:
-        said = "\n".join(log.read_text(errors="replace").strip()[-8000:] for log in logs)
-        raise RuntimeError(f"torchrun: {what}\n{said}")
+        output = "\n".join(log.read_text(errors="replace").strip()[-8000:] for log in logs)
+        raise RuntimeError(f"torchrun: {what}\n{output}")
 
 
 def _environment(folder: str) -> dict[str, str]:
@@ -235,15 +235,15 @@ def start_errors() -> dict[str, str]:
         "a taken port": (taken, r"(?i)EADDRINUSE|address already in use"),
         "called again": (twice, r"trying to initialize the default process group twice"),
     }
-    found = {}
+    errors = {}
     for name, (begin, words) in parts.items():
         try:
             begin()
-            found[name] = "nothing"
+            errors[name] = "nothing"
         except Exception as error:
             match = re.search(words, str(error))
-            found[name] = match[0] if match else str(error)
-    return found
+            errors[name] = match[0] if match else str(error)
+    return errors
 
 
 def reported(main: Callable[[], object]) -> str:
@@ -270,8 +270,8 @@ def reported(main: Callable[[], object]) -> str:
         report = str(ChildFailedError("train.py", {1: failure}))
     lines = report[report.index("Root Cause") :].splitlines()
     begin = next(n for n, line in enumerate(lines) if line.strip().startswith("traceback"))
-    told = [line.strip() for line in lines[begin:] if line.strip(" =-_")]
-    return told[0] if len(told) == 1 else f"{told[0]} … {told[-1]}"
+    texts = [line.strip() for line in lines[begin:] if line.strip(" =-_")]
+    return texts[0] if len(texts) == 1 else f"{texts[0]} … {texts[-1]}"
 
 
 def spawn(function: Callable[..., None], *arguments: Any, processes: int = 1) -> str:
@@ -282,16 +282,16 @@ def spawn(function: Callable[..., None], *arguments: Any, processes: int = 1) ->
     """
     import torch.multiprocessing as mp
 
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as output:
         sys.stderr.flush()
         kept = os.dup(2)
-        os.dup2(said.fileno(), 2)
+        os.dup2(output.fileno(), 2)
         try:
             mp.spawn(function, args=arguments, nprocs=processes)
             return "done"
         except Exception as error:
-            said.seek(0)
-            last = (said.read().strip().splitlines() or [""])[-1]
+            output.seek(0)
+            last = (output.read().strip().splitlines() or [""])[-1]
             return f"{type(error).__name__}: {error}\n{last.partition(' on <module')[0]}"
         finally:
             os.dup2(kept, 2)

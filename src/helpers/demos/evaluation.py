@@ -109,9 +109,9 @@ def draw_precision_recall(score: Tensor, target: Tensor, marks: Mapping[str, flo
     drawing, axis = figure(chinese=_CHINESE)
     axis.plot(recall, precision, color=COLORS["teal"])
     for label, limit in marks.items():
-        said = score >= limit
-        hits = (said & target).sum().item()
-        place = (hits / target.sum().item(), hits / max(said.sum().item(), 1))
+        predicted = score >= limit
+        hits = (predicted & target).sum().item()
+        place = (hits / target.sum().item(), hits / max(predicted.sum().item(), 1))
         axis.plot(*place, "o", color=COLORS["orange"])
         axis.annotate(label, place, xytext=(-6, -12), textcoords="offset points", ha="right")
     axis.axhline(target.double().mean().item(), color=COLORS["grey"], linestyle=":", linewidth=1)

@@ -111,13 +111,13 @@ class ChildrenExtractor(nn.Module):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Return the outputs of the requested children, in their order, without a graph."""
-        found = []
+        outputs = []
         with torch.no_grad():
             for name, child in self.model.named_children():
                 x = child(x)
                 if name in self.layers:
-                    found.append(x)
-        return found
+                    outputs.append(x)
+        return outputs
 
 
 def body_rate(rate: float, seeds: int = 3) -> dict[str, float]:
@@ -136,7 +136,7 @@ def body_rate(rate: float, seeds: int = 3) -> dict[str, float]:
     if rate < 0 or seeds < 1:
         raise ValueError(f"expected a rate of 0 or more and a seed, got {rate} and {seeds}")
     (x, y), test = few(5)
-    found = {"new": 0.0, "old": 0.0}
+    accuracies = {"new": 0.0, "old": 0.0}
     for seed in range(seeds):
         model = pretrained()
         old_head = model.head
@@ -149,10 +149,10 @@ def body_rate(rate: float, seeds: int = 3) -> dict[str, float]:
         still = model.stem, model.layer1, model.layer2
         with suppress(FloatingPointError):
             fit(model, batches(x, y), F.cross_entropy, optimizer, epochs=30, still=still)
-        found["new"] += evaluate(model, [test], accuracy=accuracy)["accuracy"] / seeds
+        accuracies["new"] += evaluate(model, [test], accuracy=accuracy)["accuracy"] / seeds
         model.head = old_head
-        found["old"] += evaluate(model, [unseen()], accuracy=accuracy)["accuracy"] / seeds
-    return found
+        accuracies["old"] += evaluate(model, [unseen()], accuracy=accuracy)["accuracy"] / seeds
+    return accuracies
 
 
 def draw_body_rates(found: dict[float, dict[str, float]]) -> Figure:

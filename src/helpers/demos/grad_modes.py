@@ -85,12 +85,12 @@ def memory_by_mode(depth: int, batch: int, width: int = 256) -> dict[str, int]:
     if batch < 1:
         raise ValueError(f"expected a positive batch size, got {batch}")
     net, x = tower(depth, width), torch.ones(batch, width)
-    found = {}
+    sizes = {}
     for name, (training, mode) in MODES.items():
         net.train(training)
         with mode():
-            found[name] = saved_bytes(net, x)
-    return found
+            sizes[name] = saved_bytes(net, x)
+    return sizes
 
 
 def memory_figure(
@@ -113,10 +113,10 @@ def memory_figure(
         "batch size (8 blocks)": {b: memory_by_mode(8, b) for b in batches},
     }
     drawing, axes = figure(2, size=(3.5, 2.6), chinese=_CHINESE)
-    for axis, (label, found) in zip(axes, panels.items(), strict=True):
+    for axis, (label, usage) in zip(axes, panels.items(), strict=True):
         for name, look in looks.items():
-            sizes = [f[name] / 2**20 for f in found.values()]
-            axis.plot(list(found), sizes, label=name, **{"markersize": 4} | look)
-        axis.set(xlabel=label, xticks=list(found), ylabel="saved for backward (MiB)")
+            sizes = [f[name] / 2**20 for f in usage.values()]
+            axis.plot(list(usage), sizes, label=name, **{"markersize": 4} | look)
+        axis.set(xlabel=label, xticks=list(usage), ylabel="saved for backward (MiB)")
         legend(axis, columns=2)
     return drawing

@@ -19,14 +19,16 @@ from helpers import child
 @contextmanager
 def cpu_build() -> Iterator[None]:
     """Make this PyTorch report a build without CUDA; a GPU that is in use stays in use."""
-    found = {name: getattr(torch._C, name) for name in dir(torch._C) if "_cuda_getDeviceC" in name}
+    originals = {
+        name: getattr(torch._C, name) for name in dir(torch._C) if "_cuda_getDeviceC" in name
+    }
     with patch.object(torch.version, "cuda", None):
-        for name in found:
+        for name in originals:
             delattr(torch._C, name)
         try:
             yield
         finally:
-            for name, value in found.items():
+            for name, value in originals.items():
                 setattr(torch._C, name, value)
 
 

@@ -141,8 +141,8 @@ def draw_runs(panels: Mapping[str, Mapping[str, Sequence[Run]]]) -> Figure:
     for axis, (name, groups) in zip(axes, panels.items(), strict=True):
         for (label, runs), (color, line) in zip(groups.items(), styles, strict=False):
             for number, run in enumerate(runs):
-                said = None if number else label
-                axis.plot(run.losses, line, color=color, linewidth=1.2, label=said)
+                legend_label = None if number else label
+                axis.plot(run.losses, line, color=color, linewidth=1.2, label=legend_label)
         title(axis, name)
         axis.set(yscale="log", xlabel="step", ylim=(1e-2, 1e4), ylabel="training loss")
         axis.set_xlim(-0.05 * longest, 1.05 * longest)

@@ -27,10 +27,10 @@ def refusals() -> dict[str, str]:
         "x[index] = h": lambda: flat.__setitem__(index, torch.ones(1).half()),
         "scatter_add": lambda: flat.scatter_add(0, index, torch.ones(1).half()),
     }
-    said = {}
+    messages = {}
     for name, call in calls.items():
         try:
             call()
         except RuntimeError as error:
-            said[name] = str(error).split(", got")[0].split(" but got ")[0]
-    return said
+            messages[name] = str(error).split(", got")[0].split(" but got ")[0]
+    return messages

@@ -47,12 +47,12 @@ def cdist_errors(offsets: Sequence[float], n: int = 200, d: int = 3) -> dict[str
         x = cloud + offset
         true = torch.cdist(x.double(), x.double(), compute_mode=EXACT)
         centered = x - x.mean(0)
-        found = {
+        distances = {
             "default": torch.cdist(x, x),
             "default, mean subtracted": torch.cdist(centered, centered),
             "exact mode": torch.cdist(x, x, compute_mode=EXACT),
         }
-        for name, distance in found.items():
+        for name, distance in distances.items():
             errors.setdefault(name, []).append((distance - true).abs().max().item())
     return errors
 

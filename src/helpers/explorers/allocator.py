@@ -70,7 +70,8 @@ def _step_data(step: Step) -> dict[str, Any]:
     totals: dict[str, list[int]] = {}
     for action, nbytes in step.events:
         totals.setdefault(action, []).append(nbytes)
-    operation, counters = step.operation, step.counters
+    operation, c = step.operation, step.counters
+    now = (c.allocated, c.reserved, c.max_allocated, c.max_reserved)
     blocks = [block for segment in step.snapshot for block in segment["blocks"]]
     free = [b["size"] for b in blocks if b["state"] != "active_allocated"]
     failed = {}
@@ -85,15 +86,7 @@ def _step_data(step: Step) -> dict[str, Any]:
         "name": operation[1] if len(operation) > 1 else None,
         "asked": format_size(operation[2]) if len(operation) > 2 else None,
         "did": {action: [len(sizes), format_size(sum(sizes))] for action, sizes in totals.items()},
-        "now": [
-            [value, format_size(value)]
-            for value in (
-                counters.allocated,
-                counters.reserved,
-                counters.max_allocated,
-                counters.max_reserved,
-            )
-        ],
+        "now": [[value, format_size(value)] for value in now],
         "segments": [
             {
                 "size": segment["total_size"],

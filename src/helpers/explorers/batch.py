@@ -43,9 +43,9 @@ def batch_explorer(lang: str | None = None) -> Explorer:
     x, y = torch.ones(LARGEST_BATCH), torch.arange(1, LARGEST_BATCH + 1) / 2
     rows = []
     for n in range(1, LARGEST_BATCH + 1):
-        found = [split_gradients(x[:n], y[:n], r) for r in range(1, MOST_REPLICAS + 1)]
-        splits = [[split["sizes"], split["averaged"]] for split in found]
-        rows.append({"exact": found[0]["exact"], "splits": splits})
+        results = [split_gradients(x[:n], y[:n], r) for r in range(1, MOST_REPLICAS + 1)]
+        splits = [[split["sizes"], split["averaged"]] for split in results]
+        rows.append({"exact": results[0]["exact"], "splits": splits})
     return Explorer(
         "batch",
         rows,

@@ -59,21 +59,21 @@ def promote(a: Tensor, b: Tensor | float) -> tuple[torch.dtype, str]:
         as a tensor without dimensions or a Python number; `"wider"`: the smallest dtype that
         contains both.
     """
-    found = torch.result_type(a, b)
+    result = torch.result_type(a, b)
     tensor = isinstance(b, Tensor)
     floats = b.is_floating_point() if tensor else isinstance(b, float)
     if tensor and a.dtype == b.dtype:
-        return found, "same"
+        return result, "same"
     if a.is_floating_point() != floats:
-        return found, "category" if tensor or not floats else "default"
+        return result, "category" if tensor or not floats else "default"
     if not tensor or (a.dim() and not b.dim()):
-        return found, "b"
-    return found, "a" if b.dim() and not a.dim() else "wider"
+        return result, "b"
+    return result, "a" if b.dim() and not a.dim() else "wider"
 
 
 def _dtypes(a: Tensor, others: list[Tensor | float]) -> list[list]:
-    found = (promote(a, b) for b in others)
-    return [[str(dtype).removeprefix("torch."), why] for dtype, why in found]
+    results = (promote(a, b) for b in others)
+    return [[str(dtype).removeprefix("torch."), why] for dtype, why in results]
 
 
 def broadcast_explorer(lang: str | None = None) -> Explorer:

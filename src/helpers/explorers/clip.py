@@ -21,14 +21,14 @@ def clipped(gradient: tuple[float, float], limit: float) -> dict[str, list[float
         `norm` and `value`: the gradient after `clip_grad_norm_` and `clip_grad_value_`, and
         `returned`: what `clip_grad_norm_` returns; all rounded to two digits.
     """
-    w, found = nn.Parameter(torch.zeros(2)), {}
+    w, result = nn.Parameter(torch.zeros(2)), {}
     for name, clip in (("norm", nn.utils.clip_grad_norm_), ("value", nn.utils.clip_grad_value_)):
         w.grad = torch.tensor(gradient, dtype=torch.float32)
         returned = clip([w], limit)
-        found[name] = [round(g, 2) for g in w.grad.tolist()]
+        result[name] = [round(g, 2) for g in w.grad.tolist()]
         if returned is not None:
-            found["returned"] = round(returned.item(), 2)
-    return found
+            result["returned"] = round(returned.item(), 2)
+    return result
 
 
 def clip_explorer(lang: str | None = None) -> Explorer:

@@ -110,8 +110,8 @@ def results(cause: str) -> tuple[str, ...]:
     """Return the result of each test of `TESTS` on the training, in a few words of code."""
     run = training(cause)
     losses = debugging.overfit(run.model, run.loss, run.optimizer)
-    found = debugging.movement(run.model, run.loss, run.optimizer)
-    first, last = (found[name].partition(" by ")[0] for name in ("1.weight", "3.weight"))
+    changes = debugging.movement(run.model, run.loss, run.optimizer)
+    first, last = (changes[name].partition(" by ")[0] for name in ("1.weight", "3.weight"))
     moves = f"first, last: {first}" if first == last else f"first: {first}; last: {last}"
     origin = debugging.first_nonfinite(lambda: run.loss().backward(), run.model)
     run.model.zero_grad()
@@ -119,16 +119,16 @@ def results(cause: str) -> tuple[str, ...]:
     return (
         _number(losses[0]),
         _number(losses[-1]),
-        moves + _largest(found),
+        moves + _largest(changes),
         f"{origin.made}, {origin.during}" if origin else "None",
         str(seen) if len(seen) < 3 else f"[{seen[0]}, {seen[1]}, …, {seen[-1]}]",
         f"{accuracy(training(cause))} %",
     )
 
 
-def _largest(found: dict[str, str]) -> str:
+def _largest(changes: dict[str, str]) -> str:
     """Return the largest relative change, with one digit, because only its magnitude matters."""
-    shares = [float(state.split()[2]) for state in found.values() if state.startswith("moves by")]
+    shares = [float(state.split()[2]) for state in changes.values() if state.startswith("moves by")]
     if not shares:
         return ""
     digits = math.floor(math.log10(max(shares)))
@@ -139,14 +139,14 @@ def _number(value: float) -> str:
     return "nan" if value != value else f"{value:.2f}" if value < 10 else f"{value:.0f}"
 
 
-def kinds(found: tuple[str, ...]) -> tuple[str, ...]:
+def kinds(outcomes: tuple[str, ...]) -> tuple[str, ...]:
     """Return each result without its digits: two causes with the same kinds look alike."""
-    _, batch, moves, _, _, valid = found
+    _, batch, moves, _, _, valid = outcomes
     value = float(batch)
     learned = "yes" if value < 0.1 else "part" if value < 2 else "no"  # nan: no
     right = float(valid.split()[0])
     guess = "guess" if right < 15 else "part" if right < 90 else "good"
-    return ("guess", learned, moves, found[3], found[4], guess)
+    return ("guess", learned, moves, outcomes[3], outcomes[4], guess)
 
 
 def diagnose_explorer(lang: str | None = None) -> Explorer:

@@ -29,7 +29,7 @@ def run(function: str, edit: str) -> list[dict[str, Any]]:
     """
     names: dict[str, Any] = {"w": torch.tensor(1.0, requires_grad=True)}
     versions: dict[Any, int] = {}
-    found = []
+    steps = []
     for line in [LINES[0], function, edit, *LINES[3:]]:
         error = False
         try:
@@ -44,10 +44,10 @@ def run(function: str, edit: str) -> list[dict[str, Any]]:
             node = node.next_functions[0][0] if node.next_functions else None
         grad = names["w"].grad
         grad = None if grad is None else round(grad.item(), 2)
-        found.append(
+        steps.append(
             {"line": line, "tensors": tensors, "nodes": nodes, "grad": grad, "error": error}
         )
-    return found
+    return steps
 
 
 def _saved(node: Any, tensors: dict[str, list], versions: dict[Any, int]) -> list | None:

@@ -39,8 +39,8 @@ def edited(outer: bool, inner: bool, rename: bool, drop: bool) -> dict[str, Tens
     """
     names = saved_model().state_dict()
     weights = {"".join(PREFIXES) + k: torch.ones_like(v) for k, v in names.items()}
-    for prefix, wanted in zip(PREFIXES, (outer, inner), strict=True):
-        if wanted:
+    for prefix, strip in zip(PREFIXES, (outer, inner), strict=True):
+        if strip:
             consume_prefix_in_state_dict_if_present(weights, prefix)
     if rename:
         weights = {k.replace("fc1.", "body."): v for k, v in weights.items()}
@@ -59,10 +59,10 @@ def loaded(weights: dict[str, Tensor], strict: bool) -> tuple[bool, list[str], s
         for p in model.parameters():
             p.zero_()
     try:
-        raised, said = False, str(model.load_state_dict(weights, strict=strict))
+        raised, message = False, str(model.load_state_dict(weights, strict=strict))
     except RuntimeError as error:
-        raised, said = True, str(error)
-    return raised, [k for k, v in model.state_dict().items() if v.all()], said
+        raised, message = True, str(error)
+    return raised, [k for k, v in model.state_dict().items() if v.all()], message
 
 
 def keys_explorer(lang: str | None = None) -> Explorer:

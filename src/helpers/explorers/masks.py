@@ -47,8 +47,7 @@ def by_module(x: Tensor, mask: Tensor, *, need_weights: bool) -> Tensor:
         x: float, shape (L, L), as in `by_function`.
         mask: bool or float, shape (L, L), its `attn_mask`.
         need_weights: whether it returns its weights; if not, they are its output, because the
-            values
-            are the identity.
+            values are the identity.
 
     Returns:
         Shape (L, L).

@@ -23,8 +23,8 @@ def in_training(batch: Tensor) -> dict[str, float]:
         `mean` and `var` (the biased one) of the batch, and `out`, as Python floats.
     """
     out = nn.BatchNorm1d(1)(batch[:, None])[0, 0]
-    found = {"mean": batch.mean(), "var": batch.var(correction=0), "out": out}
-    return {name: value.item() for name, value in found.items()}
+    result = {"mean": batch.mean(), "var": batch.var(correction=0), "out": out}
+    return {name: value.item() for name, value in result.items()}
 
 
 def in_evaluation(batches: Tensor, x: float) -> dict[str, float]:
@@ -41,12 +41,12 @@ def in_evaluation(batches: Tensor, x: float) -> dict[str, float]:
     for batch in batches:
         bn(batch[:, None])
     out = bn.eval()(torch.tensor([[x]]))
-    found = {"mean": bn.running_mean, "var": bn.running_var, "out": out}
-    return {name: value.item() for name, value in found.items()}
+    result = {"mean": bn.running_mean, "var": bn.running_var, "out": out}
+    return {name: value.item() for name, value in result.items()}
 
 
-def _rounded(found: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 2) for name, value in found.items()}
+def _rounded(values: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 2) for name, value in values.items()}
 
 
 def norm_explorer(lang: str | None = None) -> Explorer:

@@ -107,15 +107,15 @@ def shown() -> list[int]:
     return [(label == c).nonzero()[SHOWN].item() for c in range(len(trained().names))]
 
 
-def pixels_explorer(lang: str | None = None) -> Explorer:
-    """Switch each convention between a file and a model, and see the predicted class."""
+def _rows() -> tuple[list[int | list], list[str]]:
+    """Return the result of each setting, and the errors to which the numbers among them refer."""
     label, chosen = trained().label, shown()
     errors: list[str] = []
     rows: list[int | list] = []
     for setting in product((False, True), LAYOUTS, SCALES, NORMALIZED):
         try:
             x = prepared(*setting)
-            chances, said = answered(x).max(1)
+            chances, predicted = answered(x).max(1)
         except (RuntimeError, TypeError) as error:
             text = f"{type(error).__name__}: {error}".replace(f"[{len(label)}, ", "[4, ")
             errors += [text] * (text not in errors)
@@ -123,8 +123,15 @@ def pixels_explorer(lang: str | None = None) -> Explorer:
             continue
         ends = [round(v.item(), 2) for v in (x[chosen].min(), x[chosen].max())]
         percents = [round(100 * v) for v in chances[chosen].tolist()]
-        right = int((said == label).sum())
-        rows.append([*ends, right, said[chosen].tolist(), percents])
+        right = int((predicted == label).sum())
+        rows.append([*ends, right, predicted[chosen].tolist(), percents])
+    return rows, errors
+
+
+def pixels_explorer(lang: str | None = None) -> Explorer:
+    """Switch each convention between a file and a model, and see the predicted class."""
+    label, chosen = trained().label, shown()
+    rows, errors = _rows()
     pixels = trained().pictures[chosen].numpy().tobytes()
     data = {
         "pixels": b64encode(pixels).decode(),

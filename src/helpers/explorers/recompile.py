@@ -84,7 +84,7 @@ def record(dynamic: bool | None, drop: bool, numbered: bool) -> dict[int, str]:
     torch.compiler.reset()
     model, counting = Net(numbered), Counting()
     compiled = torch.compile(model, backend=counting, dynamic=dynamic)
-    found: dict[int, str] = {}
+    compilations: dict[int, str] = {}
     for place, (epoch, validates, size) in enumerate(plan(drop)):
         model.epoch = epoch
         model.train(not validates)
@@ -93,8 +93,8 @@ def record(dynamic: bool | None, drop: bool, numbered: bool) -> dict[int, str]:
             why = recompiles(compiled, x) if place else None
             compiled(x)
         if len(counting) > before:
-            found[place] = kind(why) if place else FIRST
-    return found
+            compilations[place] = kind(why) if place else FIRST
+    return compilations
 
 
 def key(dynamic: str, drop: bool, numbered: bool) -> str:

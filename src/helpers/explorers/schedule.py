@@ -93,10 +93,10 @@ def schedule_explorer(lang: str | None = None) -> Explorer:
             if name not in WITHOUT_WARM_UP:
                 row["warm"] = explored(warmed(code))
             rows.append(row)
-        told = {}
+        texts = {}
         if name == "ReduceLROnPlateau":
-            told["losses"] = [round(loss, 2) for loss in LOSSES[:EPOCHS]]
-        schedules.append({"name": name, "parameters": parameters, "rows": rows, **told})
+            texts["losses"] = [round(loss, 2) for loss in LOSSES[:EPOCHS]]
+        schedules.append({"name": name, "parameters": parameters, "rows": rows, **texts})
     names = list(GRID)
     start = {
         "one": names.index("CosineAnnealingLR"),

@@ -50,7 +50,7 @@ def walk(first: Operation, then: Operation, x: Tensor) -> dict[str, object]:
     except RuntimeError:
         return {"kind": "error", "at": storage_cells(first(x)).flatten().tolist()}
     kind = view_or_copy(operation, x)
-    found: dict[str, object] = {
+    result: dict[str, object] = {
         "shape": list(y.shape),
         "stride": list(y.stride()),
         "offset": y.storage_offset(),
@@ -58,7 +58,7 @@ def walk(first: Operation, then: Operation, x: Tensor) -> dict[str, object]:
         "contiguous": y.is_contiguous(),
         "at": storage_cells(y).flatten().tolist(),
     }
-    return {**found, "storage": _whole_storage(y)} if kind == "copy" else found
+    return {**result, "storage": _whole_storage(y)} if kind == "copy" else result
 
 
 def _whole_storage(t: Tensor) -> list:

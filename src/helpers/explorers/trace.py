@@ -90,12 +90,12 @@ def outcomes(function: Callable[[Tensor], Tensor]) -> list[list[list[Any]]]:
         lambda: exported(function, dynamic=False),
         lambda: exported(function, dynamic=True),
     )
-    made: list[Any] = []
+    variants: list[Any] = []
     for make in makers:
         try:
-            made.append(make())
+            variants.append(make())
         except Exception as error:
-            made.append(said(error))
+            variants.append(said(error))
 
     def answer(one: Any, x: list[float]) -> list[float] | str:
         if isinstance(one, str):
@@ -105,7 +105,7 @@ def outcomes(function: Callable[[Tensor], Tensor]) -> list[list[list[Any]]]:
         except Exception as error:
             return said(error)
 
-    return [[[answer(one, inputs(n, s)) for one in made] for s in SIGNS] for n in LENGTHS]
+    return [[[answer(one, inputs(n, s)) for one in variants] for s in SIGNS] for n in LENGTHS]
 
 
 def trace_explorer(lang: str | None = None) -> Explorer:
