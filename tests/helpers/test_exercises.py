@@ -182,6 +182,14 @@ def gradients_off(model, batches, loss_fn):
     return sum(a * n for a, n in losses) / sum(n for _, n in losses)
 
 
+def loss_by_name(model, batches, loss_fn):
+    total = count = 0
+    for x, y in batches:
+        loss = loss_fn(model(x), y)
+        total, count = total + loss.item() * len(y), count + len(y)
+    return total / count
+
+
 def moves_in_place(batch, device):
     if isinstance(batch, OrderedDict):
         for key in batch:
@@ -254,6 +262,12 @@ def cross_entropy(logits, target, weight, ignore_index, least=0.0, graph=True):
     each = -logits.log_softmax(1).gather(1, target.where(keep, 0)[:, None])[:, 0]
     loss = (w * each).sum() / w.sum().clamp(min=least)
     return loss if graph else loss + ((~keep)[:, None] * (logits - logits.detach())).sum()
+
+
+def smoothed_by_hand(logits, target, eps):
+    true = F.one_hot(target, logits.shape[1])
+    soft = true * (1 - eps) + (1 - true) * eps / (logits.shape[1] - 1)
+    return F.cross_entropy(logits, soft)
 
 
 def clipped_infinities(loss, keep):
@@ -565,8 +579,10 @@ WRONG = [
         "wrong value with class weights",
     ),
     ("check_cross_entropy", lambda *a: cross_entropy(*a, graph=False), "the gradient is not"),
+    ("check_smoothing", smoothed_by_hand, "the target is smoothed by hand"),
     ("check_masked_mean", clipped_infinities, "an inf among the losses kept is hidden"),
     ("check_mean_loss", gradients_off, "gradients stay switched off"),
+    ("check_mean_loss", loss_by_name, "activations of an earlier batch"),
     ("check_mean_loss", then("check_mean_loss", freeze), "requires_grad of"),
     ("check_scaled_step", own_step, "the scale never grows"),
     ("check_scaled_step", in_bfloat16, "the step is not that of SGD"),

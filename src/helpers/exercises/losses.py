@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import a_tensor, leaves
@@ -108,6 +109,17 @@ def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor])
     )
 
 
+class _Smoothed(TorchFunctionMode):
+    """Notices whether `F.cross_entropy` is called with label smoothing."""
+
+    seen = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        self.seen |= func is F.cross_entropy and bool(kwargs.get("label_smoothing"))
+        return func(*args, **kwargs)
+
+
 def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdict:
     """Check `answer(logits, target, eps)`: cross-entropy smoothed onto the other classes.
 
@@ -143,6 +155,9 @@ def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdic
 
     def none(f):
         compare(f, 4, 0.0)
+        with _Smoothed() as watch:
+            compare(f, 4, 0.2)
+        assert watch.seen, "the target is smoothed by hand: let label_smoothing do it"
 
     def gradient(f):
         x = torch.randn(5, 4, requires_grad=True)

@@ -205,11 +205,9 @@ def _mean_loss_keeps_nothing(answer: Callable[..., float]) -> None:
         outputs.append(watch(output))
 
     def look(module: torch.nn.Module, inputs: Any, activation: torch.Tensor) -> None:
-        kept = sum(alive() for alive in watched)
-        # A loss still bound to its name keeps the last graph, which harms nobody
-        assert kept <= 1, (
-            f"at batch {len(watched) + 1} the activations of {kept} earlier batches are still in "
-            "memory: each loss you keep as a tensor keeps its graph"
+        assert not any(alive() for alive in watched), (
+            f"at batch {len(watched) + 1} activations of an earlier batch are still in memory: each "
+            "loss you keep as a tensor, even by its name, keeps its graph"
         )
         watched.append(watch(activation))
 
