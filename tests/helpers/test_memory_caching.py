@@ -524,7 +524,7 @@ def all_predictions_first(model, batches, loss_fn):
         (all_predictions_first, "the outputs of 2 earlier batches are still in memory"),
         (keeps_the_sum, "returned a tensor, and its graph with it"),
         (keeps_the_sum_until_the_end, "activations of an earlier batch are still in memory"),
-        (keeps_a_list, "earlier batches are still in memory"),
+        (keeps_a_list, "an earlier batch are still in memory"),
         (forgets_to_divide, "sum of the losses"),
         (averages_the_batches, "averaged the batches, and the last one is smaller"),
         (switches_the_mode, "switched the model to training mode"),

@@ -206,8 +206,8 @@ def _mean_loss_keeps_nothing(answer: Callable[..., float]) -> None:
 
     def look(module: torch.nn.Module, inputs: Any, activation: torch.Tensor) -> None:
         assert not any(alive() for alive in watched), (
-            f"at batch {len(watched) + 1} activations of an earlier batch are still in memory: each "
-            "loss you keep as a tensor, even by its name, keeps its graph"
+            f"at batch {len(watched) + 1} activations of an earlier batch are still in memory: "
+            "each loss you keep as a tensor, even by its name, keeps its graph"
         )
         watched.append(watch(activation))
 
