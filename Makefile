@@ -1,5 +1,6 @@
 # make book    build both languages and serve them on 127.0.0.1 (SERVE=0: only build); no PyTorch
 # make test    everything that can be proved: check, unit tests, notebooks, the site in a browser
+# make quick   check, and the tests of what the last change touches
 # make lab     JupyterLab on the book
 # make versions TORCH=2.11.0 TORCHVISION=0.26.0   the notebooks under another PyTorch
 # make newest  the notebooks and both sites under the newest of everything; deprecations are errors
@@ -30,7 +31,7 @@ PROVE := OMP_NUM_THREADS=1 BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --d
 # What each PyTorch wants in a version of its own.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
-.PHONY: book editions chinese-font test lab lint check release unit notebooks notebooks-zh validated colab site
+.PHONY: book editions chinese-font test quick lab lint check release unit notebooks notebooks-zh validated colab site
 .PHONY: versions newest newest-site notebooks-branch conda warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
@@ -52,6 +53,9 @@ chinese-font:
 test: lint check notebooks
 	$(BIN)/book build
 	$(PROVE) tests/site tests/colab tests/bookbuild tests/helpers tests/gpu
+
+quick: lint check
+	OMP_NUM_THREADS=1 $(BIN)/python tests/quick.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
