@@ -271,10 +271,10 @@ def test_only_the_onnx_exporter_warns_of_training_mode(tmp_path):
     model, x = nn.Dropout(), torch.ones(2, 2)
     with warnings.catch_warnings(record=True, action="always") as caught:
         torch.export.export(model, (x,))
-    assert not [w for w in caught if "expected a model in evaluation mode" in str(w.message)]
+    assert not [w for w in caught if "training mode" in str(w.message)]
     with warnings.catch_warnings(record=True, action="always") as caught:
         torch.onnx.export(model, (x,), tmp_path / "m.onnx", dynamo=True, verbose=False)
-    assert [w for w in caught if "expected a model in evaluation mode" in str(w.message)]
+    assert [w for w in caught if "training mode" in str(w.message)]
 
 
 class Rows(nn.Module):
@@ -1008,7 +1008,7 @@ def not_all_zeros(weight):
         (for_all, "the scale of a row"),
         (cut_off, "more than half a step"),
         (by_columns, "one for each row"),
-        (zero_over_zero, "expected finite outputs, got nan or inf"),
+        (zero_over_zero, "not finite"),
         (by_128, "the scale of a row"),
         (by_largest, "the scale of a row"),
         (lambda w: quantize(w)[0], "return a tuple"),
