@@ -56,7 +56,7 @@ def plain(book: Book, entry: Entry) -> dict[str, Any]:
     return values
 
 
-def index(book: Book, entries: Iterable[Entry]) -> str:
+def index_script(book: Book, entries: Iterable[Entry]) -> str:
     """Return the script that sets `bookMessages`: the rules, and what matching needs of a message.
 
     The messages are in the order of the lines of `errors.html`.
@@ -68,37 +68,40 @@ def index(book: Book, entries: Iterable[Entry]) -> str:
         return kept | ({"cases": cases} if cases else {})
 
     rows = [matched(plain(book, entry)) for entry in entries]
-    return _script("bookMessages", {"matcher": matcher(), "messages": rows})
+    return f"globalThis.bookMessages={_json({'matcher': matcher(), 'messages': rows})};\n"
 
 
-def advice(
-    book: Book, lang: str, entries: Iterable[Entry], seen: dict[str, list[dict[str, str]]]
+def advice(book: Book, lang: str, entry: Entry) -> dict[str, Any]:
+    """Return the advice of a message in one language: `cause`, `cure`, `section`, `cases` by id."""
+    return _advice(plain(book, entry), lang)
+
+
+def _advice(values: dict[str, Any], lang: str) -> dict[str, Any]:
+    kept = {"cause": values["cause"][lang]}
+    if cure := lang == "zh" and values.get("cure_zh") or values.get("cure"):
+        kept["cure"] = cure
+    if place := values.get("section"):
+        kept["section"] = {"href": place["href"], "title": place[lang]}
+    if cases := values.get("cases"):
+        kept["cases"] = {case["id"]: _advice(case, lang) for case in cases}
+    return kept
+
+
+def family_script(
+    entries: Iterable[Entry],
+    advice: dict[str, dict[str, Any]],
+    seen: dict[str, list[dict[str, str]]],
 ) -> str:
     """Return the script that adds the advice of a family to `bookAdvice`, by the messages' ids.
 
     `seen` has for a message the places of the book that show it: `cause`, `href` and `title`.
     """
-
-    def advised(values: dict[str, Any]) -> dict[str, Any]:
-        kept = {"cause": values["cause"][lang]}
-        cure = lang == "zh" and values.get("cure_zh") or values.get("cure")
-        kept |= {"cure": cure} if cure else {}
-        if "section" in values:
-            place = values["section"]
-            kept["section"] = {"href": place["href"], "title": place[lang]}
-        cases = {case["id"]: advised(case) for case in values.get("cases", ())}
-        return kept | ({"cases": cases} if cases else {})
-
     rows = {}
     for entry in entries:
-        own = {"until": entry.until[1:]} if any(entry.until[1:]) else {}
-        own |= {"seen": seen[entry.id]} if seen.get(entry.id) else {}
-        rows[entry.id] = advised(plain(book, entry)) | own
+        until = {"until": entry.until[1:]} if any(entry.until[1:]) else {}
+        places = {"seen": seen[entry.id]} if seen[entry.id] else {}
+        rows[entry.id] = advice[entry.id] | until | places
     return f"globalThis.bookAdvice=Object.assign(globalThis.bookAdvice||{{}},{_json(rows)});\n"
-
-
-def _script(name: str, value: Any) -> str:
-    return f"globalThis.{name}={_json(value)};\n"
 
 
 def _json(value: Any) -> str:

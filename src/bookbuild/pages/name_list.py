@@ -9,8 +9,7 @@ from io import IOBase
 from itertools import groupby
 from pathlib import Path
 
-from bookbuild.pages.listing import filtered, link
-from bookbuild.pages.markdown import page
+from bookbuild.pages.markdown import fill, page
 from bookbuild.pages.torch_names import ALIASES, imports, torch_names
 from bookbuild.source import texts
 from bookbuild.source.checkout import Book
@@ -104,25 +103,16 @@ def _last(name: str) -> str:
 def render(book: Book, lang: str, names: dict[str, list[Part]]) -> str:
     """Return the page as Markdown; `names` has the sections of each name."""
     w = words(lang, "names")
-    parts = [
-        f'## {letter}\n\n<ul class="names">\n'
-        + "\n".join(_item(book, name, names[name], lang, w) for name in group)
-        + "\n</ul>"
-        for letter, group in groupby(names, lambda name: _last(name)[0].upper())
+    listed = [(name, _places(book, lang, name, parts)) for name, parts in names.items()]
+    groups = [
+        (letter, [*group])
+        for letter, group in groupby(listed, lambda item: _last(item[0])[0].upper())
     ]
-    body = f"# {w['title']}\n\n{w['lead'].format(n=len(names))}\n\n" + filtered(
-        "name", lang, w["placeholder"], "\n\n".join(parts)
-    )
-    return page("the texts of the chapters", w["summary"], body)
+    values = {"w": w, "field": words(lang, "filter"), "groups": groups, "count": len(names)}
+    return page("the texts of the chapters", w["summary"], fill("by_name.md", **values))
 
 
-def _item(book: Book, name: str, parts: list[Part], lang: str, w: dict[str, str]) -> str:
-    before, dot, last = name.rpartition(".")
-    places = (section(book, Where(f"{p.name}#{p.id}", name)) for p in parts)
-    links = w["separator"].join(
-        link(href, titles[lang].partition(" › ")[2] or titles[lang]) for href, titles in places
-    )
-    return (
-        f'<li id="{name}"><a class="name" href="#{name}"><code>{before}{dot}<b>{last}</b>'
-        f"</code></a> {links}</li>"
-    )
+def _places(book: Book, lang: str, name: str, parts: list[Part]) -> list[tuple[str, str]]:
+    """Return address and title of each section."""
+    places = (section(book, Where(f"{part.name}#{part.id}", name)) for part in parts)
+    return [(href, titles[lang].partition(" › ")[2] or titles[lang]) for href, titles in places]

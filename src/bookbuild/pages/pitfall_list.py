@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from html import escape
 from itertools import groupby
 
+from markupsafe import Markup
+
 from bookbuild.pages.chapters import Chapter
-from bookbuild.pages.listing import filtered, inline, link
-from bookbuild.pages.markdown import page
+from bookbuild.pages.markdown import fill, inline, page
 from bookbuild.source import pitfalls
 from bookbuild.source.checkout import Book
 from bookbuild.source.outline import Where, section
@@ -17,66 +17,48 @@ from bookbuild.source.words import words
 
 
 def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
-    """The page as Markdown.
+    """Return the page as Markdown.
 
     Raises:
         BookError: a text has another form.
     """
-    w = words(lang, "pitfalls")
-    found = pitfalls.load(book)
-    titles = {chapter.name: chapter.title for chapter in chapters}
-    parts = [
-        f'## [{titles[name]}]({name}.ipynb)\n\n<ul class="pitfalls">\n'
-        + "\n".join(_item(book, lang, one, w) for one in group)
-        + "\n</ul>"
-        for name, group in groupby(found, lambda one: one.part.name)
-        if name in titles
+    everything = pitfalls.load(book)
+    by_name = {chapter.name: chapter for chapter in chapters}
+    groups = [
+        (by_name[name], [(pitfall, *_titled(book, lang, pitfall)) for pitfall in group])
+        for name, group in groupby(everything, lambda pitfall: pitfall.part.name)
+        if name in by_name
     ]
-    body = f"# {w['title']}\n\n{w['lead'].format(n=len(found))}\n\n" + filtered(
-        "pitfall", lang, w["placeholder"], "\n\n".join(parts)
-    )
+    w = words(lang, "pitfalls")
+    values = _values(lang) | {"groups": groups, "count": len(everything)}
+    body = fill("pitfalls.md", field=words(lang, "filter"), **values)
     return page("the texts of the chapters", w["summary"], body)
 
 
-def _item(book: Book, lang: str, one: Pitfall, w: dict[str, str]) -> str:
-    href, titles = place(book, one)
-    title = titles[lang].partition(" › ")[2] or titles[lang]
-    return (
-        f'<li id="{one.id}"><span>{link(href, title)} '
-        f'<a class="here" href="pitfalls/{one.id}.html" aria-label="{w["here"]}">#</a></span>\n'
-        f"{_both(one, lang, w)}</li>"
-    )
+def _values(lang: str) -> dict[str, object]:
+    return {"w": words(lang, "pitfalls"), "lang": lang, "answer": answer}
 
 
-def place(book: Book, one: Pitfall) -> tuple[str, dict[str, str]]:
-    """The address and the titles of the section that shows a pitfall."""
-    return section(book, Where(f"{one.part.name}#{one.part.id}", one.id))
+def _titled(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, str]:
+    """Return the address of the section of a pitfall, and its title without the chapter's."""
+    href, titles = place(book, pitfall)
+    return href, titles[lang].partition(" › ")[2] or titles[lang]
 
 
-def _both(one: Pitfall, lang: str, w: dict[str, str]) -> str:
-    right = f"<code>{escape(one.right)}</code>" if one.right else _words(one.part.answer[lang])
-    wrong = f"<code>{escape(one.wrong)}</code>"
-    return (
-        f'<span class="wrong"><b title="{w["wrong"]}">✗</b> {wrong}</span>\n'
-        f'<span class="right"><b title="{w["right"]}">✓</b> {right}</span>'
-    )
+def place(book: Book, pitfall: Pitfall) -> tuple[str, dict[str, str]]:
+    """Return the address and the titles of the section that shows a pitfall."""
+    return section(book, Where(f"{pitfall.part.name}#{pitfall.part.id}", pitfall.id))
 
 
-def alone(book: Book, lang: str, one: Pitfall) -> tuple[str, str]:
-    """A pitfall on a page of its own: the section's title, and HTML."""
-    href, titles = place(book, one)
+def alone(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, Markup]:
+    """Return a pitfall for a page of its own: the section's title, and HTML."""
+    href, titles = place(book, pitfall)
     title = titles[lang].rpartition(" › ")[2]
-    answer = one.part.answer[lang] if one.right else ""
-    lines = [
-        f"<h1>{inline(title)}</h1>",
-        f'<p class="both">{_both(one, lang, words(lang, "pitfalls"))}</p>',
-        f'<p class="cause">{_words(answer)}</p>' if answer else "",
-        f"<p>→ {link(href, titles[lang])}</p>",
-    ]
-    return title, "\n".join(filter(None, lines))
+    values = {"pitfall": pitfall, "title": title, "href": href, "whole": titles[lang]}
+    return title, fill("entry_pitfall.html", **_values(lang), **values)
 
 
-def _words(answer: str) -> str:
-    """An answer as HTML: code, emphasis and powers are all that answers have."""
-    html = re.sub(r"\$(\d+)\^\{(\d+)\}\$", r"\1<sup>\2</sup>", inline(answer))
-    return re.sub(r"\*([^*<>]+)\*(?![^<]*</code>)", r"<em>\1</em>", html)
+def answer(markdown: str) -> Markup:
+    """Return an answer as HTML; its only Markdown is code, emphasis and powers."""
+    html = re.sub(r"\$(\d+)\^\{(\d+)\}\$", r"\1<sup>\2</sup>", str(inline(markdown)))
+    return Markup(re.sub(r"\*([^*<>]+)\*(?![^<]*</code>)", r"<em>\1</em>", html))

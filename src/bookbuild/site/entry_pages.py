@@ -51,16 +51,15 @@ def entries(book: Book, lang: str) -> Iterator[Entry]:
 
 def _message(book: Book, lang: str, message: messages.Entry) -> Entry:
     wording = message.says[0]
-    heading = f"<h1><code>{error_list.shown(wording)}</code></h1>"
-    advice = error_list.advice(book, lang, message)
+    body, answer = error_list.alone(book, lang, message)
     return Entry(
         kind="errors",
         id=message.id,
         title=metatags.short(re.sub(r"\{\w+\}", "…", wording), 110),
         description=message.cause[lang],
-        body=_below(f"{heading}\n{error_list.told(book, lang, message)}"),
+        body=_below(body),
         listed=f"{ERRORS_OF}{message.family}.html#{message.id}",
-        answer="\n".join(part for part in advice if "→" not in part),
+        answer=answer.strip(),
     )
 
 
@@ -79,7 +78,7 @@ def _pitfall(book: Book, lang: str, pitfall: pitfalls.Pitfall) -> Entry:
 
 def _below(html: str) -> Markup:
     """Return HTML of a page of the language's folder for a page one folder below."""
-    return Markup(html.replace('<a href="', '<a href="../'))
+    return Markup(str(html).replace('<a href="', '<a href="../'))
 
 
 def write(book: Book, site: Path) -> list[str]:
