@@ -63,7 +63,9 @@ def _redirect(book: Book, folder: Path, page: str, sections: dict[str, str]) -> 
 
 def _check(folder: Path, old: str, new: str) -> None:
     """Raise unless the old address is gone from a site and the new one is there."""
-    for address, expected in ((old, False), (new, True)):
+    # A Chinese heading also has an anchor of its own, which may read like an old English one.
+    gone = ((old, False),) if folder.name == "en" else ()
+    for address, expected in (*gone, (new, True)):
         page, _, anchor = address.partition("#")
         path = folder / f"{page}.html"
         text = path.read_text("utf8") if path.is_file() else ""
