@@ -96,13 +96,11 @@ def messages_of(path: str, before: str) -> set[str]:
     return {row["id"] for row in new if row != old.get(row["id"])}
 
 
-class WithoutTheWholeSite:
+def pytest_collection_modifyitems(config, items):
     """Deselect the tests that need the built site of the whole book."""
-
-    def pytest_collection_modifyitems(self, config, items):
-        whole = [item for item in items if "site" in item.fixturenames]
-        config.hook.pytest_deselected(items=whole)
-        items[:] = [item for item in items if "site" not in item.fixturenames]
+    whole = [item for item in items if "site" in item.fixturenames]
+    config.hook.pytest_deselected(items=whole)
+    items[:] = [item for item in items if "site" not in item.fixturenames]
 
 
 def main() -> int:
@@ -120,8 +118,8 @@ def main() -> int:
         commands.append([sys.executable, "-m", "pytest", "-q", *notebooks])
     codes = [subprocess.run(command, cwd=ROOT).returncode for command in commands]
     if tests:
-        options = ["-q", "-n2", "--dist=loadfile", "-k", SHORT]
-        codes.append(pytest.main([*options, *tests], [WithoutTheWholeSite()]))
+        options = ["-q", "-p", "quick", "-n2", "--dist=loadfile", "-k", SHORT]
+        codes.append(pytest.main([*options, *tests]))
     return max(codes, default=0)
 
 
