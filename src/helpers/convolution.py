@@ -107,50 +107,6 @@ def conv_transpose_output_size(
     return result
 
 
-def pool_output_size(
-    size: int,
-    kernel_size: int,
-    stride: int | None = None,
-    padding: int = 0,
-    dilation: int = 1,
-    ceil_mode: bool = False,
-) -> int:
-    """Return the output size of max or average pooling along one axis; average pooling: dilation 1.
-
-    Args:
-        size: cells of the input.
-        kernel_size: cells of the window.
-        stride: cells between two windows; None means `kernel_size`.
-        padding: cells added on each side, at most half of `kernel_size`.
-        dilation: cells from one cell of the window to the next.
-        ceil_mode: whether a window may extend past the end; it must start inside the input or the
-            padding on the left.
-
-    Raises:
-        ValueError: torch raises for these settings: too much padding, no window fits, or a number
-            is too small.
-        TypeError: a setting is not an int.
-    """
-    stride = kernel_size if stride is None else stride
-    _integers(
-        _POSITIVE,
-        size=size,
-        kernel_size=kernel_size,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-    )
-    if 2 * padding > kernel_size:
-        raise ValueError(f"padding {padding} is more than half of kernel_size {kernel_size}")
-    span, padded = dilation * (kernel_size - 1) + 1, size + 2 * padding
-    result = (padded - span + (stride - 1 if ceil_mode else 0)) // stride + 1
-    if ceil_mode and (result - 1) * stride >= size + padding:
-        result -= 1  # the last window would start beyond the input
-    if result < 1:
-        raise ValueError(f"no window fits: it spans {span} cells, the padded input has {padded}")
-    return result
-
-
 def adaptive_windows(size: int, output_size: int) -> list[tuple[int, int]]:
     """Return for each output cell of adaptive pooling its input window (start, end), end exclusive.
 

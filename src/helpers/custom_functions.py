@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from helpers.forward import equal
+
 _WIDE = (torch.float64, torch.complex128)
 _WRONG = "the {order} derivative by {inputs} is wrong"
 
@@ -102,7 +104,7 @@ def _forward_in_float64(
     changed = [
         i
         for i, (x, old) in enumerate(zip(doubles, before, strict=True))
-        if isinstance(x, Tensor) and not _same(x, old)
+        if isinstance(x, Tensor) and not equal(x, old)
     ]
     for i in changed:
         if not any(y is doubles[i] for y in first):  # a marked input is returned itself
@@ -115,7 +117,7 @@ def _forward_in_float64(
     if changed:
         call, doubles, first = _on_clones(call), before, [_copy(y) for y in first]
     again = _tensors(call(*before))
-    if not (len(first) == len(again) and all(map(_same, first, again))):
+    if not (len(first) == len(again) and all(map(equal, first, again))):
         fault = "forward returned something else the second time: switch off what is random"
         return call, doubles, fault
     return call, doubles, None
@@ -202,10 +204,6 @@ def _copy(x: Any, dtype: torch.dtype | None = None) -> Any:
     if dtype is not None and (x.is_complex() or x.is_floating_point()):
         x = x.to(dtype.to_complex() if x.is_complex() else dtype)
     return x.detach().clone(memory_format=torch.contiguous_format)
-
-
-def _same(x: Tensor, y: Tensor) -> bool:
-    return x.shape == y.shape and bool(((x == y) | ((x != x) & (y != y))).all())
 
 
 def _tensors(result: Any) -> list[Tensor]:
@@ -332,7 +330,7 @@ def _upstream(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) ->
     upstream = [torch.randn_like(y) for y in outputs]
     before = [_copy(u) for u in upstream]
     gradients = _backward(call, inputs, chosen, upstream)[1]
-    if not all(map(_same, upstream, before)):
+    if not all(map(equal, upstream, before)):
         return ["backward changed the gradient that it got in place: compute something new"]
     for i, gradient in zip(chosen, gradients, strict=True):
         if _rounded(gradient):

@@ -58,6 +58,11 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
         yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
+def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return True if shapes and values are equal; unlike `torch.equal`, a nan equals a nan."""
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
 def uncompiled() -> AbstractContextManager[None]:
     """Run compiled functions eagerly inside the block, so that hooks and modes see each operation.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.autograd import storage_id
-from helpers.forward import copied_buffers, tensors_in
+from helpers.forward import copied_buffers, equal, tensors_in
 
 
 def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
@@ -32,22 +32,18 @@ def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
     before = [b.clone() for b in net.buffers()]
     with copied_buffers(net):
         outputs = [list(tensors_in(net(x))) for _ in range(10)]
-        changed = not _same(before, list(net.buffers()))
+        changed = not all(map(equal, before, net.buffers()))
     if not outputs[0]:
         raise TypeError("expected tensors in the output of net, got none")
     return {
-        "dropout": any(not _same(outputs[0], other) for other in outputs[1:]),
+        "dropout": any(not _all_equal(outputs[0], other) for other in outputs[1:]),
         "statistics": changed,
         "graph": any(output.grad_fn is not None for output in outputs[0]),
     }
 
 
-def _same(first: list[Tensor], second: list[Tensor]) -> bool:
-    """Return True if all tensors are equal; a nan equals a nan."""
-    return len(first) == len(second) and all(
-        a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
-        for a, b in zip(first, second, strict=True)
-    )
+def _all_equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    return len(first) == len(second) and all(map(equal, first, second))
 
 
 def saved_bytes(net: nn.Module, x: Tensor) -> int:

@@ -176,17 +176,6 @@ def fate(values: Tensor, dtype: torch.dtype, scale: float = 1.0) -> dict[str, in
     return {"lost": lost, "infinite": infinite, "kept": values.numel() - lost - infinite}
 
 
-def safe_scales(values: Tensor, dtype: torch.dtype, largest: int = 32) -> list[int]:
-    """Return the exponents from 0 to `largest` of all powers of two that lose none of `values`.
-
-    Raises:
-        ValueError: `largest` is not from 0 to 1023, the largest exponent of a float.
-    """
-    if largest not in range(1024):
-        raise ValueError(f"largest must be at least 0 and at most 1023, got {largest}")
-    return [k for k in range(largest + 1) if fate(values, dtype, 2.0**k)["kept"] == values.numel()]
-
-
 def bfloat16_in_hardware(capability: tuple[int, int]) -> bool:
     """Return whether an NVIDIA GPU of this compute capability supports bfloat16: 8.0 and later.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from helpers.forward import copied_buffers
+from helpers.forward import copied_buffers, equal
 
 
 def moving(model: nn.Module, x: Tensor) -> list[str]:
@@ -24,8 +24,4 @@ def moving(model: nn.Module, x: Tensor) -> list[str]:
     with torch.no_grad(), copied_buffers(model):
         model(x)
         after = dict(model.named_buffers())
-    return [name for name, b in before.items() if not _same(b, after[name])]
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+    return [name for name, b in before.items() if not equal(b, after[name])]

@@ -97,19 +97,6 @@ def run_packed(
     return padded, state
 
 
-def last_steps(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
-    """Return the output at the last real step of each sample: (N, H) from (N, L, H), batch first.
-
-    For one direction this is the state after the sample. The backward half of a bidirectional
-    output has read only one step there; take both directions from the state instead.
-
-    Raises:
-        ValueError: there is not one length from 1 to L for each sample.
-    """
-    rows = torch.arange(len(out), device=out.device)
-    return out[rows, _lengths(lengths, *out.shape[:2]).to(out.device) - 1]
-
-
 def masked_mean(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
     """Return the mean over the real steps of each sample: (N, H) from (N, L, H), batch first.
 

@@ -70,7 +70,6 @@ def test_the_settings_that_are_left_out_are_torch_s():
     x, weight = torch.zeros(1, 1, 9), torch.zeros(1, 1, 3)
     assert c.conv_output_size(9, 3) == F.conv1d(x, weight).numel()
     assert c.conv_transpose_output_size(9, 3) == F.conv_transpose1d(x, weight).numel()
-    assert c.pool_output_size(9, 3) == F.max_pool1d(x, 3).numel()
 
 
 @many
@@ -82,38 +81,12 @@ def test_conv_transpose_output_size_is_torch_s_or_both_refuse(n, k, s, p, d, ext
     assert ours(lambda: c.conv_transpose_output_size(n, k, s, p, extra, d)) == found
 
 
-@many
-@given(**small, ceil=st.booleans())
-def test_pool_output_size_is_torch_s_or_both_refuse(n, k, s, p, d, ceil):
-    for pool, size in ((F.max_pool1d, (1, 1, n)), (F.max_pool2d, (1, 1, n, n))):
-        found = torch_size(lambda pool=pool, size=size: pool(torch.zeros(size), k, s, p, d, ceil))
-        assert ours(lambda: c.pool_output_size(n, k, s, p, d, ceil)) == found
-    found = torch_size(lambda: F.avg_pool1d(torch.zeros(1, 1, n), k, s, p, ceil))
-    assert ours(lambda: c.pool_output_size(n, k, s, p, ceil_mode=ceil)) == found
-
-
 def test_a_size_of_0_is_refused_even_where_torch_gives_an_empty_tensor():
     x, w = torch.zeros(2, 1, 2), torch.zeros(1, 1, 1)  # oneDNN takes batches of 2 and more
     found = torch_size(lambda: F.conv_transpose1d(x, w, padding=1))
     assert found in (None, 0)  # the backend decides
     with pytest.raises(ValueError, match="leaves a size of 0"):
         c.conv_transpose_output_size(2, 1, padding=1)
-
-
-def test_the_last_window_of_ceil_mode_on_a_whole_grid():
-    dropped = 0
-    for n, k, s in itertools.product(range(1, 10), range(1, 5), range(1, 5)):
-        for p in range(k // 2 + 1):
-            found = torch_size(
-                lambda n=n, k=k, s=s, p=p: F.max_pool1d(torch.zeros(1, 1, n), k, s, p, 1, True)
-            )
-            assert ours(lambda n=n, k=k, s=s, p=p: c.pool_output_size(n, k, s, p, 1, True)) == found
-            dropped += found is not None and found < math.ceil((n + 2 * p - k) / s) + 1
-    assert dropped > 10
-
-
-def test_a_pool_s_stride_is_its_kernel():
-    assert c.pool_output_size(9, 3) == 3 == F.max_pool1d(torch.zeros(1, 1, 9), 3).shape[-1]
 
 
 @few
@@ -192,13 +165,7 @@ def test_adaptive_windows_are_torch_s(n, o):
         (lambda: c.conv_output_size((5, 5), 1), TypeError, "size must be an int"),
         (lambda: c.conv_transpose_output_size(4, 3, 2, 0, 2), ValueError, "got 2 with stride 2"),
         (lambda: c.conv_transpose_output_size(1, 1, 1, 1), ValueError, "leaves a size of -1"),
-        (
-            lambda: c.pool_output_size(8, 3, 2, 2),
-            ValueError,
-            "padding 2 is more than half of .* 3",
-        ),
-        (lambda: c.pool_output_size(2, 3), ValueError, "no window fits: it spans 3 cells"),
-        (lambda: c.pool_output_size(8, 3, padding=-1), ValueError, "padding must be at least 0"),
+        (lambda: c.conv_output_size(8, 3, padding=-1), ValueError, "padding must be at least 0"),
         (lambda: c.adaptive_windows(0, 2), ValueError, "size must be at least 1, got 0"),
         (lambda: c.adaptive_windows(2, -1), ValueError, "output_size must be at least 0, got -1"),
         (lambda: c.same_padding(8, 0), ValueError, "kernel_size must be at least 1, got 0"),

@@ -18,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading import read_all
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -231,11 +232,11 @@ def test_h5_dataset_pickles_and_closes(path):
 def test_h5_datasets_under_every_start_method(path, method, workers):
     eager = demos.EagerH5(path, ["x", "y"])
     want = "64 samples, 0 wrong" if method == "fork" else "TypeError: h5py objects cannot be"
-    assert demos.read_all(eager, method).startswith(want)
+    assert read_all(eager, method).startswith(want)
     eager.file.close()
     dataset = H5Dataset(path, ["x", "y"])
     dataset[0]  # open in this process, too
-    assert demos.read_all(dataset, method, workers) == "64 samples, 0 wrong"
+    assert read_all(dataset, method, workers) == "64 samples, 0 wrong"
     assert dataset[1][1] == 1
 
 
@@ -275,9 +276,9 @@ def test_only_the_lazy_dataset_has_a_position_of_its_own(path):
 def test_read_all_counts_wrong_samples():
     x = torch.arange(6)[:, None].repeat(1, 3)
     y = torch.arange(6)
-    assert demos.read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 0 wrong"
+    assert read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 0 wrong"
     x[2, 1] = x[5, 0] = 9
-    assert demos.read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 2 wrong"
+    assert read_all(TensorDataset(x, y), "fork", 1) == "6 samples, 2 wrong"
 
 
 # ---------------------------------------------------------------- chunks
@@ -377,7 +378,7 @@ def test_a_script_without_the_guard_starts_loaders_in_turn(tmp_path):
 def test_after_a_killed_worker_the_next_epoch_is_whole(path):
     dataset = H5Dataset(path, ["x", "y"])
     demos.killed(signal.SIGKILL)
-    assert demos.read_all(dataset, "fork") == "64 samples, 0 wrong"
+    assert read_all(dataset, "fork") == "64 samples, 0 wrong"
 
 
 def test_a_failed_loader_is_not_left_to_the_next_fork(recwarn):
@@ -388,7 +389,7 @@ def test_a_failed_loader_is_not_left_to_the_next_fork(recwarn):
     demos.outcome(DataLoader(demos.Blank((512, 1024)), **full))
     assert set(multiprocessing.active_children()) <= before
     demos.killed(signal.SIGKILL)
-    demos.read_all(TensorDataset(torch.zeros(2), torch.zeros(1)[:, None].expand(2, 1)), "fork")
+    read_all(TensorDataset(torch.zeros(2), torch.zeros(1)[:, None].expand(2, 1)), "fork")
     assert set(multiprocessing.active_children()) <= before
 
 

@@ -267,17 +267,6 @@ def test_fate_of_other_values():
     assert found == {"lost": 0, "infinite": 1, "kept": 3}
 
 
-def test_safe_scales():
-    values = torch.tensor([1.5 * 2.0**-30, 1.5 * 2.0**-5])
-    found = mixed.safe_scales(values, torch.float16)
-    assert found == list(range(5, 21))
-    assert mixed.safe_scales(values, torch.bfloat16) == list(range(33))
-    assert mixed.safe_scales(torch.tensor([1e-10, 1e10]), torch.float16) == []
-    for largest in (-1, 1024, 2.5):
-        with pytest.raises(ValueError, match="at least 0 and at most 1023"):
-            mixed.safe_scales(values, torch.float16, largest)
-
-
 @pytest.mark.parametrize("capability", [8.0, "8.0", "80", None, (8,), (8, 0, 0), (8.0, 0.0)])
 def test_a_capability_is_a_pair(capability):
     assert mixed.bfloat16_in_hardware([8, 6])

@@ -162,7 +162,6 @@ def test_lengths_that_do_not_fit_are_refused(first):
     layer, x = nn.GRU(2, 3, batch_first=first), torch.randn(2, 4, 2)
     calls = [
         lambda n: sequences.run_packed(layer, x if first else x.transpose(0, 1), n),
-        lambda n: sequences.last_steps(x, n),
         lambda n: sequences.masked_mean(x, n),
     ]
     for call in calls:
@@ -186,14 +185,12 @@ def test_packing_drops_samples_without_a_length():
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
-def test_last_steps_and_means_by_a_loop(lengths):
+def test_masked_means_by_a_loop(lengths):
     out = torch.randn(len(lengths), 7, 3, dtype=torch.double)
     for row, length in zip(out, lengths, strict=True):
         row[length:] = torch.nan
-    given_lengths = torch.tensor(lengths)
-    last, mean = (f(out, given_lengths) for f in (sequences.last_steps, sequences.masked_mean))
+    mean = sequences.masked_mean(out, torch.tensor(lengths))
     for i, length in enumerate(lengths):
-        torch.testing.assert_close(last[i], out[i, length - 1])
         torch.testing.assert_close(mean[i], out[i, :length].mean(0))
 
 
@@ -544,13 +541,17 @@ def viewed(gru, x, lengths):
     return h.view(gru.num_layers, directions, len(x), -1)[-1].reshape(len(x), -1)
 
 
+def last_steps(out, lengths):
+    return out[torch.arange(len(out)), lengths - 1]
+
+
 def by_output(gru, x, lengths):
-    return sequences.last_steps(sequences.run_packed(gru, x, lengths)[0], lengths)
+    return last_steps(sequences.run_packed(gru, x, lengths)[0], lengths)
 
 
 def by_halves(gru, x, lengths):
     out = sequences.run_packed(gru, x, lengths)[0]
-    last = sequences.last_steps(out, lengths)
+    last = last_steps(out, lengths)
     if not gru.bidirectional:
         return last
     half = gru.hidden_size
@@ -559,7 +560,7 @@ def by_halves(gru, x, lengths):
 
 def unpacked_halves(gru, x, lengths):
     out = gru(x)[0]
-    last, half = sequences.last_steps(out, lengths), gru.hidden_size
+    last, half = last_steps(out, lengths), gru.hidden_size
     return torch.cat([last[:, :half], out[:, 0, half:]], 1) if gru.bidirectional else last
 
 
@@ -634,7 +635,7 @@ def initialized(gru, x, lengths):
         (by_halves, None),
         (lambda g, x, n: g(x)[0][:, -1], "their padding was read"),
         (lambda g, x, n: last_layer(g, g(x)[1]), "their padding was read"),
-        (lambda g, x, n: sequences.last_steps(g(x)[0], n), "with two directions"),
+        (lambda g, x, n: last_steps(g(x)[0], n), "with two directions"),
         (by_output, "with two directions"),
         (unpacked_halves, "with two directions"),
         (viewed, "with two directions"),

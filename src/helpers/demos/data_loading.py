@@ -173,35 +173,6 @@ def _stable(text: str) -> str:
     return re.sub(r"^(?:\w+Error: )(?=unable to)", "", text, flags=re.M)
 
 
-def count_wrong(samples: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Count, as a `collate_fn`, the samples and those whose x is not all y: int64 tensor (2,)."""
-    return torch.tensor([len(samples), sum(bool((x != y).any()) for x, y in samples)])
-
-
-def read_all(dataset: Dataset, method: str, workers: int = 2) -> str:
-    """Read a dataset of `(x, y)`, x filled with y, through workers started by `method`.
-
-    Returns:
-        The number of samples and the number of wrong ones, or the exception.
-    """
-    loader = DataLoader(
-        dataset,
-        batch_size=4,
-        shuffle=True,
-        num_workers=workers,
-        collate_fn=count_wrong,
-        multiprocessing_context=method,
-        timeout=SECONDS,
-    )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # newer versions warn before they raise
-            samples, wrong = sum(loader, torch.zeros(2, dtype=torch.int64)).tolist()
-    except Exception as error:
-        return _say(error)
-    return f"{samples} samples, {wrong} wrong"
-
-
 class Where(Dataset):
     """Dataset whose samples are the ID of the process that made them, and the attribute `epoch`."""
 
