@@ -150,7 +150,7 @@ def test_a_build_without_the_device_knows_its_list_too(device):
     "operation", [lambda h: h.max(0), lambda h: None, lambda h: h.sum().item()]
 )
 def test_an_operation_returns_a_tensor(operation):
-    with pytest.raises(TypeError, match="mine must expected a tensor, got"):
+    with pytest.raises(TypeError, match="mine must return a tensor, got"):
         mixed.result_types({"mine": operation}, "cpu", torch.float16)
 
 

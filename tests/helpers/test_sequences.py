@@ -93,7 +93,7 @@ def test_reads_works_in_inference_mode_and_where_the_input_is_overwritten():
 
 def test_reads_refuses_a_result_of_several_tensors():
     layer = nn.LSTM(2, 3, batch_first=True)
-    with pytest.raises(TypeError, match="must expected a tensor, got tuple"):
+    with pytest.raises(TypeError, match="must return a tensor, got tuple"):
         sequences.reads(layer, torch.randn(2, 4, 2))
 
 
