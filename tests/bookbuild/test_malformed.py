@@ -31,14 +31,11 @@ ODD = {
     "nothing": b"",
     "null": b"null",
     "a number": b"3",
-    "text": b'"x"',
-    "a list": b"[]",
     "a list of nulls": b"[null, null]",
     "nulls": b'{"adding": null, "parts": null, "cells": null, "x": {"y": null}}',
     "numbers": b'{"adding": 3, "parts": 3, "cells": 3}',
     "lists": b'{"adding": [3, null, {}], "parts": [3], "cells": [3]}',
     "deep": b"[" * 2_000,
-    "deep mapping": b'{"a":' * 2_000,
     "not UTF-8": b"\xff\xfe\x00",
     "a zero byte": b"a\x00b",
     "another's changes": b"<<<<<<< ours\n=======\n>>>>>>> theirs\n",
@@ -119,7 +116,7 @@ def values(value, path=()):
             yield from values(value[key], (*path, key))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_value_changed_anywhere_in_a_file_of_values(book, call, template, data):
     import yaml

@@ -134,7 +134,7 @@ def test_the_wheel_works_alone(tmp_path, repository):
 
 
 # The others run the same cells in the tests of the notebooks; BOOK_COLAB=all runs them here, too.
-CHAPTERS = ["detach", "images", "data_parallel"]
+CHAPTERS = ["detach", "data_parallel"]
 
 
 @pytest.mark.parametrize(
