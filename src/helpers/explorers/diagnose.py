@@ -19,7 +19,7 @@ TESTS = ("first", "batch", "moves", "finite", "neighbours", "valid")
 PATIENTS = ("labels", "optimizer", "nan", "softmax", "dead", "mixed", "large", "detach", "small")
 
 
-# What `results` gave, with PyTorch 2.14 on a CPU; a test runs it again. The last decimals of a
+# What `results` gave, with PyTorch 2.15 on a CPU; a test runs it again. The last decimals of a
 # training differ from machine to machine, and the chapter shows the same everywhere.
 FOUND = {
     "optimizer": ("2.31", "2.31", "first, last: not in the optimizer", "None", "[0]", "5 %"),
