@@ -295,6 +295,6 @@ def test_a_narrow_screen_needs_no_sideways_scroll(show, lang, dark):
 
 def test_without_scripts_the_sentence_stands():
     html = conv_explorer()._repr_html_()
-    assert ">A row of 8 input cells and the 3 output cells that a convolution with" in html
+    assert ">A row of 8 input cells and the 3 output cells of a convolution with" in html
     assert json.loads(conv_explorer().data)["ranges"] == RANGES
     assert by_torch("conv", n=8, k=3, s=2).shape[1] == 3

@@ -23,6 +23,7 @@ from verdicts import expect
 from helpers import reproducibility as r
 from helpers.demos import reproducibility as demos
 from helpers.exercises import reproducibility as exercises
+from helpers.exercises.tools import random_states
 
 
 def test_environment_tells_the_switches(monkeypatch):
@@ -82,10 +83,10 @@ def test_seed_everything_repeats_all_three(seed):
 )
 def test_a_bad_seed_seeds_nothing(seed, error):
     r.seed_everything(0)
-    before = exercises._states()
+    before = random_states()
     with pytest.raises(error, match="seed must be"):
         r.seed_everything(seed)
-    assert exercises._states() == before
+    assert random_states() == before
 
 
 def test_sums_into_one_place_repeat_under_the_switch():

@@ -323,7 +323,7 @@ def test_each_line_of_an_assertion_below_a_question_is_marked_and_nothing_else(t
     marked = [
         (line.find_parent(class_="cell")["id"], line.get_text()) for line in soup(class_="hll")
     ]
-    assert marked == [("asked", "assert x.sum() == 1\n")]
+    assert marked == [("sum", "assert x.sum() == 1\n")]
 
 
 def test_a_block_of_code_tells_its_number_of_lines(toy_site):

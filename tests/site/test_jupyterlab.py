@@ -85,7 +85,7 @@ def scrolled_to(page, locator):
     for _ in range(200):
         if locator.count():
             locator.first.scroll_into_view_if_needed()
-            locator.first.get_by_text(re.compile(r"\S")).first.wait_for()
+            locator.first.get_by_text(re.compile(r"\S")).filter(visible=True).first.wait_for()
             return locator.first
         scroller.evaluate("e => e.scrollBy(0, e.clientHeight / 2)")
         page.wait_for_timeout(50)
