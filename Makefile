@@ -1,6 +1,7 @@
 # make book    build both languages and serve them on 127.0.0.1 (SERVE=0: only build); no PyTorch
 # make test    everything that can be proved: check, unit tests, notebooks, the site in a browser
 # make quick   check, and the tests of what the last change touches
+# make live    the site with a kernel behind each page: its cells run there
 # make lab     JupyterLab on the book
 # make versions TORCH=2.11.0 TORCHVISION=0.26.0   the notebooks under another PyTorch
 # make newest  the notebooks and both sites under the newest of everything; deprecations are errors
@@ -15,7 +16,7 @@
 PYTHON ?= python3
 SERVE ?= 1
 JOBS ?= 4
-# Without compiled files each of some hundred processes would parse PyTorch anew: seconds each.
+# Without compiled files each of some hundred processes would compile PyTorch's source again: seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,10 +29,10 @@ BESIDE_TORCH := grep -vE '^(\#|torch==|torchvision==)' requirements.txt
 AGAIN := --reruns 1 --reruns-delay 2 -r R
 PROVE := OMP_NUM_THREADS=1 BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --dist loadfile \
   --no-loadscope-reorder $(AGAIN)
-# What each PyTorch wants in a version of its own.
+# Packages that each PyTorch pins to versions of its own.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
-.PHONY: book editions chinese-font test quick lab lint check release unit notebooks notebooks-zh validated colab site
+.PHONY: book editions chinese-font test quick live lab lint check release unit notebooks notebooks-zh validated colab site
 .PHONY: versions newest newest-site notebooks-branch conda warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
@@ -87,6 +88,10 @@ colab: $(VENV)/ready
 site: $(VENV)/ready
 	$(BIN)/book build
 	$(PROVE) tests/site
+
+live: $(VENV)/ready
+	$(BIN)/book build
+	$(BIN)/book live
 
 lab: $(VENV)/ready
 	$(BIN)/jupyter lab --notebook-dir=book

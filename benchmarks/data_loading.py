@@ -1,6 +1,6 @@
-"""When workers pay: samples per second with workers, over those without, as ratios.
+"""When workers make loading faster: samples per second with workers, over those without, as ratios.
 
-With and without workers are timed in turn, so that a busy machine slows both; the best epochs are
+Epochs with and without workers are timed in turn, so a busy machine slows both; the best epochs are
 compared. The workers' start is not counted. A ratio of 1 means that the workers gain nothing.
 The last row waits and computes: it is the nearest to reading pictures from a network disk.
 

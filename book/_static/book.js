@@ -11,7 +11,8 @@
       const named = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
       const reading = sections.filter((s) => s.getBoundingClientRect().top < innerHeight / 3).pop();
       const here = named && seen(named) ? named : reading;
-      const anchor = here && here !== sections[0] ? "#" + here.id : "";
+      const lists = document.getElementById("error-search"); // the text is kept, no section is read
+      const anchor = here && here !== sections[0] && !lists ? "#" + here.id : "";
       link.href = address + location.search + anchor;
     });
   }
@@ -67,12 +68,14 @@
       told.textContent = told.dataset.failed;
     });
   };
+  globalThis.bookLoadSearch = () => { load(); return loading; };
   const openSearch = () => {
     if (dialog && !dialog.open) dialog.showModal();
     form.q.focus();
     form.q.select();
     load();
   };
+  if (/Mac|iPhone|iPad/.test(navigator.platform)) for (const key of document.querySelectorAll(".book-search kbd")) key.textContent = "⌘ K";
   for (const button of document.querySelectorAll(".search-button, .book-search")) button.addEventListener("click", openSearch);
   document.addEventListener("keydown", (event) => {
     const typing = event.composedPath()[0].closest?.("input, textarea, select, [contenteditable]");

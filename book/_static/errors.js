@@ -1,7 +1,7 @@
-// The page of errors: a reader pastes a message or a whole log, and what it is stands on top.
-// The same rules as in helpers/explain.py; a test holds both to the same answers.
+// The page of errors: a reader pastes a message, a whole log or a question, and the answer is on top.
+// The rules are those of helpers/explain.py; a test compares the answers of both.
 
-// What the matcher needs of `bookMessages.matcher` (src/bookbuild/pages/matcher.yml).
+// What the matcher needs of `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
 class Rules {
   constructor({ limits, patterns, in_every_traceback: ignored, quotes }) {
     this.limits = limits;
@@ -186,14 +186,32 @@ class Messages {
     if (rules.get("foreign").test(text) && !text.toLowerCase().includes("torch"))
       for (const answer of best.values()) answer.sure = false;
     const rank = (a) => Math.round(a.score * 1e6);
+    // of two answers, the one with more constant text is more specific
+    const constant = ({ head = [] }) =>
+      head.reduce((sum, part, n) => sum + (n % 2 ? 0 : [...part].length), 0);
     const wrapper = (a) => Boolean(this.entries[a.entry].wraps);
     const found = [...best.values()].sort(
       (a, b) =>
-        b.sure - a.sure || wrapper(a) - wrapper(b) || rank(b) - rank(a) || a.entry - b.entry,
+        b.sure - a.sure ||
+        wrapper(a) - wrapper(b) ||
+        rank(b) - rank(a) ||
+        constant(b) - constant(a) ||
+        a.entry - b.entry,
     );
-    return found
-      .filter((a) => a.sure === found[0].sure && a.score >= kept * found[0].score)
-      .slice(0, shown);
+    const close = found.filter((a) => a.sure === found[0].sure && a.score >= kept * found[0].score);
+    return this.apart(close).slice(0, shown);
+  }
+  // The first answer, and those to other messages of the text: another message has its type in
+  // front and no words in common with a better answer.
+  apart(found) {
+    if (!found[0]?.sure) return found;
+    const kept = found.slice(0, 1);
+    for (const answer of found.slice(1)) {
+      const [begin, end] = answer.span || [0, 0];
+      const separate = kept.every(({ span: [first, last] = [0, 0] }) => end <= first || last <= begin);
+      if (answer.span && answer.typed && separate) kept.push(answer);
+    }
+    return kept;
   }
   // The entries of which the text has a whole wording.
   whole(text) {
@@ -218,7 +236,13 @@ class Messages {
     if (!wording.literal.length && `${wording.names}` === "n") weight += 1;
     let score = (weight + 3 * typed) * 0.9 ** Math.min(later, 4);
     if (this.entries[wording.entry].wraps) score *= this.rules.limits.wraps;
-    const answer = { entry: wording.entry, score, sure: true };
+    const own = typed ? wording.text : wording.text.replace(this.rules.get("type"), "");
+    const head = own
+      .split(this.rules.get("variable"))
+      .map((part, n) =>
+        n % 2 ? values[(n - 1) / 2]?.replace(this.rules.get("edges", "g"), "") || "…" : part,
+      );
+    const answer = { entry: wording.entry, score, sure: true, typed, span: [start, end], head };
     return this.cased(answer, wording, this.rules.about(text, start), values);
   }
   // Wordings of which the text has only a part: cut short, worded anew, typed from memory.
@@ -259,7 +283,7 @@ class Messages {
     }
     return found;
   }
-  // With the first special case whose conditions hold.
+  // Add the values of the message and the first special case whose conditions are met.
   cased(answer, wording, text, groups) {
     const values = {};
     wording.names.forEach((name, n) => {
@@ -269,6 +293,7 @@ class Messages {
       const holds = ([name, wanted]) =>
         name in values && new RegExp(`^(?:${wanted})$`, "i").test(values[name]);
       if (!Object.entries(one.when || {}).every(holds)) continue;
+      if (!(one.numbers || []).every((relation) => this.related(relation, values))) continue;
       if (one.near && !new RegExp(one.near, "i").test(text)) continue;
       answer.case = one;
       answer.score += 1;
@@ -277,7 +302,47 @@ class Messages {
     answer.values = values;
     return answer;
   }
+  // Whether a relation between the values of a message is true: `related` in helpers/explain.py.
+  related(relation, values) {
+    const [, left, name, right] = this.rules.get("relation").exec(relation);
+    const [a, b] = [left, right].map((term) => this.number(term, values));
+    return a !== null && b !== null && RELATIONS[name](a, b, this.rules.limits);
+  }
+  number(term, values) {
+    const [, factor, number, name, product] = this.rules.get("term").exec(term);
+    let value = null;
+    if (product) {
+      const found = (values[product] || "").match(this.rules.get("integer", "g"));
+      if (found) value = found.reduce((all, one) => all * Number(one), 1);
+    } else if (number) value = Number(number);
+    else {
+      const quantity = this.rules.get("quantity").exec(values[name] || "");
+      if (quantity) value = Number(quantity[1]) * 1024 ** " KMGT".indexOf(quantity[2] || " ");
+    }
+    return value === null ? null : value * Number(factor || 1);
+  }
+  // The innermost line of a pasted traceback that is not of an installed package: [file, line], or
+  // ["", "cell:line"]; null without such a line.
+  ownLine(pasted) {
+    let best = null;
+    const { rules } = this;
+    const text = pasted.slice(-rules.limits.longest);
+    for (const [, file, line, cell, cellLine] of text.matchAll(rules.get("frame", "g")))
+      if (cell) best = ["", `${cell}:${cellLine}`];
+      else if (!rules.get("installed").test(file)) best = [file.split(/[\\/]/).pop(), line];
+    return best;
+  }
 }
+const RELATIONS = {
+  "==": (a, b) => a === b,
+  "!=": (a, b) => a !== b,
+  "<": (a, b) => a < b,
+  "<=": (a, b) => a <= b,
+  ">": (a, b) => a > b,
+  ">=": (a, b) => a >= b,
+  "multiple of": (a, b) => a > b && b > 0 && a % b === 0,
+  "close to": (a, b, { close }) => a !== b && Math.abs(a - b) <= close * Math.max(a, b),
+};
 
 // What an answer shows, made of its text: `code` in backticks, {variable} parts as var elements.
 const element = (name, className, ...children) => {
@@ -296,6 +361,20 @@ class Answers {
   constructor(words) {
     this.words = words;
   }
+  // The message as it was pasted, its values marked, and the reader's own line of the traceback.
+  head(answer, line) {
+    if (!answer.head) return [];
+    const parts = answer.head.map((part, n) => (n % 2 ? element("mark", "", part) : part));
+    const [file, number] = line || [];
+    const [cell, cellLine] = (number || "").split(":");
+    const place = file
+      ? this.words.file.replace("{file}", file).replace("{line}", number)
+      : this.words.cell.replace("{cell}", cell).replace("{line}", cellLine);
+    return [
+      element("p", "pasted", element("code", "", ...parts)),
+      ...(line ? [element("p", "own-line", place)] : []),
+    ];
+  }
   // The text of an answer. advice: {cause, cure, section, cases, seen, until} of the message.
   text(answer, entry, advice) {
     const { cases = {}, seen = [], until = [] } = advice;
@@ -312,11 +391,13 @@ class Answers {
         [wordingOf(says), until[n] ? this.words.until.replace("{}", until[n]) : ""])),
     ];
   }
-  // Cause, cure and section.
-  advice({ cause, cure, section }, values) {
-    const filled = cause.replace(/\{(\w+)\}/g, (_, name) => values[name] || name);
-    const parts = [element("p", "cause", ...inline(filled))];
-    if (cure) parts.push(element("div", "cure", element("pre", "", element("code", "", cure))));
+  // Cause, cure and section; a special case has a title.
+  advice({ title, cause, cure, section }, values) {
+    const filled = (text) => inline(text.replace(/\{(\w+)\}/g, (_, name) => values[name] || name));
+    const code = cure?.replace(/\{(\w+)\}/g, (slot, name) => values[name] || slot);
+    const head = title ? [element("strong", "", ...filled(title))] : [];
+    const parts = [element("p", "cause", ...head, ...filled(cause))];
+    if (code) parts.push(element("div", "cure", element("pre", "", element("code", "", code))));
     if (section) parts.push(element("p", "", "→ ", this.link(section.href, section.title)));
     return parts;
   }
@@ -337,6 +418,68 @@ class Answers {
 
 if (typeof document !== "undefined")
   (() => {
+    // What was pasted stays in this tab: through Back, a reload and the other language. No host
+    // receives it; a page that is read from disk passes it on behind the # of an address.
+    const pasted = {
+      get text() {
+        try {
+          return sessionStorage.getItem("pasted") || "";
+        } catch {
+          return "";
+        }
+      },
+      set text(text) {
+        try {
+          sessionStorage.setItem("pasted", text);
+        } catch {}
+      },
+      address: (text) =>
+        location.protocol === "file:" ? `#paste=${encodeURIComponent(text.slice(-20000))}` : "",
+    };
+    globalThis.bookPasted = pasted;
+    // A field as high as its text, up to a part of the window.
+    const grow = (field) => {
+      field.style.height = "auto";
+      const border = field.offsetHeight - field.clientHeight;
+      field.style.height = `${Math.min(field.scrollHeight + border, innerHeight * 0.4)}px`;
+    };
+    // An action once for many events: an editor may insert a long text line by line.
+    const once = (act) => {
+      let due = false;
+      return () => {
+        if (due) return;
+        due = true;
+        setTimeout(() => {
+          due = false;
+          act();
+        });
+      };
+    };
+    // The field of the home page: what is pasted is answered at once on the page of errors.
+    const forward = (form) => {
+      const field = form.querySelector("textarea");
+      const go = () => {
+        pasted.text = field.value;
+        location.href = form.getAttribute("action") + pasted.address(field.value);
+      };
+      field.addEventListener("input", once(() => grow(field)));
+      field.addEventListener("paste", () => setTimeout(() => field.value.trim() && go()));
+      field.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+        event.preventDefault();
+        go();
+      });
+      form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        go();
+      });
+    };
+    // Sections that answer a question; the scripts of the search are loaded for it.
+    const sections = async (asked) => {
+      await globalThis.bookLoadSearch?.();
+      await globalThis.bookSearch?.ready;
+      return globalThis.bookSearch?.find(asked, { most: 6, perPage: 2 }) || [];
+    };
     const start = () => {
       const field = document.getElementById("error-search");
       const list = document.getElementById("error-list");
@@ -347,10 +490,12 @@ if (typeof document !== "undefined")
       const answers = new Answers(told.dataset);
       let messages = null;
       // The wording and its address at once, the text as soon as it is there.
-      const shownFor = (answer) => {
+      const shownFor = (answer, ownLine) => {
         const line = items[answer.entry];
         const link = line.querySelector("a").cloneNode(true);
         const item = element("li", "", element("p", "message", link));
+        if (answer.head) link.replaceChildren(...answers.head(answer)[0].childNodes);
+        if (ownLine) item.append(answers.head(answer, ownLine)[1]);
         item.dataset.id = answer.case?.id || line.id;
         adviceOf(/(\w+)\.html/.exec(link.getAttribute("href"))[1]).then(() => {
           const entry = messages.entries[answer.entry];
@@ -360,31 +505,96 @@ if (typeof document !== "undefined")
         return item;
       };
       const heading = (text) => element("li", "note", text);
+      // The address of an answer: its id alone, so that it can be shared.
+      let waiting;
+      const address = (id) => {
+        clearTimeout(waiting);
+        waiting = setTimeout(() => {
+          try {
+            history.replaceState(null, "", id ? `?e=${id}` : location.pathname);
+          } catch {} // from disk
+        }, 300);
+      };
+      // What the book has on a text that is no known message: sections and symptoms.
+      const searched = async (asked, found) => {
+        const hits = await sections(asked);
+        if (field.value.trim() !== asked) return; // typed on
+        told.textContent = hits.length
+          ? told.dataset.sections
+          : found.length
+            ? told.dataset.related
+            : told.dataset.none;
+        list.hidden = Boolean(hits.length || found.length);
+        const marked = (parts) => parts.map(([text, met]) => (met ? element("mark", "", text) : text));
+        const lines = hits.map(({ name, page, anchor, first, title, line }) => {
+          const link = element("a", "", ...marked(first ? [[name, false]] : title));
+          link.href = `${page}.html${first ? "" : `#${anchor}`}`;
+          const place = first ? [] : [element("span", "page", name)];
+          return element("li", "section", element("p", "", link, ...place), element("p", "line", ...marked(line)));
+        });
+        if (hits.length && found.length) lines.push(heading(told.dataset.related));
+        shown.prepend(...lines);
+      };
+      const show = (found, asked, sure) => {
+        const { ownLine } = sure && asked ? { ownLine: messages.ownLine(asked) } : {};
+        shown.replaceChildren();
+        list.hidden = Boolean(asked || found.length);
+        clear.hidden = !field.value;
+        found.slice(0, sure ? found.length : 3).forEach((answer, n) => {
+          if (n === 1 && sure) shown.append(heading(told.dataset.others));
+          shown.append(shownFor(answer, n === 0 && ownLine));
+        });
+      };
       const search = () => {
         if (!globalThis.bookMessages) return;
         const { bookMessages } = globalThis;
         const asked = field.value.trim();
         messages ||= new Messages(bookMessages.messages, bookMessages.matcher);
         const found = asked ? messages.find(asked) : [];
-        const sure = found[0]?.sure;
-        shown.replaceChildren();
-        list.hidden = Boolean(found.length);
-        told.textContent = !asked
-          ? ""
-          : !found.length
-            ? told.dataset.none
-            : sure
-              ? told.dataset.sure
-              : told.dataset.related;
-        found.forEach((answer, n) => {
-          if (n === 1 && sure) shown.append(heading(told.dataset.others));
-          shown.append(shownFor(answer));
-        });
+        const sure = Boolean(found[0]?.sure);
+        told.textContent = !asked ? "" : sure ? told.dataset.sure : told.dataset.searching;
+        show(found, asked, sure);
+        address(sure && (found[0].case?.id || messages.entries[found[0].entry].id));
+        if (asked && !sure) searched(asked, found);
       };
-      field.addEventListener("input", search);
-      const given = new URLSearchParams(location.search).get("q");
-      if (given && !field.value) field.value = given;
-      const ready = () => field.value && search();
+      // An answer by its id alone, from an address that somebody shared.
+      const shared = (id) => {
+        messages ||= new Messages(globalThis.bookMessages.messages, globalThis.bookMessages.matcher);
+        const entry = messages.entries.findIndex(
+          (one) => one.id === id || one.cases?.some((own) => own.id === id),
+        );
+        if (entry < 0) return;
+        const own = messages.entries[entry].cases?.find((one) => one.id === id);
+        show([{ entry, case: own, values: {}, sure: true }], "", true);
+      };
+      const clear = document.getElementById("error-clear");
+      const typed = () => {
+        pasted.text = field.value;
+        grow(field);
+        search();
+      };
+      const later = once(typed);
+      field.addEventListener("input", () => (field.value.length > 2000 ? later() : typed()));
+      clear.addEventListener("click", () => {
+        field.value = "";
+        typed();
+        field.focus();
+      });
+      const parameters = new URLSearchParams(location.search);
+      const fragment = /^#paste=(.*)/s.exec(location.hash);
+      if (fragment) history.replaceState(null, "", location.pathname);
+      const named = parameters.get("e");
+      const target = location.hash && document.getElementById(location.hash.slice(1));
+      field.value ||=
+        parameters.get("q") || (fragment ? decodeURIComponent(fragment[1]) : target ? "" : pasted.text);
+      if (field.value) grow(field);
+      const ready = () => {
+        if (field.value) search();
+        if (named && named !== shown.querySelector("[data-id]")?.dataset.id) {
+          field.value = "";
+          shared(named);
+        }
+      };
       if (globalThis.bookMessages) ready();
       else addEventListener("load", ready); // the script with the messages follows this one
     };
@@ -432,6 +642,7 @@ if (typeof document !== "undefined")
         copyButtons(list, list.dataset.copy);
       addEventListener("hashchange", open);
       open();
+      document.querySelectorAll("form.paste-error").forEach(forward);
       start();
     };
     if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin);

@@ -18,10 +18,13 @@
     document.body.append(dialog);
     dialog.showModal();
   };
-  for (const figure of document.querySelectorAll(".book-figure")) {
-    const opener = button(zh ? "放大" : "Enlarge", () => enlarge(figure));
-    opener.className = "enlarge";
-    figure.after(opener);
-    figure.addEventListener("click", () => enlarge(figure));
-  }
+  globalThis.bookFigures = (part) => {
+    for (const figure of part.querySelectorAll(".book-figure")) {
+      const opener = button(zh ? "放大" : "Enlarge", () => enlarge(figure));
+      opener.className = "enlarge";
+      figure.after(opener);
+      figure.addEventListener("click", () => enlarge(figure));
+    }
+  };
+  globalThis.bookFigures(document);
 })();

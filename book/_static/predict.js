@@ -1,12 +1,11 @@
-// Questions before a cell: the first answer counts, the cell's output shows after it, and this
-// browser remembers, for the lists of chapters. Without this script they unfold all the same.
+// Questions before a cell: the first answer counts, the cell's output and what explains it (`.why`)
+// show after it, and this browser remembers, for the lists of chapters. Without this script the
+// questions unfold all the same, and nothing is hidden.
 (() => {
-  const zh = document.documentElement.lang.startsWith("zh");
-  const words = zh
-    ? { show: "先作答，或直接显示输出", again: "重新作答", score: (right, all) => `${right} / ${all}`,
-        hint: (right, all) => `${all} 道预测题，首次答对 ${right} 道` }
-    : { show: "Answer first, or show the output", again: "Ask me again", score: (right, all) => `${right} of ${all}`,
-        hint: (right, all) => `${right} of ${all} questions answered right at once` };
+  const words = globalThis.bookWords.questions;
+  const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
+  const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
+  const FOUND = "onbeforematch" in document.body ? "until-found" : ""; // by the browser's own search
   const key = (page) => `predict:${page}`;
   const load = (page) => {
     try { return JSON.parse(localStorage.getItem(key(page))) || {}; } catch { return {}; }
@@ -16,75 +15,160 @@
 
   const here = pageOf(location.href);
   const cards = [...document.querySelectorAll(".predict")];
-  let kept = load(here);
+  let kept = load(here); // picks: was the first answer right; chose: which one it was
   if (kept.picks) { // a question may be gone since
     const ids = new Set(cards.map((card) => card.dataset.cell));
-    kept = { all: cards.length, picks: Object.fromEntries(Object.entries(kept.picks).filter(([id]) => ids.has(id))) };
+    const known = (values) => Object.fromEntries(Object.entries(values ?? {}).filter(([id]) => ids.has(id)));
+    kept = { all: cards.length, picks: known(kept.picks), chose: known(kept.chose) };
     save(here, kept);
   }
-  for (const card of cards) {
+  const change = (edit) => {
+    kept = { picks: {}, chose: {}, ...load(here), all: cards.length };
+    edit(kept);
+    save(here, kept);
+    for (const one of asked) one.draw();
+    list();
+  };
+
+  const asked = cards.map((card) => {
     const id = card.dataset.cell;
     const choices = [...card.querySelectorAll("details")];
     const cell = document.getElementById(id);
     const output = cell?.querySelector(".cell_output");
-    const veil = Object.assign(document.createElement("button"), { className: "veil", type: "button", textContent: words.show });
-    const again = Object.assign(document.createElement("button"), { type: "button", textContent: words.again });
+    const why = cell?.nextElementSibling?.matches(".why") ? cell.nextElementSibling : null;
+    const hidden = [output, why].filter(Boolean);
+    const veil = make("button", { className: "veil", type: "button", textContent: words.show });
+    const again = make("button", { type: "button", textContent: words.again });
     const show = (visible) => {
       cell?.classList.toggle("veiled", !visible);
-      if (!output) return;
-      if (visible) output.removeAttribute("hidden");
-      else output.setAttribute("hidden", "until-found"); // the browser's own search still finds it
+      for (const part of hidden)
+        if (visible) part.removeAttribute("hidden");
+        else part.setAttribute("hidden", FOUND);
       veil.hidden = visible;
     };
     const answered = () => Object.hasOwn(kept.picks ?? {}, id);
+    let done; // as it was drawn last: what is shown without an answer stays so
     const draw = () => {
-      const done = answered();
+      if (done === answered()) return;
+      done = answered();
       again.hidden = !done;
-      // Who follows a link to a place on the page wants to read, not to be asked.
-      show(done || Boolean(location.hash));
+      show(done);
+      card.querySelector(".mine")?.remove();
+      const mine = done && choices[kept.chose?.[id]];
+      if (mine) {
+        mine.open = true;
+        mine.firstElementChild.append(make("span", { className: "mine", textContent: words.mine }));
+      } else if (!done) for (const choice of choices) choice.open = false;
     };
     choices.forEach((choice, i) => {
       choice.addEventListener("toggle", () => {
         if (!choice.open || answered()) return;
-        kept = load(here);
-        kept.picks = { ...kept.picks, [id]: choices[i].className === "yes" ? 1 : 0 };
-        kept.all = cards.length;
-        save(here, kept);
-        draw();
-        list();
+        change(({ picks, chose }) => {
+          picks[id] = choice.className === "yes" ? 1 : 0;
+          chose[id] = i;
+        });
       });
     });
+    const forget = (data) => {
+      delete data.picks[id];
+      delete data.chose[id];
+    };
+    const focus = () => choices[0].querySelector("summary").focus();
     again.addEventListener("click", () => {
-      kept = load(here);
-      delete kept.picks?.[id];
-      save(here, kept);
-      for (const choice of choices) choice.open = false;
-      draw();
-      list();
-      choices[0].querySelector("summary").focus();
+      change(forget);
+      focus();
     });
+    veil.setAttribute("aria-expanded", "false");
     veil.addEventListener("click", () => {
       show(true);
-      output.tabIndex = -1;
-      output.focus();
+      hidden[0].tabIndex = -1;
+      hidden[0].focus();
     });
-    output?.addEventListener("beforematch", () => show(true));
-    output?.before(veil);
-    addEventListener("hashchange", draw);
+    for (const part of hidden) part.addEventListener("beforematch", () => show(true));
+    if (output) output.before(veil);
+    else if (hidden.length) cell.append(veil);
     card.append(again);
     draw();
-  }
+    return { id, card, cell, output, why, hidden, choices, show, draw, answered, forget, focus };
+  });
+
+  // ---- A link to a place leads to what is hidden there; who comes from another page or from the
+  // search to a section wants to read, and is not asked first.
+  const reveal = (whole) => {
+    const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!place) return;
+    let moved = false;
+    for (const { card, cell, why, show } of asked)
+      if (cell?.contains(place) || why?.contains(place) || (whole && place.contains(card))) {
+        show(true);
+        moved = true;
+      }
+    if (moved) place.scrollIntoView();
+  };
+  let searched = false;
+  document.addEventListener("click", ({ target }) => { searched = Boolean(target.closest?.("[role=option]")); }, true);
+  addEventListener("hashchange", () => reveal(searched));
+  reveal(!document.referrer || pageOf(document.referrer) !== here); // not from the other language
+
+  // ---- at the end of the chapter: how many were right, and the missed ones again
+  const tally = make("div", { className: "tally" });
+  const told = make("p", {});
+  const retry = make("button", { type: "button" });
+  const missed = () => asked.filter(({ id }) => kept.picks?.[id] === 0);
+  told.setAttribute("role", "status");
+  tally.append(told, retry);
+  retry.addEventListener("click", () => {
+    const [first, ...others] = missed();
+    change((data) => { for (const { forget } of [first, ...others]) forget(data); });
+    first.focus();
+  });
+  if (cards.length) document.querySelector("article > section")?.append(tally);
+
+  // ---- on paper the questions stand without their answers, which follow in a key
+  const sheet = make("section", { className: "key" });
+  const places = [];
+  addEventListener("beforeprint", () => {
+    if (!cards.length || places.length) return;
+    sheet.replaceChildren(make("h2", { textContent: words.key }));
+    asked.forEach(({ cell, choices, hidden }, i) => {
+      const right = choices.findIndex(({ className }) => className === "yes");
+      const answer = choices[right].querySelector("p").cloneNode(true);
+      answer.prepend(make("strong", { textContent: `${i + 1}. ${"ABCDE"[right]} ` }));
+      sheet.append(answer);
+      const lines = [...(cell?.querySelectorAll(".hll") ?? [])].map(({ textContent }) => textContent);
+      if (lines.length) sheet.append(make("pre", { textContent: lines.join("") }));
+      for (const part of hidden) {
+        const place = document.createComment("");
+        places.push([place, part, part.getAttribute("hidden")]);
+        part.replaceWith(place);
+        part.removeAttribute("hidden");
+        sheet.append(part);
+      }
+    });
+    tally.before(sheet);
+  });
+  addEventListener("afterprint", () => {
+    for (const [place, part, was] of places.splice(0)) {
+      place.replaceWith(part);
+      if (was !== null) part.setAttribute("hidden", was);
+    }
+    sheet.remove();
+  });
 
   function list() {
+    const values = { right: Object.values(kept.picks ?? {}).filter(Boolean).length, all: cards.length };
+    const left = asked.filter(({ answered }) => !answered()).length;
+    told.textContent = `${fill(words.tally, values)} ${left ? fill(words.left, { n: left }) : ""}`;
+    retry.textContent = fill(words.missed, { n: missed().length });
+    retry.hidden = !missed().length;
     for (const old of document.querySelectorAll(".score")) old.remove();
     for (const link of document.querySelectorAll("nav.bd-links a.internal, ul.chapters a.internal")) {
       const page = link.getAttribute("href") === "#" ? here : pageOf(link.href);
       const { picks, all } = load(page);
       const values = Object.values(picks ?? {});
       if (!values.length || !all) continue;
-      const right = values.filter(Boolean).length;
-      const score = Object.assign(document.createElement("span"), { className: "score", title: words.hint(right, all), textContent: words.score(right, all) });
-      link.append(score);
+      const counts = { right: values.filter(Boolean).length, all };
+      link.append(make("span", { className: "score", title: fill(words.hint, counts), textContent: fill(words.score, counts) }));
     }
   }
   list();

@@ -8,14 +8,6 @@
   const HAN = /^[\u3400-\u9fff]/;
   const BOOST = { title: 6, names: 3, text: 1, code: 0.5 };
   const MESSAGE = /\b\w*(?:Error|Exception|Warning|Interrupt)\b/;
-  const SMALL = new Set(
-    (
-      "a an and are as at be by can do does doesn for from get gets has have how i if in is it its my" +
-      " not of on or t that the then this to use using vs was what when where which why will with you"
-    ).split(" "),
-  );
-  const SMALL_HAN = /怎么办|怎么样|怎么|如何|为什么|为何|什么|请问|变成|怎样|哪些|哪个|[的了吗呢]/;
-
   // The end of a text for an address: long ones are refused by servers, half characters by browsers.
   const inAddress = (text) =>
     encodeURIComponent(text.slice(-LONGEST).replace(/\p{Surrogate}/gu, "\ufffd"));
@@ -24,7 +16,7 @@
 
   // A stem: loss and losses, decrease and decreasing, normalize and normalization.
   function stem(word) {
-    if (/[\d_.]/.test(word)) return word;
+    if (/[\d_.]/.test(word) || word === "windows") return word; // Windows, the system
     for (const end of [
       /ations?$/,
       /at(?:es?|ed|ing)$/,
@@ -44,6 +36,7 @@
 
   // What a piece of text is found by: a word by its stem, a name of code whole and by its parts,
   // Chinese by its pairs.
+  const PACKAGES = new Set(["torch", "nn", "functional", "utils"]); // in every dotted name
   const PIECE = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+\w*/g;
   const known = new Map();
   function terms(chunk) {
@@ -56,7 +49,9 @@
           : Array.from({ length: chunk.length - 1 }, (_, i) => chunk.slice(i, i + 2));
     else if (/^[A-Z]?[a-z]+$|^[A-Z]+$/.test(chunk)) found = [stem(chunk.toLowerCase())];
     else {
-      const names = chunk.split(".");
+      const names = chunk
+        .split(".")
+        .filter((name, n, all) => n + 1 === all.length || !PACKAGES.has(name));
       const pieces = names.flatMap((name) => name.split(SEAM)).filter(Boolean);
       const whole = [chunk, ...names].map((name) => name.toLowerCase());
       found = [...new Set([...whole, ...pieces.map((piece) => stem(piece.toLowerCase()))])];
@@ -76,8 +71,12 @@
 
   // ---- the index
 
-  const { pages, sections, synonyms } = globalThis.bookIndex;
-  const [PAGE, TITLE, TEXT, CODE, NAMES] = [0, 2, 3, 4, 5]; // 1: the anchor
+  const { pages, sections, words } = globalThis.bookIndex;
+  const SMALL = new Set(words.small.split(" "));
+  const SMALL_HAN = new RegExp(words.small_han);
+  const WEAK = new Set(words.weak.split(" ").map(stem));
+  const isWeak = ({ said }) => WEAK.has(stem(said.toLowerCase()));
+  const [PAGE, ANCHOR, TITLE, TEXT, CODE, NAMES, EXPLAINED] = [0, 1, 2, 3, 4, 5, 6];
   const mini = new MiniSearch({
     fields: Object.keys(BOOST),
     idField: "id",
@@ -108,14 +107,15 @@
     (HAN.test(phrase) ? "" : "(?<![\\w.])") +
     chunks(phrase).map(quoted).join("[\\s_-]*") +
     (/\w$/.test(phrase) ? "(?![\\w.]*\\w)" : "");
+  const squeezed = (text) => text.toLowerCase().replace(/[\s_-]+/g, "");
   const same = new Map();
-  for (const group of synonyms)
+  for (const group of words.same)
     for (const phrase of group) {
-      const key = phrase.toLowerCase().replace(/[\s_-]+/g, "");
-      same.set(key, [...new Set([...(same.get(key) || []), ...group])]);
+      for (const key of new Set([squeezed(phrase), stem(phrase.toLowerCase())]))
+        same.set(key, [...new Set([...(same.get(key) || []), ...group])]);
     }
   const PHRASES = new RegExp(
-    synonyms
+    words.same
       .flat()
       .sort((a, b) => b.length - a.length)
       .map(bounded)
@@ -128,13 +128,16 @@
     const found = [];
     const plain = (text) => {
       for (const chunk of chunks(text))
-        for (const part of HAN.test(chunk) ? chunk.split(SMALL_HAN) : [chunk])
-          if (part) found.push({ said: part, alternatives: [part] });
+        for (const part of HAN.test(chunk) ? chunk.split(SMALL_HAN).flatMap(pairs) : [chunk])
+          if (part) {
+            const others = same.get(stem(part.toLowerCase())) || [];
+            found.push({ said: part, alternatives: [...new Set([part, ...others])] });
+          }
     };
     let end = 0;
     for (const match of query.matchAll(PHRASES)) {
       plain(query.slice(end, match.index));
-      const others = same.get(match[0].toLowerCase().replace(/[\s_-]+/g, ""));
+      const others = same.get(squeezed(match[0]));
       found.push({
         said: match[0],
         alternatives: [match[0], ...others.filter((o) => o !== match[0])],
@@ -142,8 +145,26 @@
       end = match.index + match[0].length;
     }
     plain(query.slice(end));
-    const telling = found.filter(({ said }) => !SMALL.has(said.toLowerCase()));
+    const telling = found.filter(
+      ({ said }) => !SMALL.has(said.toLowerCase()) && !/^[\u3400-\u9fff]$/.test(said),
+    );
     return telling.length ? telling : found;
+  }
+
+  // Words of a run of Chinese: two characters each, those that the index has most often; one that
+  // is left over belongs to the word before it.
+  function pairs(run) {
+    const best = [[0, []]];
+    for (let end = 1; end <= run.length; end++) {
+      const [score, words] = best[end - 1];
+      const alone = end > 1 && words.length && words.at(-1).length < 3 ? words.slice(0, -1) : words;
+      best[end] = [score, [...alone, (alone === words ? "" : words.at(-1)) + run[end - 1]]];
+      if (end < 2) continue;
+      const pair = run.slice(end - 2, end);
+      const with_ = best[end - 2][0] + Math.log(1 + look(pair).size);
+      if (with_ > best[end][0]) best[end] = [with_, [...best[end - 2][1], pair]];
+    }
+    return best[run.length][1];
   }
 
   // Take over what another way of saying it finds, and keep the best score.
@@ -164,7 +185,7 @@
     if (lower.includes(".")) add(found, look(lower.split(".").pop()), 0.5);
     if (typing && lower.length > 1) {
       add(found, look(lower, { prefix: true }), found.size ? 0.3 : 1);
-      for (let n = lower.length - 1; !found.size && n > 4; n--)
+      for (let n = lower.length - 1; !found.size && n > Math.max(4, lower.length - 4); n--)
         add(found, look(lower.slice(0, n)), 1);
     }
     return found;
@@ -181,7 +202,7 @@
     for (const id of new Set(pairs.flatMap((pair) => [...pair.keys()]))) {
       const covered = new Set(pairs.flatMap((pair, n) => (pair.has(id) ? [n, n + 1] : [])));
       const share = covered.size / chunk.length;
-      if (share <= (chunk.length > 3 ? 0.5 : 0.9)) continue;
+      if (share < (chunk.length > 3 ? 0.5 : 0.9)) continue;
       const score = pairs.reduce((sum, pair) => sum + (pair.get(id)?.[0] || 0), 0) / pairs.length;
       found.set(id, [score * share ** 2, pairs.flatMap((pair) => pair.get(id)?.[1] || []), share]);
     }
@@ -232,77 +253,117 @@
     alternatives.forEach((text, n) => {
       add(found, phrase(text, typing && !n, !n), n ? 0.7 : 1);
     });
+    if (isWeak({ said })) for (const hit of found.values()) hit[0] *= 0.4;
     return found.size ? found : mistyped(said);
   }
 
   // ---- what is found
 
+  const KIND = { chapter: 1, message: 0.75, symptom: 0.85, card: 0.8, reference: 0.3 };
+  const LATE = /^(\d+\. |(Exercises|Recap|练习|小结)$)/; // sections that answer nothing by themselves
   const first = pages.map((_, page) => sections.findIndex((section) => section[PAGE] === page));
   const names = pages.map(([, title]) => new Set(tokenize(title)));
+  const address = (id) => `${pages[sections[id][PAGE]][0]}#${sections[id][ANCHOR]}`;
+  const cards = new Map(sections.map((section, id) => [section[EXPLAINED], id]).reverse());
+  const titles = sections.map((section) => squeezed(section[TITLE]));
+  const late = sections.map((section) => LATE.test(section[TITLE]));
+  const isFirst = (id) => id === first[sections[id][PAGE]];
 
   // Whether the title of a page says what was asked for, 1 or 0.
   const named = (answer, page) =>
     Number((answer.get(first[page])?.[1] || []).some((term) => names[page].has(term)));
 
-  // [{ page, title, kind, sections: [{ page, anchor, title, line, code }] }], best first. What is
-  // part of another page is found below its title, with its own address.
-  function find(query, { most = 8, perPage = 3 } = {}) {
+  // [{ page, anchor, title, line, code, first, name, kind }], best first: sections, messages,
+  // symptoms and cards of the cheat sheet. `name` is the title of the page.
+  function find(query, { most = 12, perPage = 3 } = {}) {
     const asked = units(query.slice(0, LONGEST));
     if (!asked.length) return [];
     const answers = asked.map((unit, n) => ask(unit, n === asked.length - 1 && /\S$/.test(query)));
     // the rarer a word, the more it tells
-    const weights = answers.map((answer) => {
+    const weights = answers.map((answer, n) => {
       const seen = [...answer.values()].reduce((sum, [, , share]) => sum + share, 0);
-      return seen ? Math.log(1 + sections.length / seen) : 0;
+      return seen ? (isWeak(asked[n]) ? 0.4 : 1) * Math.log(1 + sections.length / seen) : 0;
     });
     const total = weights.reduce((sum, weight) => sum + weight, 0);
     if (!total) return [];
     const weigh = (has) => has.reduce((sum, share, n) => sum + share * weights[n], 0) / total;
-    const byPage = new Map();
-    for (const id of new Set(answers.flatMap((answer) => [...answer.keys()]))) {
+    const whole = squeezed(query.replace(SMALL_HAN, ""));
+    const onPage = new Map(); // how much of what is asked for a page has
+    const found = [...new Set(answers.flatMap((answer) => [...answer.keys()]))].map((id) => {
       const has = answers.map((answer) => answer.get(id)?.[2] || 0);
-      const sum = answers.reduce((all, answer) => all + (answer.get(id)?.[0] || 0), 0);
       const page = pages[sections[id][PAGE]][3];
-      if (!byPage.has(page)) byPage.set(page, []);
-      byPage.get(page).push({ id, has, score: sum * weigh(has) });
-    }
-    const found = [...byPage].map(([page, hits]) => {
-      hits.sort((a, b) => b.score - a.score || a.id - b.id);
-      const share = weigh(answers.map((_, n) => Math.max(...hits.map(({ has }) => has[n]))));
-      const rest = hits.slice(1, 5).reduce((sum, { score }) => sum + score, 0);
-      const about = weigh(answers.map((answer) => named(answer, page)));
-      return {
+      const before = onPage.get(page) || has;
+      onPage.set(
         page,
-        hits,
-        share,
-        score: (hits[0].score + 0.2 * rest) * share ** 2 * (1 + 0.5 * about),
+        has.map((share, n) => Math.max(share, before[n])),
+      );
+      const sum = answers.reduce((all, answer) => all + (answer.get(id)?.[0] || 0), 0);
+      return { id, page, share: weigh(has), sum };
+    });
+    const pageShares = new Map(
+      [...onPage].map(([page, has]) => [
+        page,
+        [weigh(has), weigh(answers.map((answer) => named(answer, page)))],
+      ]),
+    );
+    for (const hit of found) {
+      const [, , kind] = pages[hit.page];
+      const [pageShare, about] = pageShares.get(hit.page);
+      const intro = isFirst(hit.id) && about < 0.9;
+      hit.score =
+        hit.sum *
+        hit.share ** 2 *
+        (0.5 + 0.5 * pageShare) *
+        (1 + 0.5 * about) *
+        KIND[kind] *
+        (whole.length > 2 && titles[hit.id].includes(whole) ? 1.5 : 1) *
+        (intro || late[hit.id] ? 0.5 : 1);
+    }
+    found.sort((a, b) => b.score - a.score || a.id - b.id);
+    const least = 0.35 * Math.max(...found.map(({ share }) => share));
+    const used = new Map();
+    const shown = found
+      .filter(({ page, share }) => {
+        if (share <= least) return false;
+        used.set(page, (used.get(page) || 0) + 1);
+        return used.get(page) <= perPage;
+      })
+      .slice(0, most);
+    // The lines to copy come before the section that explains them; where a few words ask for a
+    // chapter, those of its card that has them in its title, or alone has them.
+    const near = new Set(shown.slice(0, 2).map(({ page }) => pages[page][0]));
+    const few =
+      pages[shown[0].page][2] === "chapter" && asked.filter((unit) => !isWeak(unit)).length < 4;
+    const own = found.filter(
+      ({ id, share }) => near.has(sections[id][EXPLAINED]?.split("#")[0]) && share > 1.7 * least,
+    );
+    const titled = own.find(({ id }) => {
+      const met = answers.flatMap((answer) => answer.get(id)?.[1] || []);
+      return tokenize(sections[id][TITLE]).some((term) => met.includes(term));
+    });
+    const lines = few && (titled || (own.length < 3 && own[0]));
+    const card = lines ? lines.id : cards.get(address(shown[0].id));
+    if (found.some(({ id, share }) => id === card && share > least)) {
+      const listed = shown.findIndex(({ id }) => id === card);
+      if (listed > 0) shown.splice(listed, 1);
+      if (listed) shown.unshift({ id: card, page: pages[sections[card][PAGE]][3] });
+    }
+    return shown.map(({ id, page }) => {
+      const terms = new Set(answers.flatMap((answer) => answer.get(id)?.[1] || []));
+      const section = sections[id];
+      const kind = pages[page][2];
+      return {
+        page: pages[section[PAGE]][0],
+        anchor: section[ANCHOR],
+        first: isFirst(id),
+        name: pages[page][1],
+        kind,
+        title: marked(section[TITLE], terms),
+        ...(kind === "card" && section[EXPLAINED]
+          ? { line: [[section[CODE], false]], code: true }
+          : line(id, terms)),
       };
     });
-    const best = Math.max(...found.map(({ share }) => share));
-    const late = ({ page }) => (pages[page][2] === "chapter" ? 0 : 1);
-    return found
-      .filter(({ share }) => share > 0.5 * best)
-      .sort((a, b) => late(a) - late(b) || b.score - a.score || a.page - b.page)
-      .slice(0, most)
-      .map(({ page, hits }) => ({
-        page: pages[page][0],
-        title: pages[page][1],
-        kind: pages[page][2],
-        sections: hits
-          .filter(({ score }) => score > 0.2 * hits[0].score)
-          .slice(0, perPage)
-          .map(({ id }) => {
-            const terms = new Set(answers.flatMap((answer) => answer.get(id)?.[1] || []));
-            const [, anchor, title] = sections[id];
-            return {
-              page: pages[sections[id][PAGE]][0],
-              anchor,
-              first: id === first[sections[id][PAGE]],
-              title: marked(title, terms),
-              ...line(id, terms),
-            };
-          }),
-      }));
   }
 
   // The words of a text that were searched for: [[text, whether it is one], …]
@@ -388,8 +449,16 @@
     );
     return element;
   };
-  const option = (href, name, parts) =>
-    make("a", name, parts, { href, role: "option", tabindex: "-1", "aria-selected": "false" });
+  const option = (href, name, parts, act) => {
+    const made = make("a", name, parts, {
+      href,
+      role: "option",
+      tabindex: "-1",
+      "aria-selected": "false",
+    });
+    if (act) made.addEventListener("click", act);
+    return made;
+  };
 
   function choose(number) {
     const all = options();
@@ -406,28 +475,26 @@
   function show() {
     const query = field.value.trimStart();
     const words = query.trim();
-    const found = words ? find(query, dialog ? {} : { most: 16, perPage: 4 }) : [];
-    const groups = found.map(({ title, sections }) =>
-      make(
-        "div",
-        "search-page",
-        [
-          make("div", "search-title", [title], { "aria-hidden": "true" }),
-          ...sections.map((hit) =>
-            option(`${root}${hit.page}.html${hit.first ? "" : `#${hit.anchor}`}`, "", [
-              ...(hit.first ? [] : [make("span", "search-section", hit.title)]),
-              make("span", hit.code ? "search-line search-code" : "search-line", hit.line),
-            ]),
-          ),
-        ],
-        { role: "group", "aria-label": title },
-      ),
+    const found = words ? find(query, dialog ? {} : { most: 40, perPage: 8 }) : [];
+    const groups = found.map((hit) =>
+      option(`${root}${hit.page}.html${hit.first ? "" : `#${hit.anchor}`}`, "", [
+        make("span", "search-head", [
+          make("span", "search-section", hit.first ? [hit.name] : hit.title),
+          ...(hit.first ? [] : [make("span", "search-title", [hit.name])]),
+        ]),
+        make("span", hit.code ? "search-line search-code" : "search-line", hit.line),
+      ]),
     );
     if (isMessage(words))
       groups.unshift(
-        option(`${root}errors.html?q=${inAddress(words)}`, "search-message", [
-          told.dataset.message,
-        ]),
+        option(
+          `${root}errors.html${globalThis.bookPasted?.address(words) ?? ""}`,
+          "search-message",
+          [told.dataset.message],
+          () => {
+            globalThis.bookPasted.text = words;
+          },
+        ),
       );
     if (dialog && found.length)
       groups.push(option(`${form.action}?q=${inAddress(words)}`, "search-all", [told.dataset.all]));
@@ -437,11 +504,10 @@
     options().forEach((one, n) => {
       one.id = `search-option-${n}`;
     });
-    const count = found.reduce((sum, { sections }) => sum + sections.length, 0);
     told.textContent = !words
-      ? ""
-      : count
-        ? told.dataset.found.replace("{n}", count)
+      ? told.dataset.hint
+      : found.length
+        ? told.dataset.found.replace("{n}", found.length)
         : told.dataset.none;
     choose(dialog ? 0 : null);
     list.scrollTop = 0;

@@ -45,7 +45,7 @@ def main() -> None:
     "--accept",
     multiple=True,
     metavar="CHAPTER[::CELL]",
-    help="Its Chinese holds for today's English.",
+    help="Its Chinese is right for today's English.",
 )
 @click.option("--again", is_flag=True, help="Run the chapters even if nothing changed.")
 def update(names: tuple[str, ...], accept: tuple[str, ...], again: bool) -> None:
@@ -63,7 +63,7 @@ def update(names: tuple[str, ...], accept: tuple[str, ...], again: bool) -> None
         first = untranslated[0]
         click.echo(
             f"{len(untranslated)} translation{'s wait' if len(untranslated) != 1 else ' waits'}; "
-            f"one that still holds: book update --accept {first.chapter}::{first.cell}"
+            f"one that is still right: book update --accept {first.chapter}::{first.cell}"
         )
     _report([*failed.values(), *check(book, names, failed=failed)], names)
 
@@ -152,6 +152,16 @@ def serve(port: int) -> None:
     if not built.is_dir():
         raise BookError("there is no site yet: run `book build`")
     server.serve(built, port)
+
+
+@main.command()
+@click.option("--port", default=8888, show_default=True, help="A free one is taken if it is not.")
+@click.option("--browser/--no-browser", default=True, help="Whether to open a browser.")
+def live(port: int, browser: bool) -> None:
+    """Serve the built site on 127.0.0.1 with kernels that run its cells."""
+    from bookbuild.site.live_server import live
+
+    live(Book.find(), port, browser)
 
 
 @main.command()

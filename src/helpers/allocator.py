@@ -3,7 +3,7 @@
 The rules and the names of constants are those of PyTorch's sources
 (`c10/cuda/CUDACachingAllocator.cpp`, class `DeviceCachingAllocator`, and
 `c10/core/AllocatorConfig.h`); "Memory management" in
-https://pytorch.org/docs/stable/notes/cuda.html tells the same story in words.
+https://pytorch.org/docs/stable/notes/cuda.html describes the same in words.
 
 The model covers one device and one stream. Left out: memory used on several streams
 (`record_stream`), private pools of CUDA graphs and `MemPool`, `expandable_segments`,
@@ -49,7 +49,7 @@ class OutOfMemoryError(torch.OutOfMemoryError):
 
 
 def round_size(nbytes: int) -> int:
-    """The size in bytes of the block that holds `nbytes` (`round_size` in the source).
+    """Return the size in bytes of the block for a request of `nbytes` (`round_size` in the source).
 
     At least `MIN_BLOCK_SIZE`, else the next multiple of it. This rounded size is what
     `memory_allocated` counts.
@@ -98,7 +98,7 @@ class Block:
         address: of the first byte, on the model's device.
         size: in bytes, rounded; what `allocated` counts.
         requested: in bytes, as asked for; 0 while free.
-        allocated: whether a tensor holds it now.
+        allocated: whether a tensor uses the block now.
         name: the tensor's name, for pictures.
     """
 
@@ -126,7 +126,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Counters:
-    """What `torch.cuda.memory_stats` reports, in bytes unless said otherwise.
+    """Counters of `torch.cuda.memory_stats`, in bytes unless noted otherwise.
 
     Attributes:
         allocated: bytes in blocks held by tensors, `torch.cuda.memory_allocated()`.
@@ -281,7 +281,7 @@ class CachingAllocator:
         self._release_cached()
 
     def reset_peak(self) -> None:
-        """Start the peaks anew from the present values: `torch.cuda.reset_peak_memory_stats()`."""
+        """Reset the peaks to the present values: `torch.cuda.reset_peak_memory_stats()`."""
         self.events = []
         self._max_allocated, self._max_reserved = self.allocated, self.reserved
 
@@ -469,7 +469,7 @@ def replay(
 ) -> list[Step]:
     """Perform a trace on a fresh `CachingAllocator` and keep the state after each operation.
 
-    An out-of-memory error does not end the replay: the step's `error` holds the message, the name
+    An out-of-memory error does not end the replay: the step's `error` is the message, the name
     stands for no memory, and freeing it does nothing.
 
     Args:

@@ -41,8 +41,8 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     A position counts if its gradient is not 0; nan counts, too. Call it in eval mode, because
     dropout sets gradients to 0, and on a short sequence, whose weights do not underflow to 0.
     Gradients are recorded also under `torch.no_grad()`, so an encoder does not use its fast path. A
-    dependence without a gradient, such as a top-k choice over tokens or an argmax, is not detected:
-    there, change a later token and compare the outputs.
+    dependence without a gradient (a top-k choice over tokens, an argmax, a `forward` with its own
+    `no_grad`) is not detected: there, change a later token and compare the outputs.
 
     Args:
         function: maps (N, L, E) to (N, L', E'): a model, or attention with its masks.
@@ -96,24 +96,26 @@ def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
         The rotated tensor, with the shape and dtype of `x`.
 
     Raises:
+        TypeError: `x` is not floating point.
         ValueError: E is odd, or `positions` does not broadcast with (..., L).
 
     Source: RoFormer, https://arxiv.org/abs/2104.09864
     """
-    width = x.shape[-1]
+    if not x.is_floating_point():
+        raise TypeError(f"expected floating-point features, got {x.dtype}")
+    *sizes, width = x.shape
     if width % 2:
         raise ValueError(f"rotary needs an even number of features, got {width}")
+    given = tuple(positions.shape)
+    last = zip(given[::-1], sizes[::-1], strict=False)
+    if len(given) > len(sizes) or any(p not in (1, n) for p, n in last):
+        raise ValueError(f"expected positions for {tuple(sizes)}, got shape {given}")
     dtype = torch.promote_types(x.dtype, torch.float32)
     powers = torch.arange(0, width, 2, device=x.device, dtype=dtype) / width
     angles = positions[..., None].to(x.device, dtype) * base**-powers
     cos, sin = angles.cos(), angles.sin()
     a, b = x.to(dtype).chunk(2, dim=-1)
-    turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
-    if turned.shape != x.shape:
-        raise ValueError(
-            f"expected positions for {tuple(x.shape[:-1])}, got shape {tuple(positions.shape)}"
-        )
-    return turned
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
 
 
 def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:

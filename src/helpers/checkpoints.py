@@ -54,7 +54,7 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
             os.fsync(file.fileno())
         if refused := _foreign(temporary):
             raise CheckpointError(
-                f"not saved: torch.load would refuse {', '.join(refused)}; store tensors and plain "
+                f"not saved: torch.load would reject {', '.join(refused)}; store tensors and plain "
                 "Python values, such as float(x), vars(args) and str(path)"
             )
         os.replace(temporary, path)
@@ -149,11 +149,11 @@ def _wrong(path: Path, verify: bool) -> str | None:
     try:
         with zipfile.ZipFile(path) as archive:
             if not any(name.endswith("/data.pkl") for name in archive.namelist()):
-                return "holds no checkpoint: torch.save did not finish it, or never wrote it"
+                return "contains no checkpoint: torch.save did not finish it, or never wrote it"
             record = archive.testzip() if verify else None
     except (zipfile.BadZipFile, EOFError, OSError) as error:
         return f"is damaged: {error}"
-    return f"is damaged: the checksum of {record} does not fit" if record else None
+    return f"is damaged: the checksum of {record} does not match" if record else None
 
 
 def _wrong_old(error: Exception, size: int) -> str:
@@ -162,20 +162,21 @@ def _wrong_old(error: Exception, size: int) -> str:
         return f"imports {match[1]}; only running code can restore it"
     if "legacy .tar" in str(error):
         return "has the tar format of PyTorch 0.1, which needs weights_only=False"
-    return f"is cut off or no checkpoint ({size} bytes)" if size else "is empty"
+    return f"is truncated or not a checkpoint ({size} bytes)" if size else "is empty"
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
-    """Call `model.load_state_dict(weights)` if names and shapes match; load everything or nothing.
+    """Call `model.load_state_dict(weights)` if every entry fits; load everything or nothing.
 
-    A lazy parameter accepts any shape. Names must match as they are: modules that rename the keys
+    Dtypes may differ, but a complex entry fits only a complex one. A lazy parameter accepts any
+    shape. Names must match as they are: modules that rename the keys
     of old files while loading are not supported.
 
     Raises:
         TypeError: `weights` is not a mapping from names to tensors, but for example a path.
-        CheckpointError: names or shapes do not match. The message lists all of them with advice,
-            and the model is unchanged. (PyTorch raises its own error after it has copied what
-            matches.)
+        CheckpointError: names or shapes do not match, or an entry cannot be copied without loss: it
+            is on `meta`, sparse, quantized or complex and the model's is not. The message lists all
+            of them, and the model is unchanged. (PyTorch copies what matches before it raises.)
     """
     if not isinstance(weights, Mapping):
         raise TypeError(
@@ -190,10 +191,20 @@ def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
         for name in own
         if name in weights and not _fits(weights[name], own[name], name)
     ]
-    if not missing and not unexpected and not shapes:
+    kinds = [
+        f"{name} is {_kind(weights[name])}, the model has {_kind(own[name])}"
+        for name in own
+        if name in weights and not shapes and not _copies(weights[name], own[name])
+    ]
+    problems = [
+        ("missing", missing),
+        ("unexpected", unexpected),
+        ("of another shape", shapes),
+        ("of another kind", kinds),
+    ]
+    if not any(names for _, names in problems):
         model.load_state_dict(weights)
         return
-    problems = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
     lines = [f"{kind}: {', '.join(names)}" for kind, names in problems if names]
     raise CheckpointError("; ".join(["nothing was loaded", *lines, *_advice(own, weights)]))
 
@@ -204,6 +215,18 @@ def _fits(value: Any, own: Any, name: str) -> bool:
     if isinstance(own, Tensor) and isinstance(value, Tensor) and (is_lazy(own) or is_lazy(value)):
         return is_lazy(own)
     return _shape(value) == _shape(own)
+
+
+def _copies(value: Any, own: Any) -> bool:
+    """Return whether `copy_` writes all values of `value` into `own`, which has its shape."""
+    if not isinstance(own, Tensor) or not isinstance(value, Tensor) or is_lazy(own):
+        return True
+    lost = (value.is_complex() > own.is_complex()) or (value.is_quantized > own.is_quantized)
+    return not lost and value.layout == own.layout and value.is_meta == own.is_meta
+
+
+def _kind(x: Tensor) -> str:
+    return f"{x.dtype} ({x.layout}, {x.device.type})"
 
 
 def _shape(value: Any) -> Any:
@@ -227,8 +250,8 @@ def _advice(own: Mapping[str, Any], weights: Mapping[str, Any]) -> list[str]:
 def rng_state() -> dict[str, Any]:
     """Return the states of all global random generators, in types that `weights_only=True` loads.
 
-    They are Python's, NumPy's, PyTorch's, and one for each GPU. Generator objects of your own are
-    not included.
+    They are Python's, NumPy's, PyTorch's on the CPU, and one for each CUDA GPU. Other accelerators
+    and generator objects of your own are not included.
     """
     name, keys, *rest = np.random.get_state()
     state = {
@@ -260,8 +283,9 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 def differences(a: Any, b: Any) -> list[str]:
     """Return the keys under which two checkpoints differ, compared bit for bit at any depth.
 
-    Tensors must agree in dtype, layout, shape and bits; NumPy arrays in dtype, shape and bytes. A
-    key that only one of the checkpoints has is listed, too.
+    Tensors must agree in type, dtype, layout, shape and bits, those on `meta` in all but the bits;
+    NumPy arrays in dtype, shape and bytes. Devices may differ. A key that only one of the
+    checkpoints has is listed, too.
     """
     return [key for key in {**a, **b} if key not in a or key not in b or not _same(a[key], b[key])]
 
@@ -270,8 +294,10 @@ def _same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, Tensor):
-        if (a.dtype, a.shape, a.layout) != (b.dtype, b.shape, b.layout):
+        if (a.dtype, a.shape, a.layout, a.is_meta) != (b.dtype, b.shape, b.layout, b.is_meta):
             return False
+        if a.is_meta or a.is_quantized:  # no bits to compare; `view` of a quantized tensor crashes
+            return a.is_meta or torch.equal(a.cpu(), b.cpu())
         return all(
             torch.equal(_bits(x), _bits(y)) for x, y in zip(_parts(a), _parts(b), strict=True)
         )
@@ -281,6 +307,8 @@ def _same(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, float):
+        return a.hex() == b.hex()  # 0.0 and -0.0 differ, nan equals nan
     return a == b or (a != a and b != b)
 
 

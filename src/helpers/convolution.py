@@ -31,10 +31,10 @@ def conv_output_size(
 
     Args:
         size: cells of the input.
-        kernel_size: taps of the kernel.
+        kernel_size: weights of the kernel along this axis.
         stride: cells between two windows.
         padding: cells added on each side, or "same" or "valid".
-        dilation: cells from one tap to the next.
+        dilation: distance between two neighbouring weights.
 
     Raises:
         ValueError: torch raises for these settings: the kernel spans more than the padded input,
@@ -75,11 +75,11 @@ def conv_transpose_output_size(
 
     Args:
         size: cells of the input.
-        kernel_size: taps of the kernel.
+        kernel_size: weights of the kernel along this axis.
         stride: cells between the places of two neighbouring inputs in the output.
         padding: cells cropped on each side of the output.
         output_padding: cells that are cropped less, or added, at the end.
-        dilation: cells from one tap to the next.
+        dilation: distance between two neighbouring weights.
 
     Raises:
         ValueError: torch raises for these settings: `output_padding` is not smaller than stride or
@@ -213,7 +213,7 @@ def receptive_field(*layers: nn.Module) -> ReceptiveField:
 
 def _one(layer: nn.Module, name: str) -> int:
     value = getattr(layer, name)
-    values = set(value) if isinstance(value, tuple) else {value}
+    values = set(value) if isinstance(value, tuple | list) else {value}
     if len(values) > 1:
         raise ValueError(f"{name} must be the same along each axis, got {value} in {layer}")
     return values.pop()

@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from helpers.forward import equal
 
 _WIDE = (torch.float64, torch.complex128)
-_WRONG = "the {order} derivative by {inputs} is wrong"
+_WRONG = "the {order} derivative with respect to {inputs} is wrong"
 
 
 def check_function(
@@ -80,7 +80,7 @@ def _faults(
     if second and (faults := _compare(call, doubles, chosen, "second")):
         if _differentiable_once(call, doubles, chosen):
             return [*faults, "backward is marked with once_differentiable: pass second=False"]
-        return [*faults, "compute in backward with torch, from saved inputs and outputs alone"]
+        return [*faults, "use only torch operations on saved inputs and outputs in backward"]
     return [
         *_strided_inputs(call, doubles, chosen),
         *_layouts(call, doubles, chosen),
@@ -111,14 +111,14 @@ def _forward_in_float64(
             return (
                 call,
                 before,
-                f"forward changed input {i} in place: compute something new, or mark it with "
+                f"forward changed input {i} in place: return a new tensor, or mark the input with "
                 "`ctx.mark_dirty` and return it",
             )
     if changed:
         call, doubles, first = _on_clones(call), before, [_copy(y) for y in first]
     again = _tensors(call(*before))
     if not (len(first) == len(again) and all(map(equal, first, again))):
-        fault = "forward returned something else the second time: switch off what is random"
+        fault = "two calls of forward returned different results: switch off randomness"
         return call, doubles, fault
     return call, doubles, None
 
@@ -127,10 +127,10 @@ def _output_fault(call: Callable[..., Any], inputs: list[Any], chosen: list[int]
     """Return why the outputs cannot be differentiated in float64, or None."""
     outputs = _tensors(call(*_requiring(inputs, chosen)))
     if not any(y.requires_grad for y in outputs):
-        return "no output requires a gradient: does forward get each tensor by itself?"
+        return "no output requires a gradient: pass each tensor as a separate argument"
     for i, y in enumerate(outputs):
         if y.requires_grad and not y.isfinite().all():
-            return f"output {i} is not finite here: give inputs at which every number is"
+            return f"output {i} is not finite: use inputs for which all outputs are finite"
         if y.requires_grad and y.dtype not in _WIDE:
             was = inputs[chosen[0]].dtype
             return f"output {i} is {y.dtype} though input {chosen[0]} is {was}: keep its dtype"
@@ -261,16 +261,16 @@ def _compare(
             continue
         fault = _WRONG.format(order=order, inputs=f"input {i}")
         if failure:
-            fault = f"the {order} derivative by input {i} failed: {failure}"
+            fault = f"the {order} derivative with respect to input {i} failed: {failure}"
         if together is None:
-            fault += " while no other input requires a gradient: look at `ctx.needs_input_grad`"
+            fault += " if no other input requires a gradient: check `ctx.needs_input_grad`"
         faults.append(fault)
     if together is not None and not faults:
         several = " and ".join(f"input {i}" for i in chosen)
         fault = _WRONG.format(order=order, inputs=several)
         if together:
-            fault = f"the {order} derivative by {several} failed: {together}"
-        faults.append(f"{fault} while they all require a gradient; each one alone is right")
+            fault = f"the {order} derivative with respect to {several} failed: {together}"
+        faults.append(f"{fault} if all of them require a gradient; each alone is right")
     return faults
 
 
@@ -308,11 +308,11 @@ def _hint(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> lis
     except Exception:
         return []
     if not all(torch.allclose(2 * a, b) for a, b in zip(once, twice, strict=True)):
-        return ["backward must multiply by the gradient that it gets: twice of it gave no double"]
+        return ["backward must multiply by the gradient that it receives, and it does not"]
     moved = [x + 1e-6 * torch.rand_like(x) if _has_slopes(x) else x for x in inputs]
     if any(map(_rounded, _backward(call, moved, chosen, None)[0])):
         return [
-            "forward computes with the digits of float32 or fewer: keep the dtype of its inputs"
+            "forward computes with the precision of float32 or less: keep the dtype of its inputs"
         ]
     return []
 
@@ -331,12 +331,12 @@ def _upstream(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) ->
     before = [_copy(u) for u in upstream]
     gradients = _backward(call, inputs, chosen, upstream)[1]
     if not all(map(equal, upstream, before)):
-        return ["backward changed the gradient that it got in place: compute something new"]
+        return ["backward changed the gradient that it receives in place: return a new tensor"]
     for i, gradient in zip(chosen, gradients, strict=True):
         if _rounded(gradient):
             return [
-                f"the gradient by input {i} has the digits of float32 or fewer though the input "
-                "is float64: compute in the dtype of the gradient that backward gets"
+                f"the gradient of input {i} has the precision of float32 or less, and the input "
+                "is float64: compute in the dtype of the gradient that backward receives"
             ]
     return []
 
@@ -354,9 +354,9 @@ def _layouts(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> 
         try:
             got = _backward(call, inputs, chosen, upstream)[1]
         except Exception as error:
-            return [f"backward failed on a gradient that came {kind}: {_line(error)}"]
+            return [f"backward failed for a gradient that is {kind}: {_line(error)}"]
         if not all(torch.allclose(a, b) for a, b in zip(right, got, strict=True)):
-            return [f"backward is wrong for a gradient that came {kind}: it is not contiguous"]
+            return [f"backward is wrong for a gradient that is {kind}, not contiguous"]
     return []
 
 
@@ -377,7 +377,7 @@ def _twice(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> li
     right = _backward(call, inputs, chosen, None)[1]
     if all(torch.allclose(a, b) for a, b in zip(right, gradients, strict=True)):
         return []
-    return ["backward uses what a later call of forward has left: keep it in ctx"]
+    return ["backward uses a value that a later call of forward overwrote: store it in ctx"]
 
 
 def _strided_inputs(call: Callable[..., Any], inputs: list[Any], chosen: list[int]) -> list[str]:

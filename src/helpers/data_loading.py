@@ -11,7 +11,8 @@ import operator
 import os
 import pickle
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ class H5Dataset(Dataset):
     handle inherited through a fork is closed and never read from. (HDF5 treats all handles of a
     process on one file as one: close other handles before you fork.) Numbers become tensors of
     their own dtype; strings are returned as they are. A sample raises `OSError` if the file has
-    become shorter since `__init__`.
+    been truncated since `__init__`.
 
     Args:
         path: the HDF5 file.
@@ -92,7 +93,7 @@ class H5Dataset(Dataset):
                 raise ValueError(f"{key} of {self.path} is a single value, not one per sample")
             if key in shapes and shape[1:] != tuple(shapes[key]):
                 raise ValueError(
-                    f"{key} of {self.path} holds samples of shape {shape[1:]}, "
+                    f"{key} of {self.path} contains samples of shape {shape[1:]}, "
                     f"expected {tuple(shapes[key])}"
                 )
         rows = {key: len(file[key]) for key in self.keys}
@@ -128,7 +129,7 @@ class H5Dataset(Dataset):
         values = [self.file[key][index % len(self)] for key in self.keys]
         # HDF5 returns zeros for the missing part of a file that was truncated after opening.
         if (size := os.fstat(self.file.id.get_vfd_handle()).st_size) < self._bytes:
-            raise OSError(f"{self.path} was cut short: it had {self._bytes} bytes, now {size}")
+            raise OSError(f"{self.path} was truncated: it had {self._bytes} bytes, now {size}")
         sample = tuple(map(_tensor, values))
         return sample if self.transform is None else self.transform(sample)
 
@@ -196,7 +197,7 @@ def chunk_reads(path: str | Path, key: str, indices: Sequence[int], cache: int =
     return {"chunks": fetched, "unpacked": round(fetched * chunk / (row * len(indices)), 1)}
 
 
-def cannot_travel(dataset: Any) -> list[str]:
+def unpicklable(dataset: Any) -> list[str]:
     """Return the attributes of `dataset` that cannot be pickled for a spawned or forkserver worker.
 
     Attributes that `__getstate__` omits are not listed. Locks and queues of `multiprocessing` are
@@ -228,29 +229,49 @@ def _pickles(value: Any) -> bool:
 def fresh_rng(worker: int) -> None:
     """Give the dataset of a worker its own NumPy generator; pass this as `worker_init_fn`.
 
-    It is seeded with the seed that PyTorch chose for this worker and this epoch.
+    It is seeded with the seed that PyTorch chose when this worker started.
     """
     info = get_worker_info()
     info.dataset.rng = np.random.default_rng(info.seed)
 
 
 def tensor_bytes(batch: Any) -> int:
-    """Return the bytes of all tensors in a batch: a tensor, or dicts, lists and tuples of them."""
-    if isinstance(batch, Tensor):
-        return batch.nbytes
+    """Return the bytes that a worker writes to shared memory for a batch.
+
+    A batch is a tensor, or dicts, lists, tuples and dataclasses of them; other objects count 0.
+    Each storage counts once and as a whole: for a view, the memory that it is a view of.
+    """
+    storages = (tensor.untyped_storage() for tensor in _tensors(batch))
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    """Yield the dense tensors in a batch."""
     if isinstance(batch, Mapping):
-        return sum(tensor_bytes(value) for value in batch.values())
-    if isinstance(batch, (list, tuple)):
-        return sum(tensor_bytes(value) for value in batch)
-    return 0
+        batch = tuple(batch.values())
+    elif is_dataclass(batch) and not isinstance(batch, type):
+        batch = tuple(getattr(batch, field.name) for field in fields(batch))
+    if isinstance(batch, Tensor) and batch.layout == torch.sparse_coo:
+        batch = (batch._indices(), batch._values())
+    elif isinstance(batch, Tensor) and batch.layout in (torch.sparse_csr, torch.sparse_bsr):
+        batch = (batch.crow_indices(), batch.col_indices(), batch.values())
+    elif isinstance(batch, Tensor) and batch.layout in (torch.sparse_csc, torch.sparse_bsc):
+        batch = (batch.ccol_indices(), batch.row_indices(), batch.values())
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, (list, tuple)):
+        for value in batch:
+            yield from _tensors(value)
 
 
 def shared_memory_needed(batch: Any, workers: int, prefetch_factor: int = 2) -> int:
     """Return the bytes of shared memory that a loader may use: prefetched batches plus one.
 
     Raises:
+        TypeError: `workers` or `prefetch_factor` is not an integer.
         ValueError: `workers` is negative, or `prefetch_factor` is below 1.
     """
+    workers, prefetch_factor = operator.index(workers), operator.index(prefetch_factor)
     if workers < 0 or prefetch_factor < 1:
         raise ValueError(
             "expected workers >= 0 and prefetch_factor >= 1, "

@@ -29,6 +29,7 @@ def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
 
     Raises:
         ValueError: `replicas` is smaller than 1, or a tensor has no dimensions.
+        TypeError: a dict cannot be built from pairs, such as a `defaultdict`, as in PyTorch.
     """
     if replicas < 1:
         raise ValueError(f"replicas must be at least 1, got {replicas}")
@@ -39,7 +40,7 @@ def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
     if isinstance(inputs, dict) and inputs:
         columns = [scatter(value, replicas, dim) for value in inputs.values()]
         rows = zip(*columns, strict=False)
-        return [type(inputs)(zip(inputs, row, strict=True)) for row in rows]
+        return [_dict_like(inputs, zip(inputs, row, strict=True)) for row in rows]
     if isinstance(inputs, (tuple, list)) and inputs:
         columns = [scatter(value, replicas, dim) for value in inputs]
         return [_like(inputs, row) for row in zip(*columns, strict=False)]
@@ -51,6 +52,15 @@ def _like(sequence: Any, members: Iterable[Any]) -> Any:
     return getattr(type(sequence), "_make", type(sequence))(members)
 
 
+def _dict_like(mapping: dict, pairs: Iterable[tuple[Any, Any]]) -> dict:
+    """Return `pairs` in the type of `mapping`, which PyTorch also calls with pairs alone."""
+    try:
+        return type(mapping)(pairs)
+    except TypeError as error:
+        name = type(mapping).__name__
+        raise TypeError(f"a {name} cannot be built from pairs alone: pass a dict") from error
+
+
 def replicate(module: nn.Module, replicas: int) -> list[nn.Module]:
     """Copy a module `replicas` times, so that gradients of the copies add up in the original.
 
@@ -60,9 +70,12 @@ def replicate(module: nn.Module, replicas: int) -> list[nn.Module]:
 
     Raises:
         ValueError: `replicas` is smaller than 1.
+        TypeError: a module is compiled: PyTorch's copy would remove the weights of the original.
     """
     if replicas < 1:
         raise ValueError(f"replicas must be at least 1, got {replicas}")
+    if any("_orig_mod" in inner._modules for inner in module.modules()):
+        raise TypeError("a compiled module cannot be replicated: compile the wrapper instead")
     modules = list(module.modules())
     return [_replica(modules, first=number == 0) for number in range(replicas)]
 
@@ -99,7 +112,7 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
     results to the output device, and warns about scalars.
 
     Raises:
-        ValueError: `outputs` is empty.
+        ValueError: `outputs` is empty, or the outputs differ in structure.
         TypeError: an output is not a tensor, None, or a tuple, list or dict of them.
     """
     if not outputs:
@@ -110,7 +123,10 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
     if first is None:
         return None
     if isinstance(first, dict):
-        return type(first)((key, gather([out[key] for out in outputs], dim)) for key in first)
+        if any(len(out) != len(first) for out in outputs):
+            raise ValueError("expected dicts of the same number of keys")
+        pairs = [(key, gather([out[key] for out in outputs], dim)) for key in first]
+        return _dict_like(first, pairs)
     if not isinstance(first, (tuple, list)):
         raise TypeError(
             f"expected tensors, or tuples, lists and dicts of them, got {type(first).__name__}"
@@ -143,7 +159,7 @@ class StandIn(nn.DataParallel):
             if isinstance(item, Tensor):
                 return item.to(self.src_device_obj)
             if isinstance(item, dict):
-                return type(item)((key, move(value)) for key, value in item.items())
+                return _dict_like(item, [(key, move(value)) for key, value in item.items()])
             return _like(item, map(move, item)) if isinstance(item, (tuple, list)) else item
 
         def split(values: Any, device_ids: Sequence[int], dim: int) -> list[Any]:

@@ -66,11 +66,17 @@ def weighted_loss(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def first_weights() -> dict[str, Tensor]:
-    """Return the weights before and after DDP wraps a model that each rank seeds differently."""
-    model = network(seed=dist.get_rank())
+    """Return the weights before and after DDP wraps a model that each rank seeds differently.
+
+    `other dtype` is the weight after wrapping a float16 model on rank 0, a bfloat16 one on rank 1.
+    """
+    rank = dist.get_rank()
+    model, other = network(seed=rank), network().to((torch.float16, torch.bfloat16)[rank])
     before = model.weight.detach().clone()
     DDP(model)
-    return {"before": before, "after": model.weight.detach().clone()}
+    DDP(other)
+    after = model.weight.detach().clone()
+    return {"before": before, "after": after, "other dtype": other.weight.detach().float()}
 
 
 def gradient(sizes: list[int], weighted: bool = False) -> Tensor:
@@ -360,6 +366,28 @@ def sharded(device: torch.device, early: bool = False) -> dict[str, object]:
     }
 
 
+def patchwork(device: torch.device) -> dict[str, object]:
+    """Shard a layer that each rank seeds differently, then load a state from rank 0.
+
+    `own` is, for each row of the sharded weight, whether it is that of this rank.
+    """
+    # slow imports that a spawned process does not need
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(dist.get_rank())
+        layer = nn.Linear(4, 4, bias=False).to(device)
+    mine = layer.weight.detach().clone()
+    fully_shard(layer)
+    own = (layer.weight.full_tensor() == mine).all(1).tolist()
+
+    state = {"weight": torch.full((4, 4), 7.0)} if dist.get_rank() == 0 else {}
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(layer, state, options=options)
+    return {"own": own, "loaded from rank 0": bool((layer.weight.full_tensor() == 7).all())}
+
+
 def main(folder: str) -> None:
     """Run all experiments and write their results to `folder`, one file per rank."""
     faulthandler.dump_traceback_later(SECONDS, exit=True)
@@ -391,6 +419,7 @@ def main(folder: str) -> None:
         "together": together(),
         "sharded": sharded(device),
         "sharded, early": sharded(device, early=True),
+        "patchwork": patchwork(device),
     }
     Path(folder).mkdir(parents=True, exist_ok=True)
     torch.save(results, Path(folder, f"rank{dist.get_rank()}.pt"))

@@ -183,13 +183,15 @@ def _why_still(p: Tensor, gradient: Tensor | None, group: dict[str, Any] | None)
 # ---------------------------------------------------------------- does a sample see its neighbours?
 
 
-def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = 0) -> list[int]:
+def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = -1) -> list[int]:
     """Return the samples of `x` that the output of one sample depends on; ideally only itself.
 
     Sample i of `x` and of the output is the i-th along the first dimension. The dependence is read
-    from a gradient, so one whose derivative is 0 at `x` is not detected. BatchNorm in training mode
-    mixes the samples by design. Gradients, buffers and the random state are restored. For a model
-    of token IDs, which have no gradient, pass the part after the embedding.
+    from a gradient, so one whose derivative is 0 at `x` is not detected. The last sample is the
+    default, because a recurrent layer without `batch_first=True` mixes a sample only with earlier
+    ones. BatchNorm in training mode mixes the samples by design. Gradients, buffers and the random
+    state are restored. For a model of token IDs, which have no gradient, pass the part after the
+    embedding.
 
     Raises:
         ValueError: `x` or the output is not floating point, or `model(x)` is not one tensor with

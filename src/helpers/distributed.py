@@ -34,7 +34,8 @@ def alone() -> Iterator[None]:
     try:
         yield
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():  # the block may have closed the group, as a script does
+            dist.destroy_process_group()
         sys.excepthook = hook
 
 
@@ -119,7 +120,7 @@ def parted(model: nn.Module) -> list[str]:
     Raises:
         TypeError: `model` is not a module.
         ValueError: there is no process group, the models have different names, shapes or dtypes, or
-            a value is sparse or a DTensor, as under `fully_shard`.
+            a value is sparse, nested, quantized, on the meta device, or a DTensor (`fully_shard`).
     """
     import torch.distributed as dist
 
@@ -157,9 +158,15 @@ def _kind(value: torch.Tensor) -> tuple | str:
     """Return shape and dtype, or the word for a tensor that cannot be compared."""
     from torch.distributed.tensor import DTensor
 
-    if isinstance(value, DTensor):
-        return "DTensor"
-    return (tuple(value.shape), value.dtype) if value.layout == torch.strided else "sparse"
+    words = {
+        "DTensor": isinstance(value, DTensor),
+        "nested": value.is_nested,
+        "sparse": value.layout != torch.strided,
+        "quantized": value.is_quantized,
+        "meta": value.is_meta,
+    }
+    unsupported = [word for word, applies in words.items() if applies]
+    return unsupported[0] if unsupported else (tuple(value.shape), value.dtype)
 
 
 def _grouped() -> None:

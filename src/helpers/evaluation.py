@@ -105,7 +105,7 @@ def scores(matrix: Tensor, zero_division: float = math.nan) -> Scores:
     Raises:
         ValueError: `matrix` is not square.
     """
-    _square(matrix)
+    matrix = _counts(matrix)
     hits, support, predicted = matrix.diag(), matrix.sum(1), matrix.sum(0)
     return Scores(
         _ratio(hits, predicted, zero_division),
@@ -129,6 +129,7 @@ def averages(matrix: Tensor, zero_division: float | None = None) -> dict[str, li
     Raises:
         ValueError: `matrix` is not square.
     """
+    matrix = _counts(matrix)
     *per_class, support = scores(matrix, math.nan if zero_division is None else zero_division)
     if not support.sum():
         return {how: [math.nan] * 3 for how in ("micro", "macro", "weighted")}
@@ -156,7 +157,7 @@ def most_confused(matrix: Tensor, k: int = 5) -> list[tuple[int, int, int]]:
     Raises:
         ValueError: `matrix` is not square or `k` is negative.
     """
-    _square(matrix)
+    matrix = _counts(matrix)
     if k < 0:
         raise ValueError(f"expected k of at least 0, got {k}")
     mistakes = matrix - matrix.diag().diag()
@@ -224,6 +225,7 @@ def auroc(score: Tensor, target: Tensor) -> float:
     if not ((target == 0) | (target == 1)).all():
         raise ValueError("expected targets 0 and 1")
     positive = target == 1
+    score = score.int() if score.dtype == torch.bool else score  # searchsorted has no booleans
     high, low = score[positive].contiguous(), score[~positive].sort().values
     if not len(high) or not len(low):
         raise ValueError("expected positives and negatives, got only one class")
@@ -255,13 +257,16 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = 10) -> list[Bin
         bins: number of bins of equal width; an edge belongs to the bin above it, 1 to the last.
 
     Raises:
-        ValueError: another shape, no samples, fewer than one bin or a confidence outside [0, 1].
+        ValueError: another shape, no samples, fewer than one bin, a confidence outside [0, 1], or
+            classes instead of booleans.
     """
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(correct):
         raise ValueError(
             f"expected confidence and correct of shape (N,), N > 0, "
             f"got {tuple(confidence.shape)} and {tuple(correct.shape)}"
         )
+    if not ((correct == 0) | (correct == 1)).all():
+        raise ValueError("expected correct as booleans, got other values: compare with the labels")
     if bins < 1:
         raise ValueError(f"expected at least one bin, got {bins}")
     if not ((confidence >= 0) & (confidence <= 1)).all():
@@ -303,7 +308,7 @@ def write_report(
         ValueError: `matrix` is not square or `names` has another length.
         OSError: the file cannot be written; an older one is unchanged.
     """
-    _square(matrix)
+    matrix = _counts(matrix)
     if len(names) != len(matrix):
         raise ValueError(f"expected {len(matrix)} names, got {len(names)}")
     path = Path(path)
@@ -315,8 +320,8 @@ def write_report(
         mistakes = [f"{names[j]}:{n}" for _, j, n in most_confused(row, confused)]
         texts = ["" if math.isnan(v) else f"{v:.3f}" for v in values]
         rows.append([names[c], support, *texts, " ".join(mistakes)])
-    total = int(matrix.sum())
-    accuracy = f"{int(matrix.diag().sum()) / total:.3f}" if total else ""
+    total = matrix.sum().item()
+    accuracy = f"{matrix.diag().sum().item() / total:.3f}" if total else ""
     rows.append(["all", total, "", accuracy, "", ""])
     text = io.StringIO()
     writer = csv.writer(text)
@@ -331,9 +336,11 @@ def write_report(
         raise
 
 
-def _square(matrix: Tensor) -> None:
+def _counts(matrix: Tensor) -> Tensor:
+    """Return the square matrix as float64 or int64: sums of a narrow dtype would overflow."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"expected a square matrix of counts, got shape {tuple(matrix.shape)}")
+    return matrix.double() if matrix.is_floating_point() else matrix.long()
 
 
 def _ratio(part: Tensor, whole: Tensor, zero_division: float) -> Tensor:

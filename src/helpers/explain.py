@@ -4,10 +4,11 @@
     python -m helpers.explain log.txt --lang zh
     python -m helpers.explain --clipboard
 
-In Jupyter, Colab or IPython, `%load_ext helpers.explain` adds the explanation below an exception.
+In Jupyter, Colab or IPython, `%load_ext helpers.explain` adds the explanation below an exception,
+and `%explain loss does not go down` answers a question.
 
-Everything works offline and without PyTorch. The messages stand in `messages.json`, made from
-`book/messages` by `book update`; the page of errors finds them by the same rules (`errors.js`).
+Everything works offline and without PyTorch. `messages.json` has the messages, symptoms and titles
+of sections; `book update` makes it. The page of errors finds them by the same rules (`errors.js`).
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
 from helpers.figures import language
+from helpers.questions import Questions
 
 FILE = Path(__file__).with_name("messages.json")
 _DATA = json.loads(FILE.read_text("utf8"))  # rules of the matcher, messages
@@ -41,7 +45,7 @@ _LIMITS = SimpleNamespace(**_DATA["matcher"]["limits"])
 _IGNORED = set(_DATA["matcher"]["in_every_traceback"])
 _QUOTES = str.maketrans(dict.fromkeys(_DATA["matcher"]["quotes"], "'"))
 _PATTERNS = {
-    name: re.compile(pattern, re.M if name in ("rank", "head") else 0)
+    name: re.compile(pattern, re.A | (re.M if name in ("rank", "head") else 0))
     for name, pattern in _DATA["matcher"]["patterns"].items()
 }
 _SLOT, _TYPE, _HEAD = (_PATTERNS[name] for name in ("variable", "type", "head"))
@@ -86,7 +90,7 @@ class Wording:
         self.literal = words(plain(_SLOT.sub(" ", text)))
         self.names = _SLOT.findall(text)
         self.numbers = _PATTERNS["number"].findall(_SLOT.sub(" ", text))  # exit code 139 is not 1
-        if not self.literal:  # the type alone tells: KeyError: {n}
+        if not self.literal:  # the type alone identifies it: KeyError: {n}
             self.body = f"{_kind(self.kind)}: {self.body}"
 
     @cached_property
@@ -99,7 +103,9 @@ class Wording:
         """The constant parts as patterns, with None for an empty one at an end."""
         texts = _SLOT.split(self.body)[::2]
         return [
-            re.compile(_loose(text, n == 0, n == len(texts) - 1), re.I) if text.strip() else None
+            re.compile(_loose(text, n == 0, n == len(texts) - 1), re.I | re.A)
+            if text.strip()
+            else None
             for n, text in enumerate(texts)
         ]
 
@@ -158,14 +164,23 @@ def _loose(piece: str, first: bool, last: bool) -> str:
 
 @dataclass
 class Answer:
-    """An entry that a text met."""
+    """An entry whose wording a text contains."""
 
     entry: dict[str, Any]
     score: float
     sure: bool
-    whole: bool = False  # the whole wording was met
-    case: dict[str, Any] | None = None  # the special case whose condition holds
+    whole: bool = False  # the text contains the whole wording
+    typed: bool = False  # with its type in front
+    span: tuple[int, int] = (0, 0)  # where, in the plain text
+    head: list[str] = field(default_factory=list)  # the message as pasted; each second is a value
+
+    case: dict[str, Any] | None = None  # the special case whose condition is met
     values: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def constant(self) -> int:
+        """Length of the message's constant parts; the longer ones are the more specific."""
+        return sum(map(len, self.head[::2]))
 
     @property
     def id(self) -> str:
@@ -212,7 +227,7 @@ class Messages:
     def find(self, pasted: str) -> list[Answer]:
         """What a pasted message or log may be, the best first; the sure ones stand before others.
 
-        Only sure ones are answers; where there is none, the rest is perhaps related.
+        Only sure ones are answers; without a sure one, the rest may be related.
         """
         text = plain(pasted[-_LIMITS.longest :])
         if not text:
@@ -231,14 +246,14 @@ class Messages:
             for answer in best.values():
                 answer.sure = False
 
-        def rank(n: int) -> tuple[bool, bool, float, int]:
+        def rank(n: int) -> tuple[bool, bool, float, int, int]:
             a = best[n]
-            return not a.sure, bool(a.entry.get("wraps")), -round(a.score, 6), n
+            return not a.sure, bool(a.entry.get("wraps")), -round(a.score, 6), -a.constant, n
 
         found = [best[n] for n in sorted(best, key=rank)]
-        best_first = [a for a in found if a.sure == found[0].sure]
         least = _LIMITS.kept * found[0].score if found else 0
-        return [a for a in best_first if a.score >= least][: _LIMITS.shown]
+        found = [a for a in found if a.sure == found[0].sure and a.score >= least]
+        return _apart(found)[: _LIMITS.shown]
 
     def whole(self, text: str) -> dict[int, Answer]:
         """The entries of which a plain text has a whole wording, by their numbers."""
@@ -252,7 +267,7 @@ class Messages:
     def _whole(self, wording: Wording, text: str) -> Answer | None:
         """The whole wording stands in the text."""
         weight = self.weight(wording.literal)
-        # `'model'` alone tells nothing: `KeyError: 'model'` does
+        # `'model'` alone identifies nothing, `KeyError: 'model'` does
         short = bool(wording.literal and wording.kind) and weight < _LIMITS.telling
         if (here := wording.match(text, typed=short)) is None:
             return None
@@ -264,10 +279,12 @@ class Messages:
         score = (weight + 3 * typed) * 0.9 ** min(later, 4)
         entry = self.entries[wording.entry]
         score *= _LIMITS.wraps if entry.get("wraps") else 1
-        return _cased(Answer(entry, score, True, True), wording, _about(text, start), values)
+        head = _head(wording, values, typed)
+        answer = Answer(entry, score, True, True, typed, (start, end), head)
+        return _cased(answer, wording, _about(text, start), values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
-        """Wordings of which the text has only a part: cut short, worded anew, typed from memory."""
+        """Return wordings that the text has only in part: cut, reworded, typed from memory."""
         heads = [*_HEAD.finditer(text)]
         kind = _kind(heads[-1][0]) if heads else ""
         told = text[heads[-1].start() :] if heads else text
@@ -303,6 +320,35 @@ class Messages:
         return found
 
 
+def _apart(found: list[Answer]) -> list[Answer]:
+    """Return the first answer, and those to other messages of the text.
+
+    Another message has its type in front and no words in common with a better answer.
+    """
+    if not found or not found[0].sure:
+        return found
+    kept = found[:1]
+    for answer in found[1:]:
+        begin, end = answer.span
+        separate = all(end <= a.span[0] or a.span[1] <= begin for a in kept)
+        if answer.whole and answer.typed and separate:
+            kept.append(answer)
+    return kept
+
+
+def _head(wording: Wording, values: Sequence[str], typed: bool) -> list[str]:
+    """Return a wording with the values of a text: constant parts and values by turns.
+
+    Args:
+        wording: the wording.
+        values: what the text has in its variable parts.
+        typed: the text has the type in front.
+    """
+    parts = _SLOT.split(wording.text if typed else _TYPE.sub("", wording.text))
+    parts[1::2] = [_PATTERNS["edges"].sub("", value) or "…" for value in values]
+    return parts
+
+
 def _keep(best: dict[int, Answer], number: int, answer: Answer) -> None:
     if number not in best or best[number].score < answer.score:
         best[number] = answer
@@ -318,7 +364,7 @@ def _about(text: str, start: int) -> str:
 
 
 def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -> Answer:
-    """With the first special case whose conditions hold."""
+    """Add the values of the message and the first special case whose conditions are met."""
     answer.values = {
         name: _PATTERNS["edges"].sub("", value or "")
         for name, value in zip(wording.names, groups, strict=False)
@@ -326,16 +372,79 @@ def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -
     for case in answer.entry.get("cases", ()):
         when = case.get("when", {})
         if not all(
-            name in answer.values and re.fullmatch(wanted, answer.values[name], re.I)
+            name in answer.values and re.fullmatch(wanted, answer.values[name], re.I | re.A)
             for name, wanted in when.items()
         ):
             continue
-        if (near := case.get("near")) and not re.search(near, text, re.I):
+        if not all(related(relation, answer.values) for relation in case.get("numbers", ())):
+            continue
+        if (near := case.get("near")) and not re.search(near, text, re.I | re.A):
             continue
         answer.case = case
         answer.score += 1
         break
     return answer
+
+
+_RELATIONS = {
+    "==": float.__eq__,
+    "!=": float.__ne__,
+    "<": float.__lt__,
+    "<=": float.__le__,
+    ">": float.__gt__,
+    ">=": float.__ge__,
+    "multiple of": lambda a, b: a > b > 0 and a % b == 0,
+    "close to": lambda a, b: 0 < abs(a - b) <= _LIMITS.close * max(a, b),
+}
+_UNITS = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
+
+
+def related(relation: str, values: dict[str, str]) -> bool:
+    """Return whether a relation between the values of a message is true.
+
+    Args:
+        relation: two terms and `==`, `!=`, `<`, `<=`, `>`, `>=`, `multiple of` or `close to`
+            (not equal, and at most 5 % apart) between them. A term is a number, the name of a
+            value (its first number, in bytes if a unit follows) or `product(name)` (the product
+            of its integers), with a factor in front or not: `n > 10 * m`.
+        values: the values of the message, by name.
+
+    Returns:
+        False also if a value is missing or contains no number.
+    """
+    left, name, right = _PATTERNS["relation"].fullmatch(relation).groups()
+    a, b = (_number(term, values) for term in (left, right))
+    return a is not None and b is not None and _RELATIONS[name](a, b)
+
+
+def _number(term: str, values: dict[str, str]) -> float | None:
+    factor, number, name, product = _PATTERNS["term"].fullmatch(term).groups()
+    if product:
+        found = _PATTERNS["integer"].findall(values.get(product, ""))
+        value = math.prod(map(float, found)) if found else None
+    elif number:
+        value = float(number)
+    else:
+        quantity = _PATTERNS["quantity"].search(values.get(name, ""))
+        value = float(quantity[1]) * _UNITS[quantity[2] or ""] if quantity else None
+    return None if value is None else value * float(factor or 1)
+
+
+def own_line(pasted: str) -> tuple[str, str] | None:
+    """Return the innermost line of a pasted traceback that is not of an installed package.
+
+    Returns:
+        The name of the file and the number of the line; for a cell of a notebook an empty name and
+        `number:line`. None without such a line.
+    """
+    best = None
+    for frame in _PATTERNS["frame"].finditer(pasted[-_LIMITS.longest :]):
+        file, line, cell, cell_line = frame.groups()
+        if cell:
+            best = "", f"{cell}:{cell_line}"
+        elif not _PATTERNS["installed"].search(file):
+            best = re.split(r"[\\/]", file)[-1], line
+    return best
 
 
 @cache
@@ -344,28 +453,46 @@ def messages() -> Messages:
     return Messages(_DATA["messages"])
 
 
+@cache
+def questions() -> Questions:
+    """The symptoms and sections that this package knows."""
+    return Questions(_DATA["places"], _DATA["search"])
+
+
 # ---------------------------------------------------------------- words for people
 
 _WORDS = {
     "en": {
         "others": "It also contains:",
+        "places": "No message of the book matches. Symptoms and sections that may answer:",
         "related": "No message of the book matches. Perhaps related:",
-        "none": "No message of the book matches.",
+        "none": "Nothing in the book matches. Paste the whole traceback with its last line, or ask "
+        "in a few words: loss is nan, freeze layers.",
+        "report": "Report what is missing:",
         "do": "What to do:",
         "operands": "In `{line}`:",
+        "file": "Raised in {file}, line {line}.",
+        "cell": "Raised in cell {cell}, line {line}.",
     },
     "zh": {
         "others": "其中还有：",
+        "places": "书中没有与之匹配的报错。下面的症状和小节可能有答案：",
         "related": "书中没有与之匹配的报错。可能相关的有：",
-        "none": "书中没有与之匹配的报错。",
+        "none": "书中没有匹配的内容。请粘贴完整的 traceback，包括最后一行；或者用几个词提问："
+        "损失是 nan、冻结部分层。",
+        "report": "反馈书中缺少的内容：",
         "do": "怎么改：",
         "operands": "在 `{line}` 里：",
+        "file": "出错的是 {file} 第 {line} 行。",
+        "cell": "出错的是第 {cell} 个单元格的第 {line} 行。",
     },
 }
 
 
 def explain(pasted: str, lang: str = "en") -> str:
     """Cause, cure and section of a message, a traceback or a log, as text for a terminal.
+
+    For a question, symptoms and sections that answer it.
 
     Args:
         pasted: the text, as it was printed.
@@ -377,22 +504,72 @@ def explain(pasted: str, lang: str = "en") -> str:
     if lang not in _WORDS:
         raise ValueError(f"lang must be one of {', '.join(_WORDS)}, got {lang!r}")
     told, found = _WORDS[lang], messages().find(pasted)
-    if not found:
-        return told["none"]
-    if not found[0].sure:
-        return "\n\n".join([told["related"], *(_paragraph(a, lang) for a in found[:3])])
-    parts = [_paragraph(found[0], lang)]
+    if not found or not found[0].sure:
+        parts = answers(pasted, lang)
+        head = told["places" if parts else "related" if found else "none"]
+        parts += [_paragraph(a, lang) for a in found[: 0 if parts else 3]]
+        return "\n\n".join([head, *parts, *([] if parts else report(pasted, lang))])
+    parts = [_paragraph(found[0], lang, own_line(pasted))]
     if found[1:]:
         parts += [told["others"], *(_paragraph(a, lang) for a in found[1:3])]
     return "\n\n".join(parts)
 
 
-def _paragraph(answer: Answer, lang: str) -> str:
+def answers(question: str, lang: str = "en") -> list[str]:
+    """Return the symptoms and sections that answer a question: title, address, answer in short."""
+    found = questions().find(plain(question))
+    shown = [
+        *[place for place in found if place.kind == "symptom"][:2],
+        *[place for place in found if place.kind == "section"][:3],
+    ]
+    return [
+        "\n".join(
+            [
+                f"→ {place.title[lang]} ({place.href})",
+                *(
+                    _wrapped(place.also[lang], lang)
+                    if place.kind == "section" and place.also[lang]
+                    else ()
+                ),
+            ]
+        )
+        for place in shown
+    ]
+
+
+_FOLDERS = re.compile(r"(?:\b[A-Za-z]:)?[\\/](?:[^\s\\/:\"'<>|]{1,80}[\\/]){1,40}")
+
+
+def report(pasted: str, lang: str = "en") -> list[str]:
+    """Return a link that reports a text without its folders, if pip installed this from GitHub."""
+    try:
+        origin = distribution("executable-pytorch-notes").read_text("direct_url.json")
+        address = json.loads(origin or "{}").get("url", "")
+    except PackageNotFoundError:
+        return []
+    if not address.startswith("https://github.com/"):
+        return []
+    text = _FOLDERS.sub("", pasted.strip())[-_LIMITS.told :]
+    query = urlencode({"title": "helpers.explain: ", "body": f"```text\n{text}\n```"})
+    return [f"{_WORDS[lang]['report']}\n{address.removesuffix('.git')}/issues/new?{query}"]
+
+
+def _paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -> str:
     told, shown = _WORDS[lang], answer.case or answer.entry
-    wording = _SLOT.sub(lambda m: answer.values.get(m[1]) or "…", answer.entry["says"][0])
-    lines = [wording, *_wrapped(_filled(shown["cause"][lang], answer.values), lang)]
+    wording = _SLOT.sub("…", answer.entry["says"][0])
+    lines = ["".join(answer.head) or wording]
+    if line:
+        file, number = line
+        cell, _, cell_line = number.partition(":")
+        lines.append(
+            told["file"].format(file=file, line=number)
+            if file
+            else told["cell"].format(cell=cell, line=cell_line)
+        )
+    lines += _wrapped(_filled(shown["cause"][lang], answer.values), lang)
     cure = lang == "zh" and shown.get("cure_zh") or shown.get("cure")
     if cure:
+        cure = _SLOT.sub(lambda m: answer.values.get(m[1]) or m[0], cure)
         lines += [told["do"], *(f"    {line}".rstrip() for line in cure.splitlines())]
     section = shown.get("section") or answer.entry.get("section")
     if section:
@@ -413,17 +590,25 @@ def _wrapped(text: str, lang: str) -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext helpers.explain`: below an exception, what it means; nothing else changes."""
+    """`%load_ext helpers.explain`: below an exception, what it means; and `%explain question`."""
     shell.events.register("post_run_cell", _after_cell)
+    shell.register_magic_function(_asked, "line_cell", "explain")
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext helpers.explain`."""
     shell.events.unregister("post_run_cell", _after_cell)
+    for magics in shell.magics_manager.magics.values():
+        magics.pop("explain", None)
+
+
+def _asked(line: str, cell: str = "") -> None:
+    """`%explain question`, or `%%explain` with a text below it."""
+    print(explain(f"{line}\n{cell}", language()))
 
 
 def _after_cell(result: Any) -> None:
-    """Print what the book knows of a cell's exception; never raises, says nothing if unsure."""
+    """Print the book's answer to a cell's exception; never raises, prints nothing if unsure."""
     try:
         error = result.error_in_exec
         if error is None or isinstance(error, KeyboardInterrupt | SystemExit):
@@ -467,7 +652,7 @@ def operands(error: BaseException, lang: str = "en") -> str:
 
 
 def _folder(path: str) -> str:
-    """Return a path as it is compared: Windows knows two separators and no case."""
+    """Return a path as it is compared: Windows has two separators and ignores case."""
     return path.replace("\\", "/").lower()
 
 

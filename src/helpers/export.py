@@ -33,6 +33,9 @@ _DTYPES = {
     "tensor(int32)": torch.int32,
     "tensor(int16)": torch.int16,
     "tensor(int8)": torch.int8,
+    "tensor(uint64)": torch.uint64,
+    "tensor(uint32)": torch.uint32,
+    "tensor(uint16)": torch.uint16,
     "tensor(uint8)": torch.uint8,
     "tensor(bool)": torch.bool,
 }
@@ -42,7 +45,7 @@ class ReleaseError(RuntimeError):
     """Raised if a release is incomplete or gives other outputs than when it was saved."""
 
 
-# ---------------------------------------------------------------- what the exporter says
+# ---------------------------------------------------------------- the exporter's messages
 
 
 _quiet_lock = threading.Lock()
@@ -262,7 +265,7 @@ def _refuse_training(model: Any) -> None:
 
 
 def _with_a_mode(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules whose mode can be switched; an exported program always says training."""
+    """Yield the modules whose mode can be switched; an exported program always reports training."""
     if not isinstance(module, torch.fx.GraphModule):
         yield module
         for child in module.children():
@@ -290,13 +293,13 @@ def accuracy(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) 
         raise TypeError(f"expected one tensor as the model's output, got {type(scores).__name__}")
     if scores.ndim != 2 or scores.shape[1] < 2 or labels.shape != scores.shape[:1]:
         raise ValueError(
-            "expected scores of shape (N, classes) and labels of shape (N,), got "
+            "expected logits of shape (N, classes) and labels of shape (N,), got "
             f"{tuple(scores.shape)} and {tuple(labels.shape)}"
         )
     if len(labels) == 0:
         raise ValueError("expected at least one sample, got none")
     if scores.isnan().any():
-        raise ValueError("expected numbers as scores, got nan")
+        raise ValueError("expected numbers as logits, got nan")
     return (scores.argmax(1).cpu() == labels.cpu()).float().mean().item()
 
 
@@ -406,11 +409,11 @@ def _example_output(model: nn.Module, example: Any, classes: int) -> Tensor:
     if not isinstance(output, Tensor):
         raise TypeError(f"expected one tensor as the model's output, got {type(output).__name__}")
     if output.shape != (len(example), classes):
-        raise ValueError(f"expected scores for {classes} classes, got {tuple(output.shape)}")
+        raise ValueError(f"expected logits for {classes} classes, got {tuple(output.shape)}")
     if not output.isfinite().all():
-        raise ValueError("expected finite scores for the example, got nan or inf")
+        raise ValueError("expected finite logits for the example, got nan or inf")
     if not torch.allclose(output, again, rtol=1e-3, atol=1e-4):
-        raise ValueError("expected the same scores in a second run of the example, got others")
+        raise ValueError("expected the same logits in a second run of the example, got others")
     return output
 
 
@@ -511,11 +514,11 @@ def _verify(
             kinds = [str(tuple(one.shape)) for one in (want, output)]
         raise ReleaseError(f"the example gave {kinds[0]}, now {kinds[1]}")
     if output.shape[-1] != len(card["classes"]):
-        raise ReleaseError(f"{len(card['classes'])} classes for {output.shape[-1]} scores")
+        raise ReleaseError(f"{len(card['classes'])} classes for {output.shape[-1]} logits")
     if not torch.allclose(output, want, rtol=rtol, atol=atol):
         far = (output - want).abs().max().item()
         raise ReleaseError(
-            f"the example gives other scores than when it was saved, by up to {far:.2g}: has the "
+            f"the example gives other logits than when it was saved, by up to {far:.2g}: has the "
             f"code changed since? (torch {card['versions'].get('torch')} then, "
             f"{torch.__version__} now)"
         )

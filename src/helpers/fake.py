@@ -3,8 +3,8 @@
 A fake tensor has a shape, a dtype and a device, but no numbers. PyTorch checks operations on it
 as always, so a missing GPU raises what a real one would, and a model of any size fits.
 
-Source: https://pytorch.org/docs/stable/torch.compiler_fake_tensor.html. The class lives in a
-private module; everything here that leans on it stands behind `fake_tensors` and `fake_copy`.
+Source: https://pytorch.org/docs/stable/torch.compiler_fake_tensor.html. The class is in a
+private module, which only `fake_tensors` and `fake_copy` use.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 
 class NoNumberError(RuntimeError):
-    """The code asked a fake tensor for a number to decide with, and there is none."""
+    """The code needs the value of a fake tensor, which has none, to decide how to continue."""
 
 
 class _Unknown(float):
-    """What `item()` of a fake tensor gives: a nan for logs that refuses to decide anything."""
+    """Value of `item()` of a fake tensor: nan, which raises if a branch depends on it."""
 
     def __new__(cls) -> _Unknown:
         return super().__new__(cls, math.nan)
@@ -43,12 +43,17 @@ def _undecided(*_: object) -> Any:
 
 
 _DECIDING = ("bool", "int", "index", "trunc", "lt", "le", "gt", "ge", "eq", "ne")
-_REACHING_ON = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow")
+_REACHING_ON = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 for _name in _DECIDING:
     setattr(_Unknown, f"__{_name}__", _undecided)
-for _name in (*_REACHING_ON, "neg", "abs", "round"):
+for _name in (*_REACHING_ON, *(f"r{name}" for name in _REACHING_ON), "neg", "abs", "round"):
     setattr(_Unknown, f"__{_name}__", lambda self, *_: _Unknown())
 _Unknown.__hash__ = float.__hash__
+
+
+def _or_undecided(function: Any) -> Any:
+    """Return `function`, a test of a float, as one that raises for an unknown value."""
+    return lambda x: _undecided() if isinstance(x, _Unknown) else function(x)
 
 
 _NOT_BUILT = "PyTorch is not linked with support for"
@@ -71,19 +76,20 @@ def fake_tensors() -> Iterator[None]:
     """Make every tensor that is created inside a fake one, on whatever device it names.
 
     Operations compute shapes, dtypes and devices only. A mismatch of devices raises PyTorch's own
-    `RuntimeError`. `item()` and `tolist()` give nan that may be logged and added up, not compared.
-    `numpy()` raises what it would raise on that device, and gives zeros from the CPU.
+    `RuntimeError`. `item()` and `tolist()` return nan that may be logged and added up, not
+    compared; `float()` returns a plain nan.
+    `numpy()` raises what it would raise on that device, and returns zeros from the CPU.
     `backward` of a loss on another device than the CPU needs that device, so there it only gives
     each leaf of the graph a gradient of zeros; hooks on gradients do not run.
 
     A device other than the CPU must be one that this PyTorch is built for: `"cuda"` works in a
-    build for CUDA, with or without a GPU. Another build raises an error that says so; its autograd
+    build for CUDA, with or without a GPU. Another build raises an error; its autograd
     would end the process at the first such tensor. Inside `torch.no_grad()` most operations work
     there, too; modules, convolutions and copies to the device raise.
 
     Not covered: streams, events and other calls that talk to a driver; random generators of
     another device; `torch.autograd.grad` on another device than the CPU; products of mixed dtypes,
-    which a real device refuses; a backward function of your own that mixes devices; optimizers
+    which a real device rejects; a backward function of your own that mixes devices; optimizers
     that decide by values, such as Adafactor; real tensors from outside (`fake_copy` makes fakes
     of them).
 
@@ -100,12 +106,13 @@ def fake_tensors() -> Iterator[None]:
 
     # older versions raise a plain RuntimeError
     mismatch = getattr(fake_tensor, "FakeTensorDeviceMismatchError", ())
-    # `Module.to` swaps a fake parameter with its moved self and refuses if the mode remembers it
-    # by a weak reference, which a FakeTensorMode always does
+    # `Module.to` swaps a fake parameter with its moved self and raises if the mode has a weak
+    # reference to it, which a FakeTensorMode always has
     unguarded = patch.object(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: []))
     cudnn = torch.backends.cudnn.flags(enabled=False)  # it would look at addresses
+    tests = {name: _or_undecided(getattr(math, name)) for name in ("isnan", "isinf", "isfinite")}
     try:
-        with unguarded, cudnn, FakeTensorMode(), _WithoutNumbers():
+        with unguarded, cudnn, patch.multiple(math, **tests), FakeTensorMode(), _WithoutNumbers():
             yield
     except mismatch as error:
         raise RuntimeError(str(error)).with_traceback(error.__traceback__) from None
@@ -154,7 +161,9 @@ class _WithoutNumbers(TorchFunctionMode):
             if name == "backward" and x.device.type != "cpu":
                 return _give_gradients(x)
             if name in ("item", "__float__") and x.numel() == 1:
-                return _Unknown()
+                return _Unknown() if name == "item" else math.nan
+            if name == "__deepcopy__" and x.is_leaf:
+                return _deep_copy(x, *args[1:])
             if name in ("__bool__", "__int__", "__index__"):
                 return _undecided()
             if name in ("numpy", "__array__"):
@@ -174,6 +183,13 @@ def _refuse_unbuilt(values: Any) -> None:
     for x in tree_leaves(values):
         if isinstance(x, Tensor) and not _is_built_for(x.device.type):
             raise RuntimeError(f"{_NOT_BUILT} {x.device.type} devices")
+
+
+def _deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
+    if id(x) not in memo:
+        new = x.detach().clone().requires_grad_(x.requires_grad)
+        memo[id(x)] = nn.Parameter(new, x.requires_grad) if isinstance(x, nn.Parameter) else new
+    return memo[id(x)]
 
 
 def _to_numpy(x: Tensor) -> Any:

@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers.checkpoints import differences
+
 # ---------------------------------------------------------------- look at a fine-tuning
 
 
@@ -69,15 +71,11 @@ def keep(model: nn.Module) -> dict[str, Tensor]:
 def changed(before: dict[str, Tensor], model: nn.Module) -> list[str]:
     """Return the children of `model` in which a parameter or buffer differs from the copy `before`.
 
-    `before` is a copy of `model.state_dict()`; entries that it lacks count as changed.
+    `before` is a copy of `model.state_dict()`; entries that only one of the two has count as
+    changed. Values are compared bit for bit.
     """
-    names = []
-    for key, value in model.state_dict().items():
-        child = key.partition(".")[0]
-        same = key in before and torch.equal(before[key], value)
-        if not same and child not in names:
-            names.append(child)
-    return names
+    keys = differences(before, model.state_dict())
+    return list(dict.fromkeys(key.partition(".")[0] for key in keys))
 
 
 def head_of(model: nn.Module) -> str:
@@ -100,8 +98,7 @@ class LoRALinear(nn.Module):
 
     `down` has shape (rank, in) and is initialized at random, `up` has shape (out, rank) and is
     initialized with zeros, so the initial output is that of `base`. Both have the dtype and device
-    of
-    `base.weight`.
+    of `base.weight`.
 
     Args:
         base: the layer to adapt; its parameters are frozen in place.
@@ -110,7 +107,7 @@ class LoRALinear(nn.Module):
 
     Raises:
         TypeError: `base` is not an `nn.Linear`.
-        ValueError: `rank` is below 1.
+        ValueError: `rank` is not an integer of at least 1.
 
     Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models".
     """
@@ -119,8 +116,8 @@ class LoRALinear(nn.Module):
         super().__init__()
         if not isinstance(base, nn.Linear):
             raise TypeError(f"expected an nn.Linear, got {type(base).__name__}")
-        if rank < 1:
-            raise ValueError(f"expected a rank of at least 1, got {rank}")
+        if not isinstance(rank, int) or rank < 1:
+            raise ValueError(f"expected an integer rank of at least 1, got {rank}")
         self.base = base.requires_grad_(False)
         self.scale = 1.0 if alpha is None else alpha / rank
         self.down = nn.Parameter(base.weight.new_empty(rank, base.in_features))
@@ -149,7 +146,8 @@ class _AskedError(Exception):
 def download_of(build: Callable[[], Any]) -> str | None:
     """Return the file of weights that `build()` would download first, or None; download nothing.
 
-    The model is built on the meta device, and warnings are suppressed.
+    The model is built on the meta device, or on the CPU if its constructor needs values (RegNet);
+    warnings are suppressed.
     """
     from torchvision.models import WeightsEnum
 
@@ -162,9 +160,12 @@ def download_of(build: Callable[[], Any]) -> str | None:
     with (
         mock.patch.object(WeightsEnum, "get_state_dict", refuse),
         warnings.catch_warnings(),
-        torch.device("meta"),
         suppress(_AskedError),
     ):
         warnings.simplefilter("ignore")
-        build()
+        try:
+            with torch.device("meta"):
+                build()
+        except NotImplementedError:
+            build()
     return requested[0] if requested else None

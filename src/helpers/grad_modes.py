@@ -15,7 +15,8 @@ from helpers.forward import copied_buffers, equal, tensors_in
 def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
     """Run a forward pass of `net` in the current modes, and return which side effects it has.
 
-    Runs `net(x)` ten times and restores the buffers of `net` afterwards, also after an error.
+    Runs `net(x)` ten times. Afterwards, also after an error, the buffers of `net` and the global
+    random state are restored.
 
     Args:
         net: a module that returns a tensor, or tensors in tuples, lists, dicts or dataclasses.
@@ -30,7 +31,8 @@ def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
         TypeError: `net` returns no tensor.
     """
     before = [b.clone() for b in net.buffers()]
-    with copied_buffers(net):
+    devices = [x.device] if x.is_cuda else []
+    with copied_buffers(net), torch.random.fork_rng(devices):
         outputs = [list(tensors_in(net(x))) for _ in range(10)]
         changed = not all(map(equal, before, net.buffers()))
     if not outputs[0]:

@@ -6,6 +6,7 @@ https://docs.pytorch.org/vision/stable/transforms.html
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,11 +100,13 @@ def segment_indices(
         int64 (segments,), sorted, each from 0 to `num_frames - 1`.
 
     Raises:
+        TypeError: `num_frames` or `segments` is not an integer.
         ValueError: `num_frames` or `segments` is below 1 (an unreadable video reports 0 or -1
             frames).
 
     Source: Wang et al. 2016, "Temporal Segment Networks" (ECCV), https://arxiv.org/abs/1608.00859
     """
+    num_frames, segments = operator.index(num_frames), operator.index(segments)
     if num_frames < 1:
         raise ValueError(f"num_frames must be at least 1, got {num_frames}: was the file read?")
     if segments < 1:
@@ -124,22 +127,24 @@ def write_clip(path: str | Path, frames: Tensor, fps: float = 25.0) -> None:
     Args:
         path: where to write; ends in `.avi`.
         frames: uint8 (T, 3, H, W), RGB; H and W even, because the colours have half of them.
-        fps: frames per second, at least 1.
+        fps: frames per second, from 1 to 1000.
 
     Raises:
         ValueError: `frames` has another shape, no frame, an odd side, `path` another ending, or
-            `fps` is below 1.
-        TypeError: `frames` is not uint8.
+            `fps` is out of range.
+        TypeError: `frames` is not a tensor of uint8.
         OSError: OpenCV could not open the file for writing.
     """
+    if not isinstance(frames, Tensor):
+        raise TypeError(f"frames must be a tensor, got {type(frames).__name__}")
     if frames.ndim != 4 or frames.shape[1] != 3 or not len(frames):
         raise ValueError(f"frames must be (T, 3, H, W) with T > 0, got {tuple(frames.shape)}")
     if frames.dtype != torch.uint8:
         raise TypeError(f"frames must be uint8, got {frames.dtype}")
     if frames.shape[2] % 2 or frames.shape[3] % 2:
         raise ValueError(f"height and width must be even, got {tuple(frames.shape[2:])}")
-    if not fps >= 1:
-        raise ValueError(f"fps must be at least 1, got {fps}")
+    if not 1 <= fps <= 1000:
+        raise ValueError(f"fps must be from 1 to 1000, got {fps}")
     if Path(path).suffix != ".avi":
         raise ValueError(f"path must end in .avi, got {Path(path).name!r}")
     cv2 = _cv2()
@@ -191,7 +196,7 @@ def read_frames(path: str | Path, indices: Sequence[int] | Tensor) -> Tensor:
 
     Args:
         path: a video file that OpenCV can read.
-        indices: numbers of frames, in any order, repeats allowed; a list, or an int64 tensor (T,).
+        indices: numbers of frames, in any order, repeats allowed; a list, or a tensor (T,).
 
     Returns:
         uint8 (T, 3, H, W), RGB, in the order of `indices`.
@@ -207,6 +212,7 @@ def read_frames(path: str | Path, indices: Sequence[int] | Tensor) -> Tensor:
         raise ValueError(f"expected a list of frame numbers, got shape {tuple(requested.shape)}")
     if requested.is_floating_point() or requested.is_complex() or requested.dtype == torch.bool:
         raise TypeError(f"frame numbers must be integers, got {requested.dtype}")
+    requested = requested.long()
     if requested.min() < 0:
         raise ValueError(f"frame numbers must not be negative, got {requested.min().item()}")
     numbers, frames = set(requested.tolist()), {}

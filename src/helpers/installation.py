@@ -43,14 +43,14 @@ class Machine:
         hip: ROCm version of this build.
         archs: architectures of its kernels, as in `torch.cuda.get_arch_list()`: `("sm_75", …)`.
         torchvision: its version; None if it is not installed.
-        wants: version of torch that torchvision requires, such as `">=2.14.0"`.
+        torch_required: version of torch that torchvision requires, such as `">=2.14.0"`.
         driver: version of the NVIDIA driver; None if `nvidia-smi` fails.
         gpus: name and compute capability of each GPU of the driver.
         visible: the variable `CUDA_VISIBLE_DEVICES`; None if it is not set.
         shadows: files of the working folder that are imported in place of a package.
-        said: first line of PyTorch's error when a GPU was requested; empty if that worked, None if
-            it was not tried.
-        imported: False if `import torch` fails; `said` is its error.
+        gpu_error: first line of PyTorch's error when a GPU was requested; empty if that worked,
+            None if it was not tried.
+        imported: False if `import torch` fails; `gpu_error` is its error.
     """
 
     system: str = "Linux"
@@ -60,12 +60,12 @@ class Machine:
     hip: str | None = None
     archs: tuple[str, ...] = ()
     torchvision: str | None = None
-    wants: str = ""
+    torch_required: str = ""
     driver: str | None = None
     gpus: tuple[tuple[str, tuple[int, int] | None], ...] = ()
     visible: str | None = None
     shadows: tuple[str, ...] = ()
-    said: str | None = None
+    gpu_error: str | None = None
     imported: bool = True
 
 
@@ -182,7 +182,7 @@ def this_machine() -> Machine:
         try:
             facts |= _torch()
         except Exception as error:
-            facts |= _build() | {"said": _first_line(error), "imported": False}
+            facts |= _build() | {"gpu_error": _first_line(error), "imported": False}
     if facts.get("torch"):
         facts |= _package("torchvision")
     return Machine(**facts, **_nvidia_smi())
@@ -208,7 +208,7 @@ def _shadows() -> tuple[str, ...]:
 
 def _torch() -> dict:
     torch = importlib.import_module("torch")
-    facts = {"torch": str(torch.__version__), "said": ""}
+    facts = {"torch": str(torch.__version__), "gpu_error": ""}
     facts |= {"cuda": torch.version.cuda, "hip": torch.version.hip}
     # get_arch_list() is empty if CUDA does not start; the compiled flags are always there
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: "")()
@@ -216,7 +216,7 @@ def _torch() -> dict:
     try:
         torch.zeros(1, device="mps" if torch.backends.mps.is_available() else "cuda")
     except Exception as error:
-        facts["said"] = _first_line(error)
+        facts["gpu_error"] = _first_line(error)
     return facts
 
 
@@ -239,7 +239,7 @@ def _package(name: str) -> dict:
     facts = {name: package.version}
     for line in (package.requires or ()) if name == "torchvision" else ():
         if match := re.match(r"torch\s*\(?([=<>!~][^;)]*)", line):
-            facts["wants"] = match[1].strip()
+            facts["torch_required"] = match[1].strip()
     return facts
 
 
@@ -287,12 +287,12 @@ def _broken(m: Machine) -> Iterable[Finding]:
         yield Finding("this Python has no PyTorch", f"{_PIP} torch torchvision")
     elif not m.imported:
         yield Finding(
-            f"torch cannot be imported: {m.said}",
+            f"torch cannot be imported: {m.gpu_error}",
             f"install it again in a new environment: {_PIP} torch torchvision",
         )
-    elif m.torchvision and m.wants and not fits(m.torch, m.wants):
+    elif m.torchvision and m.torch_required and not fits(m.torch, m.torch_required):
         yield Finding(
-            f"torchvision {m.torchvision} wants torch{m.wants}, and torch is {m.torch}",
+            f"torchvision {m.torchvision} requires torch{m.torch_required}, and torch is {m.torch}",
             f"install both in one command, so that pip chooses a pair: {_PIP} -U torch torchvision",
         )
 
@@ -304,7 +304,7 @@ _SELECTOR = "https://pytorch.org/get-started/locally/"
 def _without_gpu(m: Machine) -> Iterable[Finding]:
     if m.torch is None or not m.imported or m.hip or m.system == "Darwin":
         return
-    if m.said != "":
+    if m.gpu_error != "":
         yield from _not_started(m)
     for name, capability in m.gpus if m.cuda else ():
         if capability and m.archs and runs(capability, m.archs) is None:
@@ -325,8 +325,8 @@ def _not_started(m: Machine) -> Iterable[Finding]:
         return
     if m.driver is None:
         yield Finding(
-            "no NVIDIA driver answers",
-            "run nvidia-smi and read what it says: a GPU wants a driver, an updated driver a "
+            "no NVIDIA driver responds",
+            "run nvidia-smi and read its message: a GPU requires a driver, an updated driver a "
             "reboot, a container --gpus all",
         )
         return
@@ -373,16 +373,17 @@ def report(machine: Machine) -> str:
     kinds = {"CUDA": machine.cuda, "ROCm": machine.hip}
     unknown = "without CUDA" if machine.imported else "for CPU or unknown"
     built = next((f"for {kind} {of}" for kind, of in kinds.items() if of), unknown)
-    wants = f" (wants torch{machine.wants})" if machine.wants else ""
+    required = f" (requires torch{machine.torch_required})" if machine.torch_required else ""
+    error = machine.gpu_error
     facts = {
         "system": f"{machine.system}, Python {machine.python}",
         "torch": f"{machine.torch}, built {built}" if machine.torch else "none",
-        "torchvision": f"{machine.torchvision}{wants}" if machine.torchvision else "none",
+        "torchvision": f"{machine.torchvision}{required}" if machine.torchvision else "none",
         "kernels for": " ".join(machine.archs) or "none",
         "driver": machine.driver or "none",
         "GPUs": ", ".join(gpus) or "none",
         "visible": "not set" if machine.visible is None else repr(machine.visible),
-        "asked for a GPU": "not asked" if machine.said is None else machine.said or "works",
+        "asked for a GPU": "not asked" if error is None else error or "works",
     }
     wide = max(map(len, facts))
     lines = [f"{name:{wide}}  {value}" for name, value in facts.items()]

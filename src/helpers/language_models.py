@@ -136,17 +136,17 @@ class GPT(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(context, width)
+        self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads, causal, dropout) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
-        for table in (self.tokens, self.places, self.head):
+        for table in (self.tokens, self.positions, self.head):
             nn.init.normal_(table.weight, std=0.02)
         if tied:
             self.head.weight = self.tokens.weight
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the logits of each next token, (N, T, vocab), for `ids` of shape (N, T), int64."""
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
@@ -171,8 +171,8 @@ def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
     """
     labels = torch.full_like(ids, IGNORED)
     labels[:, :-1] = ids[:, 1:]
-    places = torch.arange(1, ids.shape[1] + 1, device=ids.device)
-    return labels.masked_fill(places >= lengths[:, None], IGNORED)
+    positions = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+    return labels.masked_fill(positions >= lengths[:, None], IGNORED)
 
 
 def next_token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
@@ -241,7 +241,12 @@ def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
         model: from (N, T) to (N, T, vocab).
         ids: shape (N, T), T at least 2.
         vocab: number of tokens, at least 2.
+
+    Raises:
+        ValueError: T or `vocab` is below 2, so no later token can be changed.
     """
+    if ids.shape[1] < 2 or vocab < 2:
+        raise ValueError(f"T and vocab must be at least 2, got {ids.shape[1]} and {vocab}")
     before = model(ids)
     for position in range(1, ids.shape[1]):
         other = ids.clone()
@@ -263,7 +268,7 @@ def filter_logits(
 
     Args:
         logits: shape (..., vocab).
-        temperature: above 0; below 1, larger logits win more often.
+        temperature: above 0; below 1, larger logits are sampled more often.
         top_k: keep this many of the largest; all if None or more than there are.
         top_p: keep the fewest of the largest whose probabilities, after `top_k`, sum to this.
 
@@ -307,7 +312,7 @@ def generate(
         model: from (1, T) to (1, T, vocab), for T up to `context`.
         ids: shape (T,), the prompt, at least one token.
         new: maximum number of new tokens.
-        context: the model gets at most this many of the last tokens.
+        context: the model gets at most this many of the last tokens, at least 1.
         end: the EOS token; None: do not stop early.
         temperature: 0 takes the largest logit, others sample, see `filter_logits`.
         top_k: see `filter_logits`.
@@ -318,10 +323,13 @@ def generate(
         Prompt and continuation, shape (T + at most `new`,).
 
     Raises:
-        ValueError: `ids` is not one prompt of at least one token, or as in `filter_logits`.
+        ValueError: `ids` is not one prompt of at least one token, `context` is below 1, or as in
+            `filter_logits`.
     """
     if ids.dim() != 1 or not len(ids):
         raise ValueError(f"expected one prompt of shape (T,), T at least 1, got {(*ids.shape,)}")
+    if context < 1:
+        raise ValueError(f"context must be at least 1, got {context}")
     with preserve_modes(model):
         model.eval()
         for _ in range(new):

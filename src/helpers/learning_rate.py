@@ -47,7 +47,7 @@ def rates(
     optimizer = one_weight(lr)
     scheduler = make(optimizer)
     plateau = isinstance(scheduler, ReduceLROnPlateau)
-    if plateau and len(metrics or ()) != epochs:
+    if plateau and (metrics is None or len(metrics) != epochs):
         raise ValueError(f"expected {epochs} metrics, one for each epoch, got {metrics!r}")
     used = []
     with warnings.catch_warnings():
@@ -57,7 +57,7 @@ def rates(
             arguments = [metrics[epoch]] if plateau else []
             if scheduler_first:
                 scheduler.step(*arguments)
-            used.append(optimizer.param_groups[0]["lr"])
+            used.append(float(optimizer.param_groups[0]["lr"]))
             optimizer.step()
             if not scheduler_first:
                 scheduler.step(*arguments)
@@ -90,7 +90,8 @@ def rescale(optimizer: Optimizer, scheduler: LRScheduler, scale: float) -> None:
     Raises:
         TypeError: the scheduler is not one of `SCALABLE`, whose learning rates depend on these
             alone.
-        ValueError: it is a cosine with an `eta_min` other than 0, which would not be scaled.
+        ValueError: it belongs to another optimizer, or is a cosine with an `eta_min` other than 0,
+            which would not be scaled.
     """
     if type(scheduler) not in SCALABLE:
         raise TypeError(
@@ -99,6 +100,8 @@ def rescale(optimizer: Optimizer, scheduler: LRScheduler, scale: float) -> None:
         )
     if getattr(scheduler, "eta_min", 0) != 0:
         raise ValueError(f"expected eta_min=0, got {scheduler.eta_min}: build a new scheduler")
+    if scheduler.optimizer is not optimizer:
+        raise ValueError("the scheduler belongs to another optimizer: build one for this optimizer")
     for group in optimizer.param_groups:
         group["lr"] *= scale
         group["initial_lr"] *= scale

@@ -21,14 +21,32 @@ from helpers.fake import fake_tensors
 
 
 def watch(tensor: torch.Tensor) -> Callable[[], bool]:
-    """Return a function that tells whether the memory of `tensor` is still referenced.
+    """Return a function that returns whether the memory of `tensor` is still referenced.
 
     It tracks the storage, not the Python object: autograd may keep the values after the last name
     is gone, which a weak reference to the tensor does not always show. Memory that only a reference
-    cycle keeps counts until `gc.collect()`.
+    cycle keeps counts until `gc.collect()`. A sparse tensor counts while its values or its indices
+    are referenced.
+
+    Raises:
+        TypeError: `tensor` is not a tensor.
     """
-    expired = _expiry(tensor.untyped_storage())
-    return lambda: not expired()
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"expected a tensor, got {type(tensor).__name__}")
+    expired = [_expiry(part.untyped_storage()) for part in _parts(tensor)]
+    return lambda: not all(check() for check in expired)
+
+
+def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors that contain the data: the indices and values of a sparse tensor."""
+    with torch.no_grad():
+        if tensor.layout == torch.sparse_coo:
+            return [tensor._indices(), tensor._values()]
+        if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+            return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+        if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+            return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]
 
 
 def _expiry(storage: torch.UntypedStorage) -> Callable[[], bool]:
@@ -48,9 +66,10 @@ def _storages(values: Any, device: str | None) -> dict[int, torch.UntypedStorage
     from torch.utils._pytree import tree_leaves
 
     return {
-        _identity(value.untyped_storage()): value.untyped_storage()
+        _identity(part.untyped_storage()): part.untyped_storage()
         for value in tree_leaves(values)
         if isinstance(value, torch.Tensor) and device in (None, value.device.type)
+        for part in _parts(value)
     }
 
 
@@ -213,6 +232,7 @@ def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> 
 
     Raises:
         ValueError: the step uses another device than the CPU.
+        NotImplementedError: a tensor is sparse, which `MemTracker` does not support.
     """
     with fake_tensors():
         model, optimizer, step = build()

@@ -80,7 +80,7 @@ def result_types(
     convolutions and attention raise a `RuntimeError`.
 
     Args:
-        operations: by name; each takes a tensor and returns one.
+        operations: by name; each takes a tensor and returns one, and creates its own weights.
         device_type: `"cpu"`, `"cuda"`, `"mps"` or `"xpu"`.
         dtype: float16 or bfloat16.
 
@@ -120,7 +120,8 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     if not callable(function):
         raise TypeError(f"in_float32 needs a function, got {type(function).__name__}")
-    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+    later = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+    if any(is_one(function) for is_one in later):
         raise TypeError("in_float32 needs a function that returns, got a generator or a coroutine")
 
     @functools.wraps(function)
@@ -145,7 +146,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-# ---------------------------------------------------------------- what a type holds
+# ---------------------------------------------------------------- the range of a dtype
 
 
 def fate(values: Tensor, dtype: torch.dtype, scale: float = 1.0) -> dict[str, int]:

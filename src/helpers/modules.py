@@ -31,6 +31,7 @@ def inventory(module: nn.Module) -> dict[str, str]:
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"expected an nn.Module, got {type(module).__name__}")
+    module = getattr(module, "_orig_mod", module)  # of torch.compile(module)
     tensors_of = _held(module)
     if any(t.is_meta for ts in tensors_of.values() for t in ts):
         raise ValueError("expected a module with data, got one on the meta device")
@@ -41,6 +42,8 @@ def inventory(module: nn.Module) -> dict[str, str]:
     saved = {id(t) for t in module.state_dict(keep_vars=True).values()}
     uses = {}
     for name, tensors in tensors_of.items():
+        if name not in after:  # torch.compile's attributes are not copied
+            continue
         facts = {
             # another reference to a parameter moves, too, because `to` changes the parameter
             "moves": all(

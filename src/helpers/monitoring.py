@@ -77,7 +77,7 @@ def visdom_server(seconds: float = 60) -> Iterator[VisdomServer]:
         seconds: how long to wait until it listens.
 
     Raises:
-        ModuleNotFoundError: visdom is not installed; the message says what to install.
+        ModuleNotFoundError: visdom is not installed; the message names the package.
         RuntimeError: the server did not start; the message ends with its last lines of output.
     """
     if importlib.util.find_spec("visdom") is None:
@@ -137,7 +137,7 @@ class VisdomSink:
         seconds: how long to wait for a response. The client itself has no timeout.
 
     Raises:
-        ModuleNotFoundError: visdom is not installed; the message says what to install.
+        ModuleNotFoundError: visdom is not installed; the message names the package.
         ConnectionError: no server responds. Calls raise it, too, once the server has ended.
     """
 
@@ -205,7 +205,7 @@ def read_window(vis: Any, window: str) -> Curves:
     """
     exists = vis.win_exists(window)
     if exists is None:
-        raise ConnectionError("no visdom server answers")
+        raise ConnectionError("no visdom server responds")
     if not exists:
         return {}
     lines = json.loads(vis.get_window_data(window))["content"]["data"]
@@ -246,12 +246,18 @@ class TensorBoardSink:
 def read_scalars(folder: str | os.PathLike) -> Curves:
     """Return all scalars of the event files in `folder`: (step, value) by tag, in writing order."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
 
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: keep them all
+    events = EventAccumulator(str(folder), {"scalars": 0, "tensors": 0})  # 0: keep them all
     events.Reload()
-    return {
+    curves = {
         tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]
     }
+    for tag in events.Tags()["tensors"]:  # `add_scalar(…, new_style=True)` and TensorFlow
+        if events.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
+            points = events.Tensors(tag)
+            curves[tag] = [(e.step, make_ndarray(e.tensor_proto).item()) for e in points]
+    return curves
 
 
 # ---------------------------------------------------------------- a logger that survives
@@ -261,7 +267,7 @@ class Logger:
     """Logger that stores a run's numbers and sends them to sinks; a failing sink is only dropped.
 
     Every number is stored in `curves` first. A sink that raises is reported by one warning and then
-    dropped, so that a dead server costs one timeout and not one per step. `KeyboardInterrupt` is
+    dropped, so that a stopped server costs one timeout and not one per step. `KeyboardInterrupt` is
     raised. Under `-W error` the warning becomes an error, as requested.
 
     Args:
@@ -280,9 +286,10 @@ class Logger:
         """
         for tag, value in values.items():
             try:
-                number = value.item() if isinstance(value, Tensor) else float(value)
-            except (TypeError, ValueError, RuntimeError):
-                what = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
+                number = float(value.item() if isinstance(value, Tensor) else value)
+            except (TypeError, ValueError, RuntimeError, OverflowError):
+                shaped = isinstance(value, Tensor) and value.dim()
+                what = tuple(value.shape) if shaped else repr(value)
                 self._warn(f"{tag} is not one number but {what}; it was not logged")
                 continue
             self.curves.setdefault(tag, []).append((step, number))
@@ -322,7 +329,7 @@ class Logger:
         name = getattr(sink, "__name__", type(sink).__name__)
         self._warn(
             f"{name} failed with {type(error).__name__}: {error}. "
-            "It gets no more numbers; training goes on, and `curves` keeps them all."
+            "It gets no more values; the training continues, and `curves` contains all values."
         )
 
     def _warn(self, text: str) -> None:

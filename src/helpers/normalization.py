@@ -17,11 +17,12 @@ def moving(model: nn.Module, x: Tensor) -> list[str]:
     """Return the names of the buffers that one forward pass of `x` would change.
 
     The pass runs on copies of the buffers and without gradients, in the current mode of the model,
-    so parameters and buffers are not changed. A nan that stays a nan counts as unchanged. The
-    result is empty if the pass changes nothing, as in evaluation mode.
+    so parameters, buffers and the global random state are not changed. A nan that stays a nan
+    counts as unchanged. The result is empty if the pass changes nothing, as in evaluation mode.
     """
     before = {name: b.clone() for name, b in model.named_buffers() if not is_lazy(b)}
-    with torch.no_grad(), copied_buffers(model):
+    devices = [x.device] if x.is_cuda else []
+    with torch.no_grad(), copied_buffers(model), torch.random.fork_rng(devices):
         model(x)
         after = dict(model.named_buffers())
     return [name for name, b in before.items() if not equal(b, after[name])]

@@ -18,27 +18,31 @@ from torch import Tensor
 
 
 def environment() -> dict[str, object]:
-    """Return the settings that two machines must share to get the same numbers from the same seed.
+    """Return settings that two machines must share to get the same numbers from the same seed.
 
     They are versions, the device, the number of threads, and the switches and environment variables
-    that change results: plain values, for JSON and for checkpoints.
+    that change results: plain values, for JSON and for checkpoints. The device is the GPU, or
+    without one the machine and the vector instructions of its CPU.
     """
-    gpu = torch.cuda.is_available()
-    matmul = torch.backends.cuda.matmul
+    gpu, backends = torch.cuda.is_available(), torch.backends
+    cpu = f"{platform.machine()} {backends.cpu.get_cpu_capability()}"
+    matmul, cudnn = backends.cuda.matmul, backends.cudnn
     precision = getattr(matmul, "fp32_precision", None)  # 2.9
+    convolutions = getattr(getattr(cudnn, "conv", None), "fp32_precision", None)
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),  # a TorchVersion is not loaded with weights_only=True
         "numpy": np.__version__,
         "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
+        "cudnn": cudnn.version(),
         "platform": platform.platform(),
-        "device": torch.cuda.get_device_name() if gpu else platform.machine(),
+        "device": torch.cuda.get_device_name() if gpu else cpu,
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "cudnn.benchmark": torch.backends.cudnn.benchmark,
-        "cudnn.deterministic": torch.backends.cudnn.deterministic,
+        "cudnn.benchmark": cudnn.benchmark,
+        "cudnn.deterministic": cudnn.deterministic,
         "matmul precision": matmul.allow_tf32 if precision is None else precision,
+        "cudnn precision": cudnn.allow_tf32 if convolutions is None else convolutions,
         "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
@@ -95,6 +99,8 @@ def deterministic(warn_only: bool = False) -> Iterator[None]:
 def to_tf32(x: Tensor) -> Tensor:
     """Round to TF32: 10 bits of mantissa instead of the 23 of float32, the same range.
 
+    The result is detached.
+
     Source: https://pytorch.org/docs/stable/notes/cuda.html
 
     Raises:
@@ -102,7 +108,8 @@ def to_tf32(x: Tensor) -> Tensor:
     """
     if x.dtype != torch.float32:
         raise ValueError(f"x must be float32, got {x.dtype}")
-    bits = x.detach().contiguous().view(torch.int32)
+    x = x.detach()
+    bits = x.contiguous().view(torch.int32)
     odd = (bits >> 13) & 1
     rounded = ((bits + 0xFFF + odd) & ~0x1FFF).view(torch.float32)
     return torch.where(torch.isfinite(x), rounded, x)

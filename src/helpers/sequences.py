@@ -59,11 +59,15 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def _lengths(lengths: Tensor | Sequence[int], samples: int, steps: int) -> Tensor:
     """Return `lengths` as int64 of shape (samples,) on their device, checked from 1 to `steps`."""
     lengths = torch.as_tensor(lengths)
+    whole = not (lengths.is_floating_point() or lengths.is_complex())
+    if lengths.numel() and (not whole or lengths.dtype == torch.bool):  # [] is float32
+        raise TypeError(f"lengths must be integers, got {lengths.dtype}")
+    lengths = lengths.long()  # unsigned integers cannot be compared
     if lengths.shape != (samples,):  # torch would drop samples or broadcast silently
         raise ValueError(f"expected {samples} lengths, got shape {tuple(lengths.shape)}")
     if bool(((lengths < 1) | (lengths > steps)).any()):
         raise ValueError(f"lengths must be from 1 to {steps}, got {lengths.tolist()}")
-    return lengths.long()
+    return lengths
 
 
 def run_packed(
@@ -84,6 +88,7 @@ def run_packed(
         its last real step, in the order of `x`.
 
     Raises:
+        TypeError: `lengths` are not integers.
         ValueError: there is not one length for each sample, or one is not from 1 to L.
 
     Source: https://pytorch.org/docs/stable/generated/torch.nn.utils.rnn.pack_padded_sequence.html
@@ -101,8 +106,12 @@ def masked_mean(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
     """Return the mean over the real steps of each sample: (N, H) from (N, L, H), batch first.
 
     Raises:
-        ValueError: there is not one length from 1 to L for each sample.
+        TypeError: `lengths` are not integers.
+        ValueError: `out` has another number of dimensions, or there is not one length from 1 to L
+            for each sample.
     """
+    if out.dim() != 3:
+        raise ValueError(f"out must be (N, L, H), got {tuple(out.shape)}")
     lengths = _lengths(lengths, *out.shape[:2]).to(out.device)
     real = torch.arange(out.shape[1], device=out.device) < lengths[:, None]
     # divide before the sum, which could overflow in half precision

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def describe(x: Tensor) -> str:
@@ -84,19 +84,19 @@ def gap(x: Tensor) -> Tensor:
     """Return the distance from each element to the next larger number of the same dtype.
 
     Args:
-        x: floating point, finite, not negative.
+        x: floating point of at least 16 bits, finite, not negative.
 
     Returns:
         float64, the shape of `x`; infinite if an element is the largest number of its dtype.
 
     Raises:
-        TypeError: `x` is not floating point.
+        TypeError: `x` is not floating point, or has 8 bits.
         ValueError: an element is negative, infinite or nan.
 
     Source: non-negative IEEE 754 numbers are ordered like their bit patterns.
     """
-    if not x.is_floating_point():
-        raise TypeError(f"x must be floating point, got {x.dtype}")
+    if not x.is_floating_point() or x.element_size() not in _BITS:
+        raise TypeError(f"x must be floating point of at least 16 bits, got {x.dtype}")
     if not ((x >= 0) & x.isfinite()).all():
         wrong = x[~((x >= 0) & x.isfinite())].flatten()[0].item()
         raise ValueError(f"x must be finite and not negative, got {wrong}")

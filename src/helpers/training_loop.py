@@ -37,7 +37,8 @@ def fit(
     """Train a model, and return the mean loss per sample of each epoch.
 
     The model is switched to training mode at the start of every epoch. Batches are moved to the
-    device of its parameters. The loss is checked in every step, which synchronizes with a GPU.
+    device of its parameters, and batches without samples are skipped. The loss is checked in every
+    step, which synchronizes with a GPU.
 
     Args:
         loader: yields batches (x, y) with `len(y)` samples, again in every epoch.
@@ -75,7 +76,8 @@ def fit(
 def evaluate(model: nn.Module, loader: Batches, **measures: Measure) -> dict[str, float]:
     """Return the mean per sample of each of `measures`, in eval mode and without gradients.
 
-    The mode of every module is restored afterwards, also after an error.
+    The mode of every module is restored afterwards, also after an error. Batches without samples
+    are skipped.
 
     Args:
         loader: yields batches (x, y) with `len(y)` samples.
@@ -127,6 +129,8 @@ def _on_device(model: nn.Module, loader: Batches) -> Iterator[tuple[Tensor, Tens
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     empty = True
     for x, y in loader:
+        if not len(y):  # such as a batch whose samples were all filtered out: its mean is nan
+            continue
         empty = False
         yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
     if empty:

@@ -17,7 +17,7 @@ def same_storage(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors share memory, so that a write to one can change the other.
 
     Two slices of one tensor share its storage even if they have no element in common. Tensors made
-    from parts of one NumPy array have separate storages that overlap, and share memory, too. An
+    from parts of one NumPy array have separate storages, and share memory if the parts overlap. An
     empty storage has no memory to share. On the meta device, where memory has no addresses, the
     storages themselves are compared.
 

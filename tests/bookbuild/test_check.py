@@ -340,7 +340,7 @@ def test_a_claim_twice_and_a_claim_of_no_chapter(faults, book):
 def test_the_chinese_of_a_claim_is_linted(faults, book):
     path = book.root / "book/claims.yml"
     path.write_text(path.read_text("utf8").replace("一加一等于二。", "您的1加1"), "utf8")
-    assert "book/claims.yml:2: A-1: write 你, not 您" in faults()
+    assert "book/claims.yml:2: A-1: 您: write 你 (全书用“你”)" in faults()
 
 
 # ---------------------------------------------------------------- files
@@ -387,7 +387,7 @@ def test_an_unknown_chapter_suggests_the_nearest(book):
             "not the same in both languages: '](b.md)'",
         ),
         ("加法需要 $a + b$。", "加法需要。真的.", "half-width full stop"),
-        ("加法需要", "您需要", "write 你, not 您"),
+        ("加法需要", "您需要", "您: write 你"),
         ("关于加法。", "关于加法,您。", "summary: half-width punctuation"),
         ("把两个数相加", "把2个数相加", "adding-numbers/comments: no space between"),
         ("About adding.", "", ": no summary"),
@@ -400,7 +400,7 @@ def test_an_unknown_chapter_suggests_the_nearest(book):
         ("## 小结", "## 总结", ": the last section is not “小结”"),
         ("和会打印出来。", "和会打印出来。\n\n## 再见", ": the last section is not “小结”"),
         ("adding-exercise tags=exercise", "adding-exercise", "book/text/adding.md: no exercise"),
-        ("check_adding = ", "check_other = ", "that check_other refuses a wrong answer"),
+        ("check_adding = ", "check_other = ", "that check_other rejects a wrong answer"),
     ],
 )
 def test_what_a_text_must_have(faults, mend, book, old, new, what):
@@ -426,7 +426,7 @@ def test_a_chapter_without_module_or_tests(faults, book):
     ("tests", "what"),
     [
         ("def test_it():\n    check_adding(1)\n", ["no test asserts anything", "that check_add"]),
-        ("def test_it():\n    assert check_adding(1).passed\n", ["that check_adding refuses"]),
+        ("def test_it():\n    assert check_adding(1).passed\n", ["that check_adding rejects"]),
         ("check_adding\ndef test_it():\n    assert not x.passed\n", ["that check_adding"]),
         ("def test_it():\n    assert not check_adding_twice(1).passed\n", ["that check_adding"]),
         ("def test_it(\n", ["test_adding.py: '(' was never closed"]),

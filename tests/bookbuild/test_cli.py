@@ -154,5 +154,5 @@ def test_naming_a_chapter_checks_its_pitfalls_and_messages(call, book):
     path = book.text("adding")
     text = path.read_text("utf8").replace("adding-numbers claims=A-1", "adding-numbers tags=wrong")
     path.write_text(text, "utf8")
-    assert "wrong, but no `%%% pitfall`" in call("check", "adding").stdout
-    assert "wrong, but no `%%% pitfall`" not in call("check", "failing").stdout
+    assert "tagged `wrong`, but without a `%%% pitfall`" in call("check", "adding").stdout
+    assert "tagged `wrong`, but without a `%%% pitfall`" not in call("check", "failing").stdout

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bookbuild.source import claims, messages, moved, symptoms, versions
 from bookbuild.source.basics import BookError
+from bookbuild.source.checkout import Book
 from bookbuild.source.facts import BOTH, ID, Form, many, mapping
 
 ROW = mapping(
@@ -80,3 +81,13 @@ def test_any_contents_are_read_or_are_one_line(form, data):
             form.parse(text, name)
         except BookError as error:
             assert "\n" not in str(error) and str(error).startswith(name)
+
+
+def test_an_address_that_moved_twice_leads_to_the_last_one(tmp_path):
+    (tmp_path / "book").mkdir()
+    path = tmp_path / "book/moved.yml"
+    path.write_text("a: b#c\nb#c: d\nd: e\n")
+    assert moved.moved(Book(tmp_path)) == {"a": "e", "b#c": "e", "d": "e"}
+    path.write_text("a: b\nb: c\nc: b\n")
+    with pytest.raises(BookError, match="a: leads back to itself: a → b → c"):
+        moved.moved(Book(tmp_path))

@@ -123,6 +123,16 @@ def test_a_message_has_wordings_cause_cure_section_and_cases(book):
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {}}]}], "a case needs a condition"),
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {"n": "1"}}]}], "no wording has {n}"),
         ([OTHER | {"cases": [OTHER["cases"][1] | {"near": "("}]}], "is no regular expression"),
+        *(
+            ([OTHER | {"cases": [OTHER["cases"][1] | {"numbers": [relation]}]}], told)
+            for relation, told in {
+                "k > 3": "no wording has {k}",
+                "product(k) == 2 * j": "no wording has {j}, {k}",
+                "k": "'k': expected two terms with a relation between them",
+                "k > ": "expected two terms",
+                "k like 3": "expected two terms",
+            }.items()
+        ),
     ],
 )
 def test_another_form_is_one_line_that_names_the_message(book, rows, told):
@@ -242,7 +252,8 @@ def test_the_scripts_have_the_same_data_as_the_product_of_the_helpers(book, lang
         assert part == without_advice(whole)
         own = advice[whole["id"]]
         assert own["cause"] == whole["cause"][lang]
-        assert {id_: case["cause"] for id_, case in own.get("cases", {}).items()} == {
+        cases = own.get("cases", {}).items()
+        assert {id_: case["title"] + case["cause"] for id_, case in cases} == {
             case["id"]: case["cause"][lang] for case in whole.get("cases", ())
         }
     division, keyword = advice[DIVISION["id"]], advice[OTHER["id"]]
@@ -362,6 +373,24 @@ def test_the_page_of_the_book_knows_which_cells_raise():
 # ---------------------------------------------------------------- the same in the browser
 
 
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("x = 1  # short", "x = 1  # short"),
+        (f"  y = f({'a' * 60})    # why", f"  # why\n  y = f({'a' * 60})"),
+        ("x = 1  # " + "中" * 33, "# " + "中" * 33 + "\nx = 1"),
+        ("a()      # one\nb(1)" + " " * 70 + "# two", "a()   # one\nb(1)  # two"),
+        ("a()  # one\nb(1)  # " + "t" * 70, "# one\na()\n# " + "t" * 70 + "\nb(1)"),
+        ("# " + "a" * 90, "# " + "a" * 90),
+        ("f(" + "a" * 90 + ")", "f(" + "a" * 90 + ")"),
+        ("", ""),
+    ],
+)
+def test_a_comment_beyond_the_width_of_a_page_is_above_its_code(code, shown):
+    assert message_data.comments_above(code) == shown
+    assert message_data.comments_above(shown) == shown
+
+
 @pytest.fixture(scope="module")
 def engine():
     from py_mini_racer import MiniRacer
@@ -377,18 +406,23 @@ def engine():
 
 def in_browser(engine, pasted):
     call = f"""JSON.stringify(search.find({json.dumps(pasted)}).map(a =>
-      [(a.case || shipped[a.entry]).id, a.sure, a.score, a.values]))"""
+      [(a.case || shipped[a.entry]).id, a.sure, a.score, a.values, a.head || []]))"""
     return json.loads(engine.eval(call))
 
 
 def in_python(pasted):
-    return [[a.id, a.sure, a.score, a.values] for a in explain.messages().find(pasted)]
+    found = explain.messages().find(pasted)
+    return [[a.id, a.sure, a.score, a.values, a.head] for a in found]
 
 
 def same(engine, pasted):
     browser, python = in_browser(engine, pasted), in_python(pasted)
     assert [a[:2] for a in browser] == [a[:2] for a in python], pasted
-    assert [a[3] for a in browser] == [a[3] for a in python]
+    assert [a[3:] for a in browser] == [a[3:] for a in python]
+    line = explain.own_line(pasted)
+    assert json.loads(engine.eval(f"JSON.stringify(search.ownLine({json.dumps(pasted)}))")) == (
+        list(line) if line else None
+    )
     assert [a[2] for a in browser] == pytest.approx([a[2] for a in python])
 
 
@@ -397,6 +431,20 @@ def test_python_and_browser_give_the_same_answers_to_what_people_paste(engine):
         rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     for row in rows:
         same(engine, row["message"].replace("\\n", "\n"))
+
+
+@given(
+    st.sampled_from(list(explain._RELATIONS)),
+    st.lists(st.sampled_from(["n", "m", "3", "2 * n", "product(n)", "other"]), min_size=2),
+    st.lists(
+        st.integers(0, 99).map(str) | st.sampled_from(["[2, 3]", "2.5 GiB", "512 MB", "x"]),
+        min_size=2,
+    ),
+)
+def test_relations_of_numbers_are_the_same_in_the_browser(engine, name, terms, numbers):
+    relation, values = f"{terms[0]} {name} {terms[1]}", dict(zip("nm", numbers, strict=False))
+    call = f"search.related({json.dumps(relation)}, {json.dumps(values)})"
+    assert engine.eval(call) is explain.related(relation, values)
 
 
 LONG = [  # texts that take seconds where work grows with the square of their length
@@ -433,3 +481,21 @@ def test_the_browser_does_not_look_at_a_long_word_again_and_again(engine, text):
     begun = time.process_time()
     same(engine, text)
     assert time.process_time() - begun < 5  # seconds; 20 where the work is quadratic
+
+
+@pytest.mark.parametrize(
+    ("cause", "title"),
+    [
+        ("The mask is 1-D. Reshape it.", "The mask is 1-D. "),
+        ("The image is None: imread failed.", "The image is None: "),
+        ("`x: y. z` is wrong. Use w.", "`x: y. z` is wrong. "),
+        ("It crashed (signal 11. or 6): look.", "It crashed (signal 11. or 6): "),
+        ("图像是 None：没有读到。", "图像是 None："),
+        ("进程崩溃了（信号 11。或 6）。请看日志。", "进程崩溃了（信号 11。或 6）。"),
+        ("Only one sentence.", "Only one sentence."),
+    ],
+)
+def test_the_first_clause_of_a_special_case_is_its_title(cause, title):
+    case = message_data.titled({"cause": cause, "cure": "x"})
+    assert case["title"] == title and case["title"] + case["cause"] == cause
+    assert case["cure"] == "x" and list(case) == ["title", "cause", "cure"]

@@ -108,7 +108,7 @@ def test_a_pitfall_belongs_to_code():
         (pitfall("y + [x]\ny = y + [2]") + RIGHT, None),
         (pitfall("for x in y: y + [x]") + RIGHT, None),
         (pitfall("y = [1]; for x in y:\ny = … + [2]") + RIGHT, None),
-        (WRONG + RIGHT, "no `%%% pitfall` says it"),
+        (WRONG + RIGHT, "without a `%%% pitfall` block"),
         (pitfall("y - [x]"), "the cell has no 'y - [x]'"),
         (pitfall("# a list"), "the cell has no '# a list'"),
         (pitfall("y + [x]\ny + [x]") + RIGHT, "tagged right has 'y + [x]'"),

@@ -131,6 +131,20 @@ def test_a_question_about_a_cell_that_has_not_run_yet(book, mend):
     assert not any("predict" in problem for problem in found)
 
 
+def test_an_explanation_ends_with_its_cell_not_at_a_heading_in_it(asked, mend):
+    asked()
+    explains = "%%% md adding-why\nBoth count.\n{}%%% zh\n两个数都算。\n\n"
+    mend("adding", "%%% code adding-exercise", explains.format("") + "%%% code adding-exercise")
+    assert update(asked.book, ["adding"], echo=lambda line: None) == {}
+    assert check(asked.book, ["adding"]) == []
+    mend("adding", "Both count.\n", "Both count.\n\n### More\n")
+    mend("adding", "两个数都算。\n\n%%% code", "两个数都算。\n\n### 还有\n\n%%% code")
+    update(asked.book, ["adding"], echo=lambda line: None)
+    found = check(asked.book, ["adding"])
+    (problem,) = [p for p in found if "hidden with it" in p] or found
+    assert "adding-why: explains the output of adding-numbers" in problem
+
+
 def test_another_output_breaks_the_proof(asked, mend):
     """What a new PyTorch would do: the cell prints something else."""
     asked("= assert a == 2", "= output")

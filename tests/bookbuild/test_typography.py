@@ -1,20 +1,16 @@
-"""What the Chinese lint finds, and what it must leave alone."""
+"""Typography of Chinese and terms of both languages."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+import yaml
 
-from bookbuild.source.typography import BANNED, HAN, lint
+from bookbuild.source.typography import HAN, TERMS, lint, lint_english
 
-TERMS = """
-您→你 反卷积→转置卷积 体重衰减→权重衰减 调度程序→调度器 剪裁→裁剪
-批标准化→批归一化 批规范化→批归一化
-自动求导→自动微分 对数几率→logits 正向传播→前向传播 GPU_内存→显存
-内核函数→核函数 就地→原地 迭代周期→轮
-固定内存→锁页内存
-"""
+ROWS = yaml.safe_load(TERMS.read_text("utf8"))
+SENTENCE = {"en": "The layer {} it.", "zh": "这里说{}。"}
 
 GOOD = [
     "形状为 (N, C) 的张量，用 `x.detach()` 分离。",
@@ -53,16 +49,40 @@ def test_faults_are_found(text, what):
     assert any(what in problem for problem in lint(text)), lint(text)
 
 
-@pytest.mark.parametrize("pair", TERMS.split())
-def test_banned_terms(pair):
-    bad, good = pair.split("→")
-    bad = bad.replace("_", " ")
-    assert f"write {good}, not {bad}" in lint(f"这里说{bad}。")
-    assert lint(f"自动微分（d2l：{bad}）。".replace("GPU 内存", "体重衰减")) == []
+def terms():
+    return [(lang, row, w) for lang, rows in ROWS.items() for row in rows for w in row["avoid"]]
 
 
-def test_no_other_term_is_banned():
-    assert len(BANNED) == len(TERMS.split())
+@pytest.mark.parametrize(("lang", "row", "word"), terms())
+def test_a_banned_term_is_named_with_what_to_write_and_why(lang, row, word):
+    check = {"en": lint_english, "zh": lint}[lang]
+    expected = f"{word}: write {row['write']} ({row['why']})"
+    assert expected in check(SENTENCE[lang].format(word))
+    assert not any(word in problem for problem in check(SENTENCE[lang].format(f"`{word}`")))
+
+
+def test_a_term_stands_once_and_no_advice_is_banned():
+    for lang, check in (("en", lint_english), ("zh", lint)):
+        words = [word for of, _, word in terms() if of == lang]
+        assert len(words) == len(set(words))
+        assert not any(check(row["write"]) for row in ROWS[lang] if lang == "en")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["*nobody said so*", "“Nobody knows”", "## Connection refused: nobody", "`wants`", "knowable"],
+)
+def test_quotations_headings_and_parts_of_words_are_not_english_terms(text):
+    assert lint_english(text) == []
+
+
+@pytest.mark.parametrize("text", ["Nobody", "in\nsilence", "**Nobody clears it.**", "- it wants\n"])
+def test_english_terms_in_any_case_across_lines_and_in_bold(text):
+    assert len(lint_english(text)) == 1
+
+
+def test_a_synonym_is_allowed_once_in_brackets():
+    assert lint("自动微分（d2l：体重衰减）。") == []
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import torch
 from card_worker import in_fresh_process, run_trace
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from helpers.allocator import MIB, STATS, CachingAllocator, Step, random_trace, replay
 from helpers.demos.memory_caching import (
@@ -22,6 +20,7 @@ from helpers.demos.memory_caching import (
     fragmentation_trace,
     notes_trace,
 )
+from helpers.explorers.memory import training
 from helpers.memory_caching import TrainingMemory, training_memory
 
 
@@ -189,34 +188,13 @@ WAYS: dict[str, dict[str, Any]] = {
 TOLERANCE = 0.1  # of the prediction: rounding to blocks, and kernels that keep other activations
 
 
-def training(device="cpu", batch=8, kind=torch.optim.Adam, half=False, again=False, foreach=False):
-    """Return the chapter's model, optimizer and step on a device."""
-    layers = (
-        nn.TransformerEncoderLayer(1024, 16, dropout=0.0, batch_first=True, device=device)
-        for _ in range(2)
-    )
-    net = nn.Sequential(*layers)
-    optimizer = kind(net.parameters(), lr=1e-3, foreach=foreach)
-
-    def step():
-        x = torch.randn(batch, 512, 1024, device=device)
-        with torch.autocast(device, torch.bfloat16, enabled=half):
-            for layer in net:
-                x = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
-        x.float().square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return net, optimizer, step
-
-
 def measured_peak(**how: Any) -> int:
     """Return the peak of the second step's tensors on the card in bytes, without workspaces."""
     a = torch.ones(64, 64, device="cuda")
     (a @ a).sum().item()  # cuBLAS allocates its workspace at its first product
     del a
     workspace = torch.cuda.memory_allocated()
-    net, optimizer, step = training("cuda", **how)
+    net, optimizer, step = training(device="cuda", foreach=False, **how)
     step()
     torch.cuda.reset_peak_memory_stats()
     step()

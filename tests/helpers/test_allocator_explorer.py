@@ -93,7 +93,7 @@ def test_the_operation_in_words(show: Any) -> None:
 
     def at(number: int) -> str:
         page.get_by_role("slider").fill(str(number - 1))
-        return status.inner_text().split("✓")[0].strip()
+        return status.inner_text().replace("\u00a0", " ").split("✓")[0].strip()
 
     assert at(3) == (
         "Allocate images 1, 1.18 MiB: no free block fits, so a new segment of 20.00 MiB is "
@@ -110,11 +110,11 @@ def test_the_operation_in_words(show: Any) -> None:
 def test_chinese_labels_by_page_or_attribute(show: Any) -> None:
     trace = fragmentation_trace()
     page = show(allocator_explorer(trace, FRAGMENTATION_CAPACITY), lang="zh-CN")
-    assert page.locator("[aria-live=polite]").inner_text() == (
+    assert page.locator("[aria-live=polite]").inner_text().replace("\u00a0", " ") == (
         "分配 big，12.00 MiB：显存不足：放不下 12.00 MiB 的段。"
         "空闲的共有 20.00 MiB，但最大的一块只有 5.00 MiB。"
     )
-    text = page.get_by_role("group").inner_text()
+    text = page.get_by_role("group").inner_text().replace("\u00a0", " ")
     for term in ("已分配显存", "已保留显存", "峰值", "段 1", "空闲", "设备：40.00 MiB"):
         assert term in text
     forced = show(allocator_explorer(trace, lang="zh"), lang="en")
@@ -124,13 +124,17 @@ def test_chinese_labels_by_page_or_attribute(show: Any) -> None:
 
 
 def task(page: Any) -> str:
-    return page.locator(".task").inner_text()
+    return page.locator(".task").inner_text().replace("\u00a0", " ")
 
 
 def test_it_opens_at_the_failure_and_the_task_can_be_done(show: Any) -> None:
     page = show(allocator_explorer(fragmentation_trace(), FRAGMENTATION_CAPACITY), width=375)
     said = page.locator("[aria-live=polite]")
-    assert said.inner_text().endswith("20.00 MiB are free, but the largest piece has 5.00 MiB.")
+    assert (
+        said.inner_text()
+        .replace("\u00a0", " ")
+        .endswith("20.00 MiB are free, but the largest piece has 5.00 MiB.")
+    )
     assert task(page) == "Task: here 12.00 MiB do not fit. Go to the step where they do."
     for step in (15, 16, 17):
         assert task(page).startswith("Task"), step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import warnings
 
 import pytest
@@ -13,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from torch import nn
-from torch._inductor import config as inductor
 from torch.nn.attention import SDPBackend
-from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
 
 from helpers import attention, autograd
 from helpers.demos import attention as demos
@@ -181,7 +178,12 @@ def test_rotary_wants_pairs():
         attention.rotary(torch.randn(3, 7), torch.arange(3))
 
 
-@pytest.mark.parametrize("shape", [(1, 8), (2, 1, 8), (8,)])
+def test_rotary_requires_floating_point():
+    with pytest.raises(TypeError, match=r"floating-point features, got torch\.int64"):
+        attention.rotary(torch.ones(3, 8, dtype=torch.long), torch.arange(3))
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (2, 1, 8), (8,), (4, 8), (3, 2, 5, 0, 8)])
 def test_rotary_does_not_grow_its_input(shape):
     with pytest.raises(ValueError, match=r"expected positions for .*, got shape \(5,\)"):
         attention.rotary(torch.randn(shape), torch.arange(5))
@@ -410,90 +412,6 @@ def test_the_chapters_words_on_packed_documents():
         assert same == (part.start is None)
 
 
-def test_flex_attention_warns_once_that_it_computes_all_scores(monkeypatch):
-    monkeypatch.setattr("torch.nn.attention.flex_attention._WARNINGS_SHOWN", set())
-    q = torch.randn(1, 1, 4, 8)
-    with pytest.warns(UserWarning, match="materializes the full scores matrix"):
-        flex_attention(q, q, q)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        flex_attention(q, q, q)
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called")
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_flex_attention_looks_at_each_input_and_not_at_the_mode(which):
-    inputs = [torch.randn(1, 1, 4, 8) for _ in range(3)]
-    inputs[which].requires_grad_()
-    with torch.no_grad():
-        with pytest.raises(NotImplementedError, match="backward on CPU"):
-            flex_attention(*inputs)
-        inputs[which] = inputs[which] * 2
-        assert flex_attention(*inputs).shape == (1, 1, 4, 8)
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called")
-def test_the_chapters_words_on_what_flex_attention_refuses():
-    q = torch.randn(1, 1, 4, 8, requires_grad=True)
-    with torch.no_grad(), pytest.raises(NotImplementedError, match="backward on CPU"):
-        flex_attention(q, q, q)
-    numbers = [0, 0, 1, 1]
-    for rule, message in (
-        (lambda b, h, i, j: numbers[i] == numbers[j], r"calling \.item\(\)"),
-        (lambda b, h, i, j: not i < j, "data-dependent control flow"),
-        (lambda b, h, i, j: causal(b, h, i, j) if i < 2 else i > j, "data-dependent"),
-        (lambda b, h, i, j: 0 <= i - j < 2, "data-dependent control flow"),
-        (lambda b, h, i, j: i >= j and i < 3, "data-dependent control flow"),
-    ):
-        with pytest.raises(RuntimeError, match=message):
-            create_mask(rule, None, None, 4, 4, device="cpu")
-    mask = create_mask(lambda b, h, i, j: torch.where(i < 2, i >= j, i > j), 1, 1, 4, 4, "cpu")
-    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]
-    block_mask = create_block_mask(causal, None, None, 4, 5, device="cpu")
-    for lk, size in ((4, "larger"), (6, "smaller")):
-        k = torch.randn(1, 1, lk, 8)
-        with pytest.raises(RuntimeError, match=f"created for a {size} length"):
-            flex_attention(q.detach(), k, k, block_mask=block_mask)
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called")
-def test_hiding_by_a_product_gives_the_hidden_key_most_where_other_scores_are_negative():
-    q = torch.ones(1, 1, 2, 4)
-    weights = flex_attention(
-        q, -q, torch.eye(2)[None, None], score_mod=lambda score, b, h, i, j: score * (i >= j)
-    )
-    assert weights[0, 0, 0, 1] > weights[0, 0, 0, 0]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_compiled_kernel_goes_by_the_table_of_blocks():
-    if shutil.which("g++") is None:
-        pytest.skip("torch.compile needs a compiler on a CPU")
-    doc = torch.arange(256) // torch.tensor([[128], [256]])
-
-    def same_doc(b, h, i, j):
-        return doc[b, i] == doc[b, j]
-
-    q = torch.randn(2, 1, 256, 16)
-    k, v = q.clone(), q.clone()
-    seen = create_mask(same_doc, 2, None, 256, 256, device="cpu")
-    wanted = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
-    block_mask = create_block_mask(same_doc, None, None, 256, 256, device="cpu")
-    once = inductor.patch(cpp_cache_precompile_headers=False, compile_threads=1)  # one kernel only
-    for function, right in (
-        (flex_attention, [True, True]),
-        (torch.compile(flex_attention), [True, False]),
-    ):
-        try:
-            with once:
-                out = function(q, k, v, block_mask=block_mask)
-        except Exception as error:
-            if "InductorError" not in type(error).__name__:
-                raise
-            pytest.skip("flex_attention cannot be compiled here")
-        assert [torch.allclose(*pair, atol=1e-4) for pair in zip(out, wanted, strict=True)] == right
-
-
 # ---------------------------------------------------------------- figures
 
 
@@ -565,15 +483,20 @@ def added(q, k, keep):
         (attend(lambda q, k, keep: past_of(q, k) & keep[:, None, None]), None),
         (attend(added), None),
         (by_rows, None),
-        (attend(lambda q, k, keep: None, is_causal=True), "the last query must see every key"),
-        (attend(lambda q, k, keep: None), "it is not causal"),
+        (attend(lambda q, k, keep: None, is_causal=True), "must attend to every key"),
+        (attend(lambda q, k, keep: None), "is not causal"),
         (attend(lambda q, k, keep: past_of(q, k)), "with padding"),
-        (attend(lambda q, k, keep: keep[:, None, None]), "it is not causal"),
-        (attend(lambda q, k, keep: past_of(q, k) & ~keep[:, None, None]), "it is not causal"),
+        (attend(lambda q, k, keep: keep[:, None, None]), "is not causal"),
+        (attend(lambda q, k, keep: past_of(q, k) & ~keep[:, None, None]), "is not causal"),
         (attend(lambda q, k, keep: (past_of(q, k) & keep[:, None, None]).float()), "not causal"),
         (attend(lambda q, k, keep: keep[:, None, None], is_causal=True), "raised RuntimeError"),
         (attend(lambda q, k, keep: past_of(q, k) & keep[:1, None, None]), "with padding"),
         (scaled_in_place, "q was changed"),
+        (attend(lambda q, k, keep: past_of(q, k) & keep[:, None, None], scale=0.5), "not yet"),
+        (
+            attend(lambda q, k, keep: past_of(q, k) & (keep[:, None, None] | (q.shape[2] == 1))),
+            "with padding",
+        ),
         (lambda q, k, v, keep: q.mean(), "expected shape"),
         (lambda q, k, v, keep: q * math.nan, "the result has nan"),
         (lambda q, k, v, keep: None, "expected a tensor, got None"),
@@ -618,20 +541,28 @@ def small_bias(keep, heads):
     return as_float(keep, heads) + 0.5 * torch.arange(keep.shape[1])
 
 
+def float_mask(keep, heads):
+    mask = make_mask(keep, heads)
+    return torch.zeros(mask.shape).masked_fill(mask, -math.inf)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (make_mask, None),
         (as_float, None),
         (padding_sees_everything, None),
+        (lambda keep, heads: (make_mask(keep, heads), keep.fill_(True))[0], "keep was changed"),
         (with_options(own=False), "nan"),
-        (with_options(real=False), "a real token sees padding"),
+        (with_options(real=False), "a real token attends to padding"),
+        (lambda keep, heads: -1e4 * make_mask(keep, heads).float(), "a float mask must be -inf"),
+        (float_mask, None),
         (with_options(spread="repeat"), "a real token"),
-        (with_options(invert=False), "a real token sees a later one"),
+        (with_options(invert=False), "a real token attends to a later one"),
         (lambda keep, heads: make_mask(keep, 1)[:1], "expected shape"),
-        (lambda keep, heads: make_mask(keep, heads).float(), "a real token sees a later one"),
-        (first_only, "does not see all the real tokens"),
-        (small_bias, "does not see all the real tokens"),
+        (lambda keep, heads: make_mask(keep, heads).float(), "a real token attends to a later one"),
+        (first_only, "does not attend to all real tokens"),
+        (small_bias, "does not attend to all real tokens"),
         (lambda keep, heads: ~keep, "expected shape"),
         (lambda keep, heads: None, "expected a tensor, got None"),
     ],
@@ -720,22 +651,47 @@ def causal_corner(q, k, v, cache, window):
     return F.scaled_dot_product_attention(q, *cache, is_causal=True), cache
 
 
+def without_gradient(*batch):
+    out, cache = step(*batch)
+    return out.detach(), cache
+
+
+def detached_cache(*batch):
+    out, cache = step(*batch)
+    return out, tuple(t.detach() for t in cache)
+
+
+def finite(q, k, v, cache, window):
+    """Masks with -1e4, which large scores exceed."""
+    _, (keys, values) = step(q, k, v, cache, window)
+    past = keys.shape[-2] - q.shape[-2]
+    here = past + torch.arange(q.shape[-2])
+    back = here[:, None] - torch.arange(keys.shape[-2])
+    mask = torch.where((back >= 0) & (back < window), 0.0, -1e4)
+    q = attention.rotary(q, here)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask), (keys, values)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (step, None),
+        (without_gradient, "gives no gradient to q, k or v"),
+        (lambda *batch: (step(*batch), batch[0].zero_())[0], "q was changed"),
+        (detached_cache, "no gradient to the keys and values before it"),
+        (finite, "a masked key with a large score"),
         (stepping(), None),
         (dropping, None),
         (raw_keys, None),
         (stepping(start=0), "token by token"),
         (stepping(causal=False), "without a cache"),
-        (stepping(size=1), "does not see exactly"),
+        (stepping(size=1), "does not attend to exactly"),
         (stepping(size=-1), "without a cache"),
         (stepping(keys=False), "without a cache"),
         (stepping(values=True), "without a cache"),
         (rotated_again, "token by token"),
-        (in_place, "a cache that is continued twice"),
-        (causal_corner, "does not see exactly"),
+        (in_place, "continuing the same cache twice"),
+        (causal_corner, "does not attend to exactly"),
         (lambda q, k, v, cache, window: q, "expected (out, cache), got Tensor"),
         (lambda q, k, v, cache, window: (None, None), "expected a tensor, got None"),
         (lambda q, k, v, cache, window: (q[:, 0], None), "expected shape"),

@@ -570,14 +570,14 @@ def own_mean(model, chunks):
         (by_count, None),
         (by_weighted_means, None),
         (lambda m, c: None, "a parameter has no gradient"),
-        (no_division, "even with equally many labels"),
-        (by_samples, "even with equally many labels"),
-        (zero_in_the_loop, "even with equally many labels"),
-        (mean_of_means, "chunks with few labels weigh too much"),
-        (own_mean, "nan: a chunk without a single label"),
-        (lambda m, c: by_count(m, c, clear=False), "the gradients from before"),
-        (all_at_once, "the graphs of several chunks live at once"),
-        (one_batch, "several chunks went through the model at once"),
+        (no_division, "even with the same number of labels"),
+        (by_samples, "even with the same number of labels"),
+        (zero_in_the_loop, "even with the same number of labels"),
+        (mean_of_means, "chunks with few labels have too much weight"),
+        (own_mean, "nan: the mean over a chunk without labels"),
+        (lambda m, c: by_count(m, c, clear=False), "the old gradients are still included"),
+        (all_at_once, "the graphs of several chunks exist"),
+        (one_batch, "the model received several chunks at once"),
         (and_stepped, "a weight has changed"),
         (by_grad, None),
     ],
@@ -649,7 +649,7 @@ def sum_of_norms(losses, parameters):
         (norms_by_backward, None),
         (lambda ls, ps: norms_by_hand(ls, ps, unused=False), "two heads"),
         (lambda ls, ps: [*norms_by_grad(ls[:1], ps), 1.0, 1.0][: len(ls)], "a norm is wrong"),
-        (lambda ls, ps: norms_by_hand(ls, ps, square=torch.square), "do not fit into float16"),
+        (lambda ls, ps: norms_by_hand(ls, ps, square=torch.square), "overflow in float16"),
         (lambda ls, ps: torch.tensor(norms_by_grad(ls, ps)), "expected a float, got Tensor"),
         (lambda ls, ps: tuple(norms_by_grad(ls, ps)), None),
         (lambda ls, ps: None, "return one number for each loss"),
@@ -658,7 +658,7 @@ def sum_of_norms(losses, parameters):
         (sum_of_norms, "a norm is wrong"),
         (norms_freed, "your code raised RuntimeError: Trying to backward"),
         (lambda ls, ps: norms_by_backward(ls, ps, restore=False), ".grad was changed"),
-        (lambda ls, ps: norms_by_backward(ls, ps, retain=False), "the graph is gone"),
+        (lambda ls, ps: norms_by_backward(ls, ps, retain=False), "the graph was freed"),
     ],
 )
 def test_loss_gradients(answer, says):
@@ -740,3 +740,14 @@ def test_an_addition_shares_its_gradient_where_the_dtypes_agree(dtype, left):
     branch.register_hook(lambda g: g.mul_(0))
     ((skip + branch) * 2).sum().backward()
     assert x.grad.tolist() == [left, left]
+
+
+def test_check_accumulate_notices_a_changed_random_state():
+    def seeded(model, chunks):
+        torch.manual_seed(0)
+        model.zero_grad()
+        count = sum((labels != -100).sum() for _, labels in chunks)
+        for x, labels in chunks:
+            (F.cross_entropy(model(x), labels, reduction="sum") / count).backward()
+
+    expect(exercises.check_accumulate(seeded), "the random state of torch was changed")

@@ -263,7 +263,7 @@ def test_a_cut_file_never_loads(tmp_path_factory, share):
     save_checkpoint({"weight": torch.randn(100)}, path)
     raw = path.read_bytes()
     path.write_bytes(raw[: int(share * len(raw))])
-    with pytest.raises(CheckpointError, match=r"x\.pt is (cut off|empty|damaged)"):
+    with pytest.raises(CheckpointError, match=r"x\.pt is (truncated|empty|damaged)"):
         load_checkpoint(path)
 
 
@@ -298,11 +298,11 @@ def test_other_files_are_no_checkpoints(tmp_path):
 
     page, archive = tmp_path / "page.pt", tmp_path / "a.zip"
     page.write_text("<html>")
-    with pytest.raises(CheckpointError, match=r"no checkpoint \(6 bytes\)"):
+    with pytest.raises(CheckpointError, match=r"not a checkpoint \(6 bytes\)"):
         load_checkpoint(page)
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("a.txt", "a")
-    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+    with pytest.raises(CheckpointError, match="contains no checkpoint: torch.save did not finish"):
         load_checkpoint(archive)
 
 
@@ -321,7 +321,7 @@ def test_a_file_of_before_1_6_is_not_called_cut_off(path):
         load_checkpoint(path)
     old_format(OLD, path)
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(CheckpointError, match=r"is cut off or no checkpoint"):
+    with pytest.raises(CheckpointError, match=r"is truncated or not a checkpoint"):
         load_checkpoint(path)
 
 
@@ -391,6 +391,14 @@ def network(out=2):
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, out))
 
 
+def last(value):
+    return network().state_dict() | {"2.bias": value}
+
+
+def quantized(x, scale):
+    return torch.quantize_per_tensor(x, scale, 0, torch.qint8)
+
+
 def changed(weights, change):
     change(weights)
     return weights
@@ -407,8 +415,13 @@ def changed(weights, change):
         (lambda: {"net": network().state_dict(), "epoch": 1}, r"pass its entry 'net'$"),
         (lambda: network().state_dict() | {"0.bias": [1.0] * 4}, r"0\.bias is list, .*\(4,\)"),
         (lambda: {}, r"missing: 0\.weight, 0\.bias"),
+        (lambda: last(torch.ones(2, device="meta")), r"kind: 2\.bias is .*meta\), the model has"),
+        (lambda: last(torch.ones(2) * 1j), r"kind: 2\.bias is torch\.complex64"),
+        (lambda: last(torch.ones(2).to_sparse()), r"kind: 2\.bias is .*sparse_coo"),
+        (lambda: last(quantized(torch.ones(2), 0.1)), r"kind: 2\.bias is torch\.qint8"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 def test_wrong_weights_are_named_and_nothing_is_loaded(weights, says):
     model = network()
     before = copy.deepcopy(model.state_dict())
@@ -421,6 +434,9 @@ def test_right_weights_are_loaded():
     model, other = network(), network()
     load_weights(model, other.state_dict())
     assert checkpoints.differences(model.state_dict(), other.state_dict()) == []
+    load_weights(model, {k: v.double() for k, v in network().state_dict().items()})
+    with pytest.raises(CheckpointError, match=r"kind: weight is .*cpu\), .*meta\)"):
+        load_weights(nn.Linear(1, 1, device="meta"), nn.Linear(1, 1).state_dict())
 
 
 def test_a_lazy_layer_takes_the_shape_of_the_file():
@@ -565,6 +581,9 @@ def test_rng_state_moved_to_a_device_is_refused():
         ({"a": 1}, {"b": 1}),
         ((1,), [1]),
         (True, 1),
+        (0.0, -0.0),
+        (torch.ones(2, device="meta"), torch.ones(2)),
+        (torch.ones(2, device="meta"), torch.ones(3, device="meta")),
     ],
 )
 def test_differences_are_found(a, b):
@@ -576,10 +595,24 @@ def test_equal_things_do_not_differ():
     x = {"n": torch.tensor(float("nan")), "f": float("nan"), "e": torch.empty(0), "b": True}
     assert checkpoints.differences(x, copy.deepcopy(x)) == []
     assert checkpoints.differences({"x": torch.ones(2, 3).t()}, {"x": torch.ones(3, 2)}) == []
+    meta = {"x": torch.ones(2, device="meta")}
+    assert checkpoints.differences(meta, copy.deepcopy(meta)) == []
     assert checkpoints.differences({"x": 1}, {}) == ["x"]
     assert checkpoints.differences({"x": float("nan")}, {"x": 1.0}) == ["x"]
     assert checkpoints.differences({"x": 1.0}, {"x": float("nan")}) == ["x"]
     assert checkpoints.differences({}, {"x": 1}) == ["x"]
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_quantized_tensors_differ_in_integers_or_scale():
+    x, scales = torch.tensor([[0.5, 1.0]]), torch.ones(2)
+    zeros = torch.zeros(2, dtype=int)
+    channels = torch.quantize_per_channel(x, scales, zeros, 1, torch.quint8)
+    kinds = {"x": quantized(x, 0.1), "channels": channels, "zero": quantized(0 * x, 0.1)}
+    assert checkpoints.differences(kinds, {k: v.clone() for k, v in kinds.items()}) == []
+    other = {"x": quantized(2 * x, 0.1), "zero": quantized(0 * x, 0.2)}
+    other["channels"] = torch.quantize_per_channel(x, 2 * scales, zeros, 1, torch.quint8)
+    assert checkpoints.differences(kinds, other) == ["x", "channels", "zero"]
 
 
 def test_the_picture_shows_each_run_and_needs_one():
@@ -643,6 +676,14 @@ def assigns(model, saved):
     return sorted(model.load_state_dict(fits, strict=False, assign=True).missing_keys)
 
 
+def points_at_saved(model, saved):
+    left = matching(model, saved)
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if name in saved and name not in left and saved[name].dtype == value.dtype:
+            value.data = saved[name]
+    return left
+
+
 def names_of_shapes_only(model, saved):
     own = model.state_dict()
     matching(model, saved)
@@ -657,8 +698,10 @@ def names_of_shapes_only(model, saved):
         (lambda m, s: m.load_state_dict(s, strict=False).missing_keys, "RuntimeError: Error(s) in"),
         (never_refuses, "no ValueError was raised"),
         (loads_nothing, "fits and was not loaded"),
-        (assigns, "has other parameters than before"),
-        (names_of_shapes_only, "does not name what was left alone"),
+        (assigns, "shares the memory of saved"),
+        (lambda m, s: assigns(m, copy.deepcopy(s)), "parameters were replaced"),
+        (points_at_saved, "shares the memory of saved"),
+        (names_of_shapes_only, "is not that of the names"),
         (lambda m, s: print(end="") or matching(m, s) and None, "expected a list of names"),
     ],
 )
@@ -707,9 +750,22 @@ def own_settings(optimizer, saved, lr):
     no_state(optimizer, saved, lr)
 
 
+def new_initial_lr(optimizer, saved, lr):
+    continue_with(optimizer, saved, lr)
+    for group in optimizer.param_groups:
+        group["initial_lr"] = lr
+
+
+def zeroed_weights(optimizer, saved, lr):
+    continue_with(optimizer, saved, lr)
+    for p in optimizer.param_groups[1]["params"]:
+        p.data.zero_()
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
+        (zeroed_weights, "parameters were changed"),
         (continue_with, None),
         (change_the_copy, None),
         (set_before, "the learning rates are the saved ones"),
@@ -717,6 +773,7 @@ def own_settings(optimizer, saved, lr):
         (only_the_first, "not every group"),
         (no_state, "has no state"),
         (own_settings, "the other settings"),
+        (new_initial_lr, "initial_lr is 0.0"),
     ],
 )
 def test_continue(answer, says):
@@ -777,6 +834,12 @@ def from_any_array(value):
     return {k: torch.from_numpy(v) if k == "flipped" else make_plain(v) for k, v in value.items()}
 
 
+def flat_namespaces(value):
+    flat = make_plain(value)
+    args = {k: make_plain(v) if k != "sizes" else v for k, v in vars(value["args"]).items()}
+    return flat | {"args": args}
+
+
 def in_place(value):
     for key, v in make_plain(value).items():
         value[key] = v
@@ -789,11 +852,12 @@ def in_place(value):
         (make_plain, None),
         (make_plain_otherwise, None),
         (aliases, "shares the array's memory"),
-        (no_tuples, "refuses the entry 'betas'"),
+        (no_tuples, "raises for the entry 'betas'"),
         (from_any_array, "At least one stride"),
-        (lambda s: s, "refuses the entry 'best'"),
+        (flat_namespaces, "raises for the entry 'args'"),
+        (lambda s: s, "raises for the entry 'best'"),
         (lambda s: {k: float(v) if k == "best" else v for k, v in s.items()}, "entry 'history'"),
-        (lambda s: {}, "the entry 'weight' is gone"),
+        (lambda s: {}, "the entry 'weight' is missing"),
         (lambda s: None, "expected a dict, got None"),
         (lambda s: {k: str(v) for k, v in s.items()}, "'weight' has another value or type"),
         (lambda s: make_plain(s) | {"done": 1}, "'done' has another value or type"),

@@ -69,7 +69,7 @@ def test_the_page_says_what_turned(show):
         if found["returned"] <= limit:
             assert values == [[x, y]] * 2
             assert (
-                "not exceeded: both leave it" in said
+                "not exceeded: neither method" in said
                 or (x, y) == (0, 0)
                 and "nothing to clip" in said
             )

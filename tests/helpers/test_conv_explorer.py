@@ -30,7 +30,7 @@ def reachable(kind: str) -> list[dict[str, int]]:
 
 
 def by_torch(kind: str, n: int, k=1, s=1, p=0, d=1, op=0, ceil=0, o=1) -> torch.Tensor:
-    """How often output cell j reads input cell i, shape (n, outputs): one image for each i."""
+    """How often output position j reads input cell i, shape (n, outputs): one image for each i."""
     x, w = torch.eye(n)[:, None], torch.ones(1, 1, k)
     if kind == "conv":
         out = F.conv1d(x, w, None, s, p, d)
@@ -150,7 +150,7 @@ def test_the_page_shows_what_torch_computes(show, kind, setting, j):
     reads = want.T[j].nonzero().flatten().tolist()
     cells = f"input {', '.join(map(str, reads))}" if reads else "no input"
     text = said(page)
-    assert text.startswith(f"Output cell {j} reads {cells}")
+    assert text.startswith(f"Output position {j} reads {cells}")
     padded = setting["k"] - len(reads) if kind in ("conv", "max") else 0
     assert (f"; padding: {padded}." in text) == bool(padded)
     never = [str(i) for i, row in enumerate(want) if not row.any()]
@@ -181,7 +181,7 @@ def test_the_page_shows_what_torch_computes(show, kind, setting, j):
 @pytest.mark.parametrize(
     ("kind", "setting", "says"),
     [
-        ("conv", {"n": 5, "k": 4, "d": 2, "p": 0}, "spans 7 cells, the padded input has 5."),
+        ("conv", {"n": 5, "k": 4, "d": 2, "p": 0}, "spans 7 positions, the padded input has 5."),
         ("transposed", {"n": 5, "s": 2, "d": 1, "op": 2}, "output_padding must be smaller than"),
         ("transposed", {"n": 1, "k": 1, "s": 1, "p": 1, "op": 0}, "output size would be -1."),
         ("max", {"n": 9, "k": 3, "p": 2}, "padding may be at most half of kernel_size"),
@@ -233,11 +233,11 @@ def test_keyboard_alone_is_enough(show):
     page = show(conv_explorer())
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
-    assert said(page).startswith("Output cell 2 reads input 4, 5, 6.")
+    assert said(page).startswith("Output position 2 reads input 4, 5, 6.")
     page.keyboard.press("ArrowLeft")
-    assert said(page).startswith("Output cell 1 reads input 2, 3, 4.")
+    assert said(page).startswith("Output position 1 reads input 2, 3, 4.")
     page.keyboard.press("Home")
-    assert said(page).startswith("Output cell 0 reads input 0, 1, 2.")
+    assert said(page).startswith("Output position 0 reads input 0, 1, 2.")
     names = ("input size", "kernel_size", "stride", "padding", "dilation")
     for name in names:  # each control has its name and answers to the keyboard
         control = page.get_by_role("slider", name=re.compile(f"^{name} "))
@@ -254,7 +254,7 @@ def test_keyboard_alone_is_enough(show):
 def test_pointing_links_cells_and_words(show):
     page = show(conv_explorer(), width=800)
     page.locator("[data-point='j=0']").hover()
-    assert said(page).startswith("Output cell 0 reads input 0, 1, 2.")
+    assert said(page).startswith("Output position 0 reads input 0, 1, 2.")
     page.locator(".said [data-part=lost]").hover()
     lit = page.evaluate(
         """() => { const root = document.querySelector("conv-explorer").shadowRoot;
@@ -268,11 +268,11 @@ def test_two_on_a_page_and_both_languages(show):
     page = show(conv_explorer(), conv_explorer("zh"))
     first, second = page.locator("conv-explorer").all()
     second.locator("[data-point='j=1']").focus()
-    assert first.locator(".said").inner_text().startswith("Output cell 2 reads input 4, 5, 6.")
-    assert second.locator(".said").inner_text().startswith("输出单元 1 读取输入 2、3、4。")
+    assert first.locator(".said").inner_text().startswith("Output position 2 reads input 4, 5, 6.")
+    assert second.locator(".said").inner_text().startswith("输出位置 1 读取输入 2、3、4。")
     second.locator("[data-key=k]").fill("5")
     second.locator("[data-key=n]").fill("2")
-    assert second.locator(".said").inner_text().startswith("不可能：卷积核跨 5 个单元")
+    assert second.locator(".said").inner_text().startswith("不可能：卷积核横跨 5 个位置")
     chinese = show(conv_explorer(), lang="zh-CN")
     assert chinese.locator("option").all_inner_texts() == [
         *("卷积", "转置卷积", "最大池化", "自适应池化")
@@ -295,6 +295,6 @@ def test_a_narrow_screen_needs_no_sideways_scroll(show, lang, dark):
 
 def test_without_scripts_the_sentence_stands():
     html = conv_explorer()._repr_html_()
-    assert ">A row of 8 input cells and the 3 output cells of a convolution with" in html
+    assert ">A row of 8 input positions and the 3 output positions of a convolution with" in html
     assert json.loads(conv_explorer().data)["ranges"] == RANGES
     assert by_torch("conv", n=8, k=3, s=2).shape[1] == 3

@@ -217,6 +217,7 @@ def test_the_field_of_known_networks():
     assert c.receptive_field(vgg).jump == 32
     assert c.receptive_field() == c.ReceptiveField(1, 1, 0)
     assert c.receptive_field(nn.MaxPool1d(3, 2, 1, dilation=2)) == c.ReceptiveField(5, 2, -1)
+    assert c.receptive_field(nn.MaxPool2d([2, 2])) == c.ReceptiveField(2, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -302,11 +303,11 @@ def back_by_the_sizes(size, k, s, p, d):
         (back, None),
         (back_by_the_sizes, None),
         (lambda size, k, s, p, d: back(size, k, max(s, d), p, d), "dilation 4: 2 is not right"),
-        (lambda size, k, s, p, d: s - 1, "it comes back as"),
-        (lambda size, k, s, p, d: 0, "it comes back as"),
-        (lambda size, k, s, p, d: size % s, "it comes back as"),
-        (lambda size, k, s, p, d: (size - d * (k - 1) - 1) % s, "it comes back as"),
-        (lambda size, k, s, p, d: (size + 2 * p - k) % s, "it comes back as"),
+        (lambda size, k, s, p, d: s - 1, "gives size"),
+        (lambda size, k, s, p, d: 0, "gives size"),
+        (lambda size, k, s, p, d: size % s, "gives size"),
+        (lambda size, k, s, p, d: (size - d * (k - 1) - 1) % s, "gives size"),
+        (lambda size, k, s, p, d: (size + 2 * p - k) % s, "gives size"),
         (lambda size, k, s, p, d: 1, "1 is not allowed for stride 1"),
         (lambda size, k, s, p, d: -1, "-1 is not allowed"),
         (lambda size, k, s, p, d: 0.0, "expected an int, got float"),
@@ -336,6 +337,13 @@ def in_floats(x, o):
     return adaptive(x, o, end=lambda i, n, o: math.ceil((i + 1) * (n / o)))
 
 
+def adaptive_in_place(x, o):
+    out = adaptive(x, o)
+    with torch.no_grad():
+        x.zero_()
+    return out
+
+
 def fixed(x, o):
     n = x.shape[-1]
     stride = max(n // o, 1)
@@ -350,16 +358,19 @@ def fixed(x, o):
         (lambda x, o: nn.AdaptiveAvgPool1d(o)(x), "write it yourself"),
         (lambda x, o: F.interpolate(x, size=o, mode="area"), "write it yourself"),
         (by_matrix, None),
-        (in_floats, "(many cells): output cell"),
+        (in_floats, "(many positions): output position"),
         (fixed, "they do not divide"),
         (lambda x, o: adaptive(x, o, end=lambda i, n, o: (i + 1) * n // o), "do not divide"),
         (lambda x, o: adaptive(x, o, start=lambda i, n, o: -(-i * n // o)), "do not divide"),
         (F.adaptive_max_pool1d, "write it yourself"),
         (
             lambda x, o: adaptive(x, o) if o <= x.shape[-1] else F.interpolate(x, size=o),
-            "more cells than before",
+            "more positions than the input",
         ),
-        (lambda x, o: F.interpolate(x, size=o, mode="nearest"), "is not the mean of the cells"),
+        (lambda x, o: F.interpolate(x, size=o, mode="nearest"), "is not the mean of the input"),
+        (lambda x, o: adaptive(x.detach(), o), "no gradient flows to x"),
+        (lambda x, o: adaptive(x.float(), o).to(x.dtype), "(float64): output position"),
+        (adaptive_in_place, "x was changed"),
         (lambda x, o: adaptive(x, o + 1), "expected shape"),
         (lambda x, o: adaptive(x, o).float(), "keep the dtype of x"),
         (lambda x, o: None, "expected a tensor, got None"),
@@ -373,7 +384,7 @@ def test_adaptive(answer, says):
 
 
 def straight_through(x):
-    return x + (x.sign() * x.abs().sqrt() - x).detach()
+    return (x.sign() * x.abs().sqrt()).detach() + (x - x.detach())  # the value is exact
 
 
 def piecewise(x, eps=1e-5):
@@ -398,6 +409,9 @@ def piecewise(x, eps=1e-5):
         (lambda x: x.sign() * x.abs().sqrt().detach() + 0 * x, "is not positive"),
         (straight_through, "the gradient is not that of the root"),
         (lambda x: x * torch.rsqrt(x.abs() + 1e-6), None),
+        (lambda x: x / torch.sqrt(x.double().abs() + 1e-5), "expected torch.float32"),
+        (lambda x: (x.half() / torch.sqrt(x.half().abs() + 1e-5)).float(), "more than 0.01 away"),
+        (lambda x: x.float() / torch.sqrt(x.float().abs() + 1e-5), "expected torch.float64"),
         (lambda x: None, "expected a tensor, got None"),
     ],
 )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import os
 import subprocess
 import sys
@@ -417,10 +418,37 @@ def test_decisions_by_values_are_refused_clearly():
         total += x.cuda().sum().item()
         return "large" if total > 1 else "small"
 
-    for step, line in (by_tensor, "if x.cuda()"), (by_number, 'return "large"'):
+    def by_nan(x):
+        if not math.isfinite(x.cuda().sum().item()):
+            return x
+
+    def by_remainder(x):
+        return "odd" if x.cuda().sum().item() % 2 == 1 else "even"
+
+    for step, line in (
+        (by_tensor, "if x.cuda()"),
+        (by_number, 'return "large"'),
+        (by_nan, "if not math.isfinite"),
+        (by_remainder, 'return "odd"'),
+    ):
         result = cs.rehearse(step, torch.ones(2))
         assert result.line.startswith(line)
         assert result.error.startswith("NoNumberError: this line needs the value of a tensor")
+
+
+@needs_cuda_build
+def test_a_step_may_copy_a_model_deeply():
+    def step(model, x):
+        model.to("cuda")
+        average = copy.deepcopy(model)
+        assert average.layer.weight.is_cuda and isinstance(average.layer.weight, nn.Parameter)
+        assert average.layer.weight is not model.layer.weight
+        best = copy.deepcopy(model.state_dict())
+        average.load_state_dict(best)
+        return average(x.to("cuda"))
+
+    result = cs.rehearse(step, Tuple(), batch()[0])
+    assert result.passed, result
 
 
 @needs_cuda_build
@@ -577,6 +605,18 @@ def test_normalize_accepts_other_ways_to_hold_the_constants(answer):
         assert verdict.passed, verdict
 
 
+def with_dtype(self, mean, std):
+    buffers(self, mean, std)
+    self.dtype = mean.dtype
+
+
+def batch_norm(self, mean, std):
+    """Right only in eval mode, which `train` of the model ends."""
+    self.norm = nn.BatchNorm1d(len(mean), eps=1e-14, affine=False, dtype=mean.dtype).eval()
+    self.norm.running_mean.copy_(mean)
+    self.norm.running_var.copy_(std**2)
+
+
 def half_saved(self, mean, std):
     self.register_buffer("mean", mean)
     self.register_buffer("std", std, persistent=False)
@@ -585,9 +625,9 @@ def half_saved(self, mean, std):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (normalize(plain), "mean and std stayed behind"),
+        (normalize(plain), "mean and std did not move"),
         (normalize(parameters), "an optimizer would train mean and std"),
-        (normalize(lambda s, m, d: buffers(s, m, d, False)), "should hold both constants"),
+        (normalize(lambda s, m, d: buffers(s, m, d, False)), "must contain both constants"),
         (normalize(buffers, lambda self, x: x - self.mean / self.std), "not (x - mean) / std"),
         (
             normalize(in_a_list, lambda s, x: (x - s.constants[0]) / s.constants[1]),
@@ -595,11 +635,16 @@ def half_saved(self, mean, std):
         ),
         (
             normalize(plain, lambda s, x: (x - s.mean.to(x.device)) / s.std.to(x.device)),
-            "stayed behind",
+            "did not move",
         ),
-        (normalize(buffers, lambda s, x: ((x - s.mean) / s.std).float()), "after .double()"),
+        (normalize(buffers, lambda s, x: ((x - s.mean) / s.std).float()), "expected torch.float64"),
+        (
+            normalize(with_dtype, lambda s, x: ((x - s.mean) / s.std).to(s.dtype)),
+            "after .double() the result is torch.float32",
+        ),
         (normalize(buffers, lambda s, x: None), "expected a tensor, got None"),
-        (normalize(half_saved), "loading the state_dict did not bring them back"),
+        (normalize(batch_norm, lambda s, x: s.norm(x)), "not (x - mean) / std in torch.float32"),
+        (normalize(half_saved), "loading the state_dict did not restore the constants"),
         (
             normalize(buffers, torch.no_grad()(lambda s, x: (x - s.mean) / s.std)),
             "no gradient reaches x",
@@ -681,6 +726,12 @@ def copied(tensor, device):
     return tensor.to(device, copy=True) if isinstance(tensor, torch.Tensor) else tensor.to(device)
 
 
+def without_gradient(part, device):
+    if isinstance(part, PackedSequence) or part.device == device:
+        return part.to(device)
+    return part.detach().to(device)
+
+
 def in_place(batch, device):
     if isinstance(batch, (dict, list)):
         for key in batch if isinstance(batch, dict) else range(len(batch)):
@@ -731,6 +782,7 @@ def unordered(batch, device):
         (lambda b, d: {k: v.to(d) for k, v in b.items()}, "AttributeError"),
         (lambda b, d: b, "batch: the tensor is not on the device"),
         (variant(copied), "was copied although it was there already"),
+        (variant(without_gradient), "no gradient reaches the tensor"),
         (variant(lambda t, d: t.double().to(d)), "dtype or shape changed"),
         (variant(container=lambda b, parts: parts), "batch: expected tuple, got list"),
         (
@@ -859,14 +911,14 @@ def test_move_accepts(answer):
     [
         (lambda m, o, t: m.to(t), "the state of Adam stayed torch.float32"),
         (lambda m, o, t: None, "the model did not move"),
-        (forget, "the optimizer forgot its moments"),
-        (restart, "the optimizer forgot how many steps it has made"),
+        (forget, "the optimizer's moments are missing"),
+        (restart, "the optimizer's step count changed"),
         (new_settings, "the optimizer's settings changed"),
         (new_weights, "the weights of the model changed"),
-        (replace, "the optimizer holds other parameters than the model"),
+        (replace, "the optimizer refers to other parameters than the model"),
         (lambda m, o, t: move_by_hand(m, o, t, change=torch.zeros_like), "the moments changed"),
         (lambda m, o, t: move_by_hand(m, o, t, skip=("step", "sum")), "state of Adagrad stayed"),
-        (lambda m, o, t: move_by_hand(m, o, t, skip=()), "the step counter moved too"),
+        (lambda m, o, t: move_by_hand(m, o, t, skip=()), "the step count moved too"),
         (
             lambda m, o, t: move(m, o, t) if isinstance(t, torch.dtype) else m.to(t),
             "the state of Adam stayed on the old device",

@@ -162,24 +162,32 @@ def clamped_in_place(ctx, upstream):
 @pytest.mark.parametrize(
     "function, inputs, says",
     [
-        (make(cube, lambda ctx, g: 3 * saved(ctx)[0] ** 2), (X,), "first derivative by input 0"),
+        (
+            make(cube, lambda ctx, g: 3 * saved(ctx)[0] ** 2),
+            (X,),
+            "first derivative with respect to input 0",
+        ),
         (make(cube, lambda ctx, g: 3 * saved(ctx)[0] ** 2), (X,), "must multiply by the gradient"),
-        (make(cube, lambda ctx, g: g * 2 * saved(ctx)[0]), (X,), "by input 0 is wrong"),
+        (make(cube, lambda ctx, g: g * 2 * saved(ctx)[0]), (X,), "respect to input 0 is wrong"),
         (
             make(product, lambda ctx, g: (g @ saved(ctx)[1].T, g.T @ saved(ctx)[0])),
             (X, W),
-            "by input 1 failed: RuntimeError: Function MadeBackward returned an invalid gradient",
+            "input 1 failed: RuntimeError: Function MadeBackward returned an invalid gradient",
         ),
         (
             make(product, lambda ctx, g: (g @ saved(ctx)[1].T, g.T @ saved(ctx)[0])),
             (X, torch.randn(2, 2)),
-            "first derivative by input 1 is wrong",
+            "first derivative with respect to input 1 is wrong",
         ),
-        (make(product, swapped), (X, W), "look at `ctx.needs_input_grad`"),
-        (make(product, wrong_together), (X, W), "each one alone is right"),
-        (make(cube, in_numpy), (X,), "second derivative by input 0 is wrong"),
-        (make(cube, in_numpy), (X,), "with torch, from saved inputs and outputs"),
-        (make(cube, once_differentiable(cube_backward)), (X,), "second derivative by input 0"),
+        (make(product, swapped), (X, W), "check `ctx.needs_input_grad`"),
+        (make(product, wrong_together), (X, W), "each alone is right"),
+        (make(cube, in_numpy), (X,), "second derivative with respect to input 0 is wrong"),
+        (make(cube, in_numpy), (X,), "torch operations on saved inputs and outputs"),
+        (
+            make(cube, once_differentiable(cube_backward)),
+            (X,),
+            "second derivative with respect to input 0",
+        ),
         (
             make(lambda ctx, x, n: x * n, lambda ctx, g: g),
             (X, 2.0),
@@ -188,7 +196,7 @@ def clamped_in_place(ctx, upstream):
         (
             make(cube, lambda ctx, g: g.view(-1).view(3, 2) * 3 * saved(ctx)[0] ** 2),
             (X,),
-            "gradient that came transposed",
+            "gradient that is transposed",
         ),
         (
             make(cube, lambda ctx, g: cube_backward(ctx, g) @ torch.eye(2).double()),
@@ -209,26 +217,34 @@ def clamped_in_place(ctx, upstream):
         (
             make(lambda ctx, x: (x.clamp_(min=0), x * 1)[1], lambda ctx, g: g),
             (SIGNS,),
-            "mark it with `ctx.mark_dirty` and return it",
+            "mark the input with `ctx.mark_dirty` and return it",
         ),
         (make(cube, lambda ctx, g: g.mul_(3 * saved(ctx)[0] ** 2)), (X,), "in place"),
-        (make(clamped, clamped_in_place), (SIGNS,), "changed the gradient that it got in place"),
-        (make(cube, lambda ctx, g: cube_backward(ctx, g).float()), (X,), "digits of float32"),
-        (make(cube, lambda ctx, g: cube_backward(ctx, g).half()), (X,), "digits of float32"),
+        (
+            make(clamped, clamped_in_place),
+            (SIGNS,),
+            "changed the gradient that it receives in place",
+        ),
+        (make(cube, lambda ctx, g: cube_backward(ctx, g).float()), (X,), "precision of float32"),
+        (make(cube, lambda ctx, g: cube_backward(ctx, g).half()), (X,), "precision of float32"),
         (make(lambda ctx, x: cube(ctx, x).float(), cube_backward), (X,), "output 0 is torch.fl"),
         (
             make(lambda ctx, x: cube(ctx, x).float().to(x.dtype), cube_backward),
             (X,),
-            "forward computes with the digits of float32",
+            "forward computes with the precision of float32",
         ),
-        (torch.sqrt, (-torch.ones(3),), "output 0 is not finite here"),
-        (nn.Dropout(), (torch.ones(50),), "switch off what is random"),
-        (make(product, lambda ctx, g: (g @ saved(ctx)[1].T, None)), (X, W), "by input 1 is wrong"),
-        (lambda x: torch.dropout(x, 0.5, True), (torch.ones(50),), "switch off what is random"),
+        (torch.sqrt, (-torch.ones(3),), "output 0 is not finite"),
+        (nn.Dropout(), (torch.ones(50),), "switch off randomness"),
+        (
+            make(product, lambda ctx, g: (g @ saved(ctx)[1].T, None)),
+            (X, W),
+            "respect to input 1 is wrong",
+        ),
+        (lambda x: torch.dropout(x, 0.5, True), (torch.ones(50),), "switch off randomness"),
         (lambda x: x.detach() * 2, (X,), "no output requires a gradient"),
         (lambda x: x.argmax(), (X,), "no output requires a gradient"),
         (make(lambda ctx, x: x.round(), lambda ctx, g: g), (X,), "first derivative"),
-        (torch.relu, (torch.zeros(3),), "first derivative by input 0 is wrong"),
+        (torch.relu, (torch.zeros(3),), "first derivative with respect to input 0 is wrong"),
     ],
 )
 def test_a_fault_is_named(function, inputs, says):
@@ -247,8 +263,8 @@ def by_address_unless_expanded(ctx, upstream):
 @pytest.mark.parametrize(
     "backward, says",
     [
-        (by_address, "backward failed on a gradient that came expanded"),
-        (by_address_unless_expanded, "backward is wrong for a gradient that came transposed"),
+        (by_address, "backward failed for a gradient that is expanded"),
+        (by_address_unless_expanded, "backward is wrong for a gradient that is transposed"),
     ],
 )
 def test_a_backward_that_takes_the_gradient_as_it_lies_in_memory(backward, says):
@@ -270,7 +286,9 @@ def test_a_backward_that_uses_what_a_later_forward_has_left():
 
     function = make(forward, lambda ctx, g: g * 3 * kept["x"] ** 2)
     faults = check_function(function, X, second=False)
-    assert faults == ["backward uses what a later call of forward has left: keep it in ctx"]
+    assert faults == [
+        "backward uses a value that a later call of forward overwrote: store it in ctx"
+    ]
 
 
 def test_an_error_of_forward_says_that_the_inputs_were_copied():
@@ -283,7 +301,9 @@ def test_an_error_of_forward_says_that_the_inputs_were_copied():
 def test_inputs_that_require_no_gradient_beside_one_that_does_are_held_fixed():
     constant = make(product, lambda ctx, g: (g @ saved(ctx)[1].T, None))
     assert check_function(constant, X.clone().requires_grad_(), W) == []
-    assert check_function(constant, X, W)[0].startswith("the first derivative by input 1 is wrong")
+    assert check_function(constant, X, W)[0].startswith(
+        "the first derivative with respect to input 1 is wrong"
+    )
 
 
 # ---------------------------------------------------------------- bad input
@@ -415,17 +435,18 @@ def test_an_object_of_a_function_is_refused():
             "the gradient of x has shape",
         ),
         (lambda x, w, g: (g @ w, g.T @ x, g.sum(0).double()), "is torch.float64, but bias is"),
-        (lambda x, w, g: (g @ w, (x.T @ g).T, torch.ones(len(g)) @ g), None),
+        (lambda x, w, g: (g @ w, (x.T @ g).T, g.new_ones(len(g)) @ g), None),
+        (lambda x, w, g: (g @ w, g.T @ x, torch.ones(len(g)) @ g), "with float64 inputs it fails"),
         (lambda x, w, g: ..., "return three gradients"),
         (lambda x, w, g: (g @ w, g.T @ x), "return three gradients"),
         (lambda x, w, g: (g @ w, g.T @ x, None), "gradient of bias is not a tensor but NoneType"),
         (lambda x, w, g: (g @ w, g.T @ x, g), "the gradient of bias has shape"),
         (lambda x, w, g: (g @ w, x.T @ g, g.sum(0)), "the gradient of weight has shape"),
         (lambda x, w, g: (g @ w.T, g.T @ x, g.sum(0)), "your code raised RuntimeError"),
-        (lambda x, w, g: (g @ w, g.T @ x, g.mean(0)), "bias has the right shape and wrong values"),
+        (lambda x, w, g: (g @ w, g.T @ x, g.mean(0)), "bias has the right shape, but wrong values"),
         (
             lambda x, w, g: (g @ w, g.T @ x / len(x), g.sum(0)),
-            "weight has the right shape and wrong values",
+            "weight has the right shape, but wrong values",
         ),
     ],
 )
@@ -438,7 +459,7 @@ def test_linear_backward_a_transpose_that_hides_in_square_shapes():
         dw = g.T @ x
         return g @ w, dw.T if dw.shape[0] == dw.shape[1] else dw, g.sum(0)
 
-    expect(exercises.check_linear_backward(answer), "weight has the right shape and wrong values")
+    expect(exercises.check_linear_backward(answer), "weight has the right shape, but wrong values")
 
 
 def root(ctx, x, n):
@@ -534,9 +555,9 @@ def only_matrices(ctx, upstream):
         (make(root, root_backward), None),
         (RootWithSetup, None),
         (make(keeps("y"), lambda ctx, g: (g / (ctx.n * saved(ctx)[0] ** (ctx.n - 1)), None)), None),
-        (make(root, root_backward).apply, "give the class itself"),
-        (nn.ReLU, "give the class itself"),
-        (..., "give the class itself"),
+        (make(root, root_backward).apply, "pass the class itself"),
+        (nn.ReLU, "pass the class itself"),
+        (..., "pass the class itself"),
         (make(lambda ctx, x, n: x**n, root_backward), "forward is not the n-th root"),
         (make(lambda ctx, x, n: root(ctx, x.double(), n), root_backward), "dtype of x"),
         (make(lambda ctx, x, n: root(ctx, x, n).sum(), root_backward), "the shape"),
@@ -547,13 +568,13 @@ def only_matrices(ctx, upstream):
         (make(on_class, root_backward), "0 tensors are saved"),
         (
             make(on_type, lambda ctx, g: (g * saved(ctx)[0] ** (1 - make.n) / make.n, None)),
-            "keep n in ctx",
+            "store n in ctx",
         ),
         (make(root, in_upstream), "has changed the gradient"),
         (make(keeps("x", "y"), root_backward), "2 tensors are saved"),
-        (make(keeps("x"), root_backward), "what is saved is not the output"),
+        (make(keeps("x"), root_backward), "the saved tensor is not the output"),
         (make(keeps("slope"), lambda ctx, g: (g * saved(ctx)[0], None)), "not the output"),
-        (make(keeps("copy"), root_backward), "what is saved is not the output"),
+        (make(keeps("copy"), root_backward), "the saved tensor is not the output"),
         (make(keeps("detached"), root_backward), "the second derivative is wrong"),
         (make(root, lambda ctx, g: root_backward(ctx, g)[0]), "incorrect number of gradients"),
         (make(root, lambda ctx, g: (g, None)), "the derivative is wrong"),

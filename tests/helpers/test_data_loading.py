@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import h5py
@@ -164,8 +165,8 @@ def test_a_file_truncated_later_is_an_error_in_the_worker(path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, r"open\.h5 was cut short: it had \d+ bytes, now \d+"),
-        ({"chunks": (1, 32, 32)}, r"open\.h5 was cut short: it had \d+ bytes, now \d+"),
+        ({}, r"open\.h5 was truncated: it had \d+ bytes, now \d+"),
+        ({"chunks": (1, 32, 32)}, r"open\.h5 was truncated: it had \d+ bytes, now \d+"),
         ({"chunks": (1, 32, 32), "compression": "gzip"}, "filter"),
     ],
 )
@@ -223,9 +224,9 @@ def test_h5_dataset_pickles_and_closes(path):
     assert not handle.id.valid
     dataset.close()
     assert dataset[3][1] == 3  # opened again
-    assert data_loading.cannot_travel(dataset) == []
+    assert data_loading.unpicklable(dataset) == []
     dataset.transform = lambda sample: sample
-    assert data_loading.cannot_travel(dataset) == ["transform"]
+    assert data_loading.unpicklable(dataset) == ["transform"]
 
 
 @pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("forkserver", 2), ("spawn", 1)])
@@ -254,14 +255,14 @@ class Slots:
         (lambda: (i for i in range(3)), ["generator"]),
     ],
 )
-def test_what_cannot_travel(make, found):
-    assert data_loading.cannot_travel(make()) == found
+def test_unpicklable(make, found):
+    assert data_loading.unpicklable(make()) == found
 
 
-def test_slots_that_cannot_travel():
+def test_slots_that_are_unpicklable():
     dataset = Slots()
     dataset.fine, dataset.odd = 1, lambda: 0
-    assert data_loading.cannot_travel(dataset) == ["odd"]
+    assert data_loading.unpicklable(dataset) == ["odd"]
 
 
 def test_only_the_lazy_dataset_has_a_position_of_its_own(path):
@@ -468,6 +469,68 @@ def test_shared_memory_is_counted():
             data_loading.shared_memory_needed(batch, **bad)
 
 
+def shm(send):
+    """Return the bytes of shared memory of what `send` returns in a worker."""
+    loader = DataLoader(
+        [0],
+        batch_size=None,
+        num_workers=1,
+        collate_fn=lambda _: send(),
+        multiprocessing_context="fork",
+    )
+    before = {os.fstat(int(fd)).st_ino for fd in _open_files()}
+    batch = next(iter(loader))
+    found = {stat.st_ino: stat for stat in (os.fstat(int(fd)) for fd in _open_files())}
+    gained = [s.st_size for inode, s in found.items() if inode not in before and s.st_nlink == 0]
+    return sum(gained), batch
+
+
+def _open_files():
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("/dev/shm/torch_"):
+                yield fd
+        except FileNotFoundError:
+            pass
+
+
+@dataclass
+class Pair:
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+def the_same_twice():
+    x = torch.zeros(10)
+    return [x, {"x": x, "name": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        (lambda: torch.zeros(1000)[:3], 4000),
+        (lambda: torch.zeros(1).expand(1000), 4),
+        (the_same_twice, 40),
+        (lambda: Pair(torch.zeros(3), torch.zeros(2)), 20),
+        (lambda: torch.eye(3).to_sparse(), 2 * 3 * 8 + 3 * 4),
+        (lambda: torch.sparse_csr_tensor([0, 1, 2, 3], [0, 1, 2], torch.ones(3)), 32 + 24 + 12),
+        (lambda: torch.sparse_csc_tensor([0, 1, 2, 3], [0, 1, 2], torch.ones(3)), 32 + 24 + 12),
+        (lambda: torch.zeros(0), 0),
+        (lambda: (np.zeros(3), "a", None, Pair), 0),
+    ],
+)
+def test_what_a_worker_writes_is_counted(make, size):
+    assert data_loading.tensor_bytes(make()) == size
+    written, batch = shm(make)
+    assert written == size and type(batch) is type(make())
+
+
+@pytest.mark.parametrize("bad", [{"workers": 1.5}, {"workers": 2, "prefetch_factor": 2.5}])
+def test_half_a_worker_is_refused(bad):
+    with pytest.raises(TypeError, match="integer"):
+        data_loading.shared_memory_needed(torch.zeros(3), **bad)
+
+
 def test_sharing_is_put_back_after_an_error():
     before = multiprocessing.get_sharing_strategy()
     with pytest.raises(KeyError), demos.sharing("file_system"):
@@ -581,7 +644,6 @@ def test_only_shared_memory_reaches_persistent_workers(method):
 def test_waiting_is_shared_among_workers():
     assert demos.gain(demos.Waiting(samples=16), 2) > 1.2
     assert demos.gain(TensorDataset(torch.arange(400)), 2) < 1
-    assert demos.Working(1000)[0] == demos.Working(1000)[1]
     with pytest.raises(ValueError, match="got workers=0"):
         demos.gain(range(4), 0)
 
@@ -624,7 +686,7 @@ def no_worker_forgotten(n, info):
 
 
 def one_more_when_it_divides(n, info):
-    """Blocks of the right sizes, but where `n` divides evenly everybody takes one more."""
+    """Blocks of the right sizes, but where `n` divides evenly each worker gets one more."""
     if info is None:
         return range(n)
     size, rest = divmod(n, info.num_workers)
@@ -633,8 +695,40 @@ def one_more_when_it_divides(n, info):
     return range(first, first + size + (info.id < rest))
 
 
+def rounded_up(n, info):
+    """Blocks of the size of the largest."""
+    if info is None:
+        return range(n)
+    size = -(-n // info.num_workers)
+    return range(min(n, size * info.id), min(n, size * (info.id + 1)))
+
+
+def by_floats(n, info):
+    """The last index is lost where `n / workers * workers` is below `n`."""
+    if info is None:
+        return range(n)
+    size = n / info.num_workers
+    return range(int(size * info.id), int(size * (info.id + 1)))
+
+
 def off_by_one(n, info):
     return [i + 1 for i in blocks(n, info)]
+
+
+def moving(n, info):
+    """The right block, and then `info` is another worker's."""
+    block = blocks(n, info)
+    if info is not None:
+        info.id += 1
+    return block
+
+
+def seeding(answer):
+    def seeded(*arguments):
+        torch.manual_seed(torch.initial_seed() + 1)
+        return answer(*arguments)
+
+    return seeded
 
 
 @pytest.mark.parametrize(
@@ -642,14 +736,21 @@ def off_by_one(n, info):
     [
         (blocks, None),
         (larger_blocks_first, None),
-        (lambda n, info: range(n), "read some index twice"),
+        (lambda n, info: range(n), "read some indices twice"),
         (no_tail, "leave out some of"),
         (long_tail, "differ by more than one"),
+        (rounded_up, "differ by more than one"),
+        (by_floats, "workers do not read 61 indices in all"),
         (strided, "a share is not one block"),
         (no_worker_forgotten, "your code raised AttributeError"),
-        (off_by_one, "everything must come, in order"),
+        (off_by_one, "expected all indices in order"),
         (one_more_when_it_divides, "workers do not read 6 indices in all"),
         (lambda n, info: None, "expected indices, got None"),
+        (lambda n, info: [np.int64(i) for i in blocks(n, info)], None),
+        (lambda n, info: iter(blocks(n, info)), None),
+        (lambda n, info: [i == 1 if i < 2 else i for i in blocks(n, info)], "plain integers"),
+        (seeding(blocks), "state of torch was changed"),
+        (moving, "info was changed"),
     ],
 )
 def test_share(answer, says):
@@ -686,28 +787,69 @@ def pad_with_a_marker(samples, marker=-100):
     return values * real, real
 
 
+def pad_row_by_row(samples):
+    values = samples[0].new_zeros(len(samples), max(map(len, samples)))
+    real = torch.zeros_like(values, dtype=torch.bool)
+    for i, sample in enumerate(samples):
+        values[i, : len(sample)] = sample
+        real[i, : len(sample)] = True
+    return values, real
+
+
+def through_float(samples):
+    values, real = pad([sample.float() for sample in samples])
+    return values.to(samples[0].dtype), real
+
+
+def pad_with_nan(samples):
+    if not samples[0].is_floating_point():
+        return pad(samples)
+    values = pad_sequence(samples, batch_first=True, padding_value=float("nan"))
+    return values.masked_fill(values.isnan(), 0), ~values.isnan()
+
+
+def without_double(samples):
+    values, real = pad(samples)
+    return values.float() if values.dtype == torch.float64 else values, real
+
+
+def emptying(samples):
+    """The right batch, after which the samples are zeros."""
+    batch = pad(samples)
+    for sample in samples:
+        sample.detach().zero_()
+    return batch
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (lambda s: (pad(s)[0], pad_with_a_marker(s)[1]), "count the lengths"),
+        (lambda s: (pad(s)[0], pad_with_a_marker(s)[1]), "use the lengths"),
         (pad, None),
         (pad_by_ones, None),
         (lambda s: (pad(s)[0], pad(s)[0] != 0), "a real 0 is not padding"),
-        (lambda s: (pad(s)[0], ~pad(s)[1]), "turn it round"),
+        (lambda s: (pad(s)[0], ~pad(s)[1]), "invert it"),
         (lambda s: (pad(s)[0], pad(s)[1].float()), "expected a mask of bool"),
         (lambda s: (pad(s)[0].T, pad(s)[1].T), "expected values of shape"),
-        (lambda s: pad(sorted(s, key=len)), "a sample is not at its place"),
+        (lambda s: pad(sorted(s, key=len)), "a sample is not at the start of its row"),
         (lambda s: (pad_sequence(s, True, -1), pad(s)[1]), "the padding is not 0"),
         (lambda s: (pad(s)[0].float(), pad(s)[1]), "int64 samples became torch.float32"),
-        (lambda s: (pad(s)[0], pad(s)[1][:, :1]), "the mask must have the shape"),
+        (lambda s: (pad(s)[0], pad(s)[1][:, :1]), "expected a mask of the shape"),
         (lambda s: pad(s)[0], "expected a pair"),
         (lambda s: None, "expected a pair"),
         (torch.stack, "your code raised RuntimeError"),
+        (pad_row_by_row, None),
+        (lambda s: (pad(s)[0].detach(), pad(s)[1]), "the gradient does not flow"),
+        (without_double, "float64 samples became torch.float32"),
+        (through_float, "int64 samples were rounded"),
+        (pad_with_nan, "a real value may be nan"),
+        (seeding(pad), "state of torch was changed"),
+        (emptying, "] was changed: work on a copy"),
     ],
 )
 def test_pad(answer, says):
-    sometimes = says in ("expected values of shape", "a sample is not at its place")
-    sometimes = sometimes or says == "count the lengths"
+    sometimes = says in ("expected values of shape", "a sample is not at the start of its row")
+    sometimes = sometimes or says == "use the lengths"
     judge(exercises.check_pad, answer, says, several=sometimes)
 
 

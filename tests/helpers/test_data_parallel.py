@@ -1,7 +1,8 @@
 """The four steps against torch, the stand-in's real forward, the exercises."""
 
 import copy
-from collections import OrderedDict
+import importlib
+from collections import OrderedDict, defaultdict
 from typing import NamedTuple
 from unittest import mock
 
@@ -203,6 +204,18 @@ def test_inputs_and_outputs_without_a_batch_are_an_error():
         data_parallel.scatter((torch.ones(()),), 2)
     with pytest.raises(TypeError, match="tensors, or tuples, lists and dicts of them, got str"):
         data_parallel.gather(["a", "b"])
+    x = torch.ones(4, 3)
+    for call in (
+        lambda: data_parallel.scatter(defaultdict(list, x=x), 2),
+        lambda: data_parallel.gather([defaultdict(list, x=x)] * 2),
+        lambda: data_parallel.StandIn(nn.Identity())(defaultdict(list, x=x)),
+    ):
+        with pytest.raises(TypeError, match="defaultdict cannot be built from pairs.* pass a dict"):
+            call()
+    with pytest.raises(ValueError, match="dicts of the same number of keys"):
+        data_parallel.gather([{"a": x}, {"a": x, "b": x}])
+    with pytest.raises(TypeError, match="compile the wrapper"):
+        data_parallel.replicate(nn.Sequential(torch.compile(nn.Linear(2, 1))), 2)
 
 
 def test_stand_in_checks_places_and_moves_inputs():
@@ -214,6 +227,13 @@ def test_stand_in_checks_places_and_moves_inputs():
 
 def test_no_gpus_hides_gpus_that_are_there():
     with mock.patch("torch.cuda.is_available", return_value=True), demos.no_gpus():
+        wrapped = nn.DataParallel(nn.Linear(2, 1), device_ids=[1, 3])
+    assert wrapped.device_ids == [] and wrapped(torch.ones(3, 2)).shape == (3, 1)
+
+
+def test_mps_discards_the_device_ids():
+    module = importlib.import_module("torch.nn.parallel.data_parallel")
+    with mock.patch.object(module, "_get_available_device_type", return_value="mps"):
         wrapped = nn.DataParallel(nn.Linear(2, 1), device_ids=[1, 3])
     assert wrapped.device_ids == [] and wrapped(torch.ones(3, 2)).shape == (3, 1)
 
@@ -262,9 +282,25 @@ def reversed_order(model, shards):
     return by_share(model, shards)[::-1]
 
 
+def in_the_gradients(model, shards):
+    count = sum(y.numel() for _, y in shards)
+    model.zero_grad()
+    for x, y in shards:
+        (F.mse_loss(model(x), y, reduction="sum") / count).backward()
+    return [p.grad for p in model.parameters()]
+
+
+def clears_the_gradients(model, shards):
+    found = by_share(model, shards)
+    model.zero_grad()
+    return found
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
+        (in_the_gradients, "the gradient of 0.weight of model was changed"),
+        (clears_the_gradients, "the gradient of 0.weight of model was changed"),
         (mean_of_means, "not the gradients of the full batch"),
         (sum_of_means, "2.00 times too large"),
         (sum_of_sums, "16.00 times too large"),
@@ -282,12 +318,16 @@ def test_wrong_shard_gradients(answer, message):
 
 
 def by_sums(model, shards):
-    """Another right way: sums over the total, added up in `.grad`."""
+    """Another right way: sums over the total, added up shard by shard."""
     count = sum(y.numel() for _, y in shards)
-    model.zero_grad()
+    totals = [torch.zeros_like(p) for p in model.parameters()]
     for x, y in shards:
-        (F.mse_loss(model(x), y, reduction="sum") / count).backward()
-    return [p.grad for p in model.parameters()]
+        loss = F.mse_loss(model(x), y, reduction="sum") / count
+        for total, grad in zip(
+            totals, torch.autograd.grad(loss, [*model.parameters()]), strict=True
+        ):
+            total += grad
+    return totals
 
 
 def outputs_joined(model, shards):
@@ -411,9 +451,9 @@ def load_vague(model, checkpoint):
         (load_strictly, "with the prefix 'module.' does not load"),
         (load_data_parallel_only, "with the prefix '_orig_mod.' does not load"),
         (load_always_cut, "without a prefix does not load"),
-        (load_silently, "lacks 2.bias was loaded without a word"),
+        (load_silently, "lacks 2.bias was loaded without an error"),
         (load_in_place, "was changed; copy it first"),
-        (load_without_metadata, "lacks 1.num_batches_tracked was loaded without a word"),
+        (load_without_metadata, "lacks 1.num_batches_tracked was loaded without an error"),
         (load_greedily, "a child `module`, without a prefix does not load"),
         (load_shares_metadata, "was changed; copy it first"),
         (load_shared, "training changes both"),

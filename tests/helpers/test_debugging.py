@@ -328,6 +328,7 @@ def test_what_mixes_samples():
     assert debugging.neighbours(lambda x: torch.ones(4, 1, requires_grad=True), x) == []
     rnn = nn.LSTM(6, 3)  # without batch_first the first dimension is time
     assert debugging.neighbours(lambda x: rnn(x)[0], torch.randn(4, 5, 6), 2) == [0, 1, 2]
+    assert debugging.neighbours(lambda x: rnn(x)[0], torch.randn(4, 5, 6)) == [0, 1, 2, 3]
     with torch.no_grad():
         assert debugging.neighbours(nn.Linear(6, 2).double(), x.double(), 3) == [3]
     dropout = nn.Dropout()
@@ -1006,27 +1007,41 @@ def without(key):
     return lambda m, f, o: guarded(m, f, o, **{key: False})
 
 
+def guarded_first_group(model, loss, optimizer):
+    model.zero_grad()
+    value = loss()
+    value.backward()
+    grads = [p.grad for p in optimizer.param_groups[0]["params"] if p.grad is not None]
+    finite = all(bool(t.isfinite().all()) for t in [value, *grads])
+    optimizer.step() if finite else model.zero_grad()
+    return finite
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (guarded, None),
         (guarded_by_norm, None),
         (lambda m, f, o: np.bool_(guarded(m, f, o)), None),
-        (without("clear"), "old gradients are still in it"),
-        (without("tidy"), "a bad or an old gradient is left behind"),
-        (guarded_early, "a bad or an old gradient is left behind"),
-        (guarded_clears_bad, "old gradients are still in it"),
+        (without("clear"), "the update contains old gradients"),
+        (without("tidy"), "still contains a gradient"),
+        (guarded_early, "still contains a gradient"),
+        (guarded_clears_bad, "the update contains old gradients"),
         (guarded_if(lambda p: p.dim() == 1), "a gradient is infinite"),
         (guarded_if(lambda p: p.dim() == 2), "a gradient is infinite"),
         (lambda m, f, o: guarded(m, f, o, test=lambda t: t.flatten()[:1].isfinite()), "infinite"),
         (lambda m, f, o: guarded(m, f, o, test=lambda t: t.max().isfinite()), "infinite"),
-        (lambda m, f, o: guarded(m, f, o, test=lambda t: ~t.isnan()), "is infinite, and a step"),
-        (guarded_loss_only, "a gradient is nan, and a step was taken"),
-        (guarded_rolled_back, "the optimizer has changed"),
-        (guarded_all_have_gradients, "no step was taken"),
-        (lambda m, f, o: None, "return whether the step was taken"),
+        (
+            lambda m, f, o: guarded(m, f, o, test=lambda t: ~t.isnan()),
+            "is infinite, but the step was not skipped",
+        ),
+        (guarded_loss_only, "a gradient is nan, but the step was not skipped"),
+        (guarded_first_group, "a gradient is infinite, but the step was not skipped"),
+        (guarded_rolled_back, "the state of the optimizer has changed"),
+        (guarded_all_have_gradients, "but the step was skipped"),
+        (lambda m, f, o: None, "return whether the parameters were updated"),
         (lambda m, f, o: True, "the step is not that of the optimizer"),
-        (lambda m, f, o: False, "no step was taken"),
+        (lambda m, f, o: False, "but the step was skipped"),
     ],
 )
 def test_guarded_step(answer, says):
@@ -1131,8 +1146,8 @@ def samples_ignored_after(model, x, y):
         (samples_ignored_after, "has changed"),
         (lambda m, x, y: samples(m, x.requires_grad_(), y), "has changed"),
         (samples_with_modes, None),
-        (samples_left_in_eval, "in another mode now"),
-        (samples_train_again, "in another mode now"),
+        (samples_left_in_eval, "the mode of a module has changed"),
+        (samples_train_again, "the mode of a module has changed"),
         (samples_in_training, "random numbers were drawn"),
         (samples_by_input, "[1, 3] instead of [1]"),
         (samples_only_nan, "[] instead of [1]"),
@@ -1141,7 +1156,7 @@ def samples_ignored_after(model, x, y):
         (samples_squeezed, "return a list of ints"),
         (samples_with_gradients, "the gradients have changed"),
         (samples_large, "[1, 4] instead of [1]"),
-        (samples_frozen, "the model is frozen now"),
+        (samples_frozen, "`requires_grad` of a parameter has changed"),
         (lambda m, x, y: torch.tensor(samples(m, x, y)), "return a list of ints"),
         (lambda m, x, y: samples(m.double(), x.double(), y), "changed"),
     ],
@@ -1176,7 +1191,7 @@ def test_first_difference_looks_into_dataclasses_and_parallel_models():
     assert debugging.first_difference(one, double, x).module == ""
     names = {"": "module", "layer": "module.layer"}
     assert debugging.first_difference(one, nn.DataParallel(same), x, names=names) is None
-    assert debugging.neighbours(nn.DataParallel(same.layer), x) == [0]
+    assert debugging.neighbours(nn.DataParallel(same.layer), x, 0) == [0]
 
 
 def test_first_difference_requires_tensors():

@@ -93,7 +93,7 @@ def gradients_on():
         (only_the_weight_of_b, "B got no gradient"),
         (no_gradient_for_b, "B got a wrong gradient"),
         (lambda a, b, x: b(torch.inference_mode()(a)(x)).mean(), "raised RuntimeError"),
-        (lambda a, b, x: b(torch.no_grad()(a)(x)), "expected a single number"),
+        (lambda a, b, x: b(torch.no_grad()(a)(x)), "expected shape ()"),
         (lambda a, b, x: ..., "expected a tensor, got ellipsis"),
         (lambda a, b, x: b(a(x)).mean(), "a gradient still reaches A"),
         (lambda a, b, x: b(a(x).detach()).mean(), "A's graph is still built"),

@@ -53,7 +53,7 @@ def test_each_test_of_each_training(show, lang):
         assert element.locator(".tests code").all_inner_texts() == DATA["found"][cause]
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
         element.locator("select").select_option(str(cause + 1))
-        assert ("three are enough" if lang == "en" else "三项就够") in element.locator(
+        assert ("three tests are enough" if lang == "en" else "三项就够") in element.locator(
             ".said"
         ).inner_text().lower()
 
@@ -64,7 +64,7 @@ def test_a_wrong_cause_is_refuted_by_a_test_and_a_right_one_may_be_luck(show):
     said, task, select = (element.locator(s) for s in (".said", ".task", "select"))
     assert "2 of 9 causes fit" in said.inner_text()
     select.select_option("1")
-    assert "“one batch, 200 steps” would say 2.31, not 0.00" in said.inner_text()
+    assert "“one batch, 200 steps” would give 2.31, not 0.00" in said.inner_text()
     assert element.locator(".tests .bad").count() == 1
     select.select_option("5")  # right, and not the only one that fits
     assert "but so does" in said.inner_text() and task.inner_text().startswith("Task")

@@ -38,6 +38,9 @@ def test_alone_opens_and_closes_a_group_and_leaves_nothing_behind():
             torch.testing.assert_close(loss, F.mse_loss(model(x), y))
             raise ZeroDivisionError
         assert not dist.is_initialized() and sys.excepthook is hook
+    with distributed.alone():
+        dist.destroy_process_group()  # as the script of the chapter does at its end
+    assert not dist.is_initialized() and sys.excepthook is hook
 
 
 # ---------------------------------------------------------------- figures
@@ -112,6 +115,8 @@ def test_first_weights_and_statistics_of_two_processes(run):
     assert not torch.equal(first["before"], second["before"])
     assert torch.equal(first["after"], first["before"])
     assert torch.equal(second["after"], first["before"])
+    assert torch.equal(first["other dtype"], ddp_worker.network().half().weight.float())
+    assert not torch.allclose(first["other dtype"], second["other dtype"])
     zero, one = (found["batch norm"] for found in run)
     torch.testing.assert_close(one["first"], 0.1 * one["mine"])
     torch.testing.assert_close(one["second"], 0.9 * zero["first"] + 0.1 * one["mine"])
@@ -383,9 +388,15 @@ def test_what_cannot_be_compared_is_named():
 
     sparse = nn.Module()
     sparse.register_buffer("table", torch.eye(3).to_sparse())
+    others = nn.Module()
+    others.register_buffer("a", torch.ones(2, device="meta"))
+    others.register_buffer("b", torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+    others.register_buffer("c", torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8))
     with distributed.alone():
         with pytest.raises(ValueError, match=r"expected dense replicas, got table \(sparse\)"):
             distributed.parted(sparse)
+        with pytest.raises(ValueError, match=r"got a \(meta\), b \(nested\), c \(quantized\)"):
+            distributed.parted(others)
         with pytest.raises(ValueError, match=r"got weight \(DTensor\), bias \(DTensor\)"):
             distributed.parted(fully_shard(nn.Linear(2, 2)))
         with pytest.raises(TypeError, match="expected a module, got dict"):
@@ -674,23 +685,23 @@ def puts_the_state_back(n, rank, world, epoch):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (each_its_own_shuffle, "seen twice"),
+        (each_its_own_shuffle, "used twice"),
         (one_shuffle_for_all_epochs, "two epochs have the same order"),
         (two_shuffles, "two epochs have the same order"),
-        (rotated, "draw the order anew"),
+        (rotated, "draw a new permutation"),
         (in_steps, "the order is not shuffled"),
         (backwards_first, "the order is not shuffled"),
         (as_floats, "which is no integer"),
         (needs_many, "assert 3 >= 4"),
         (seeds_numpy, "the random state of the process changed"),
-        (seeded_by_rank, "seen twice"),
-        (padded, "seen twice"),
-        (dropped, "never seen"),
+        (seeded_by_rank, "used twice"),
+        (padded, "used twice"),
+        (dropped, "never used"),
         (unshuffled, "the order is not shuffled"),
         (shuffled_within, "the same samples in every epoch"),
         (uneven, "uneven shares"),
         (from_one, "is not an index"),
-        (seeds_everything, "the random state of the process changed"),
+        (seeds_everything, "the random state of torch was changed"),
         (seeds_python, "the random state of the process changed"),
     ],
 )
@@ -815,3 +826,14 @@ def test_one_parameter_in_two_reentrant_checkpoints():
             )
             with expected:
                 model(x).sum().backward()
+
+
+def test_the_wrapper_copies_buffers_in_eval_mode(monkeypatch):
+    copied = []
+    monkeypatch.setattr(DistributedDataParallel, "_sync_buffers", lambda self: copied.append(self))
+    with distributed.alone():
+        parallel = DistributedDataParallel(nn.BatchNorm1d(3)).eval()
+        parallel.module(torch.ones(2, 3))
+        assert not copied
+        parallel(torch.ones(2, 3))
+    assert copied == [parallel]

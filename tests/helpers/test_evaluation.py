@@ -200,6 +200,18 @@ def test_a_class_that_is_never_predicted_does_not_flatter_the_precision():
     assert evaluation.averages(matrix, math.nan)["macro"][0] == pytest.approx(0.95)
 
 
+def test_scores_of_a_narrow_dtype_do_not_overflow():
+    counts = torch.tensor([[200, 3], [4, 100]])
+    for dtype in (torch.uint8, torch.int32, torch.float16):
+        narrow = counts.to(dtype)
+        assert torch.equal(evaluation.scores(narrow).f1, evaluation.scores(counts).f1), dtype
+        assert evaluation.averages(narrow) == evaluation.averages(counts), dtype
+    large = torch.tensor([[1_500_000_000, 3], [4, 100]], dtype=torch.int32)
+    assert torch.equal(evaluation.scores(large).f1, evaluation.scores(large.long()).f1)
+    half = torch.tensor([[60_000, 30_000], [0, 1]], dtype=torch.float16)
+    assert evaluation.scores(half).support[0] > 80_000
+
+
 def test_averages_of_nothing_are_nan_and_a_matrix_is_square():
     empty = evaluation.averages(torch.zeros(3, 3, dtype=torch.long), 0.0)
     assert all(math.isnan(v) for values in empty.values() for v in values)
@@ -286,6 +298,8 @@ def test_auroc_is_that_of_both_libraries_with_ties(pairs):
             evaluation.auroc(score, target)
         return
     got = evaluation.auroc(score, target)
+    decided = evaluation.auroc(score > 0, target)
+    assert decided == pytest.approx(evaluation.auroc((score > 0).int(), target))
     assert got == pytest.approx(sk.roc_auc_score(target, score))
     assert got == pytest.approx(tm.binary_auroc(score, target).item(), abs=1e-5)
     assert got == pytest.approx(evaluation.auroc(score.exp(), target.bool()))
@@ -336,6 +350,7 @@ def test_calibration_error_by_hand_with_the_edges():
         (torch.zeros(0), torch.zeros(0), 5, "got (0,)"),
         (torch.zeros(2), torch.zeros(3), 5, "got (2,) and (3,)"),
         (torch.zeros(2), torch.zeros(2), 0, "at least one bin, got 0"),
+        (torch.zeros(2), torch.tensor([0, 3]), 5, "correct as booleans"),
         (torch.tensor([1.5]), torch.ones(1), 5, "apply a softmax"),
         (torch.tensor([math.nan]), torch.ones(1), 5, "apply a softmax"),
     ],
@@ -378,6 +393,11 @@ def test_report_of_nothing_and_of_fewer_confused(tmp_path):
     assert [row["recall"] for row in read(tmp_path / "r.csv")] == ["", ""]
     evaluation.write_report(tmp_path / "r.csv", MATRIX, "abcd", confused=1)
     assert read(tmp_path / "r.csv")[0]["mistaken for"] == "b:2"
+
+
+def test_report_of_a_normalized_matrix_has_its_accuracy(tmp_path):
+    evaluation.write_report(tmp_path / "r.csv", torch.tensor([[0.9, 0.1], [0.2, 0.8]]), "ab")
+    assert (tmp_path / "r.csv").read_text("utf-8-sig").splitlines()[-1].endswith(",,0.850,,")
 
 
 def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
@@ -468,7 +488,7 @@ def right_accuracy(model, loader):
 @torch.inference_mode()
 def other_accuracy(model, loader):
     pairs = list(loader)
-    if not pairs or any(y.ndim != 1 for _, y in pairs):
+    if not pairs or any(y.shape != x.shape[:1] for x, y in pairs):
         raise ValueError("expected samples with labels (n,)")
     modes = {m: m.training for m in model.modules()}
     model.eval()
@@ -476,6 +496,14 @@ def other_accuracy(model, loader):
     for module, mode in modes.items():
         module.training = mode
     return float(same.double().mean())
+
+
+def seeding(answer):
+    def seeded(*arguments):
+        torch.manual_seed(torch.initial_seed() + 1)
+        return answer(*arguments)
+
+    return seeded
 
 
 def broadcasts(model, loader):
@@ -502,6 +530,35 @@ def empty_raises(error):
 def reads_twice(model, loader):
     total = sum(len(y) for _, y in loader)
     return right_accuracy(model, loader) * total / max(total, 1)
+
+
+def checked(bad=lambda i, guess, y: guess.shape != y.shape, lost=(), train_at_error=False):
+    """A right answer, but for what it compares, and where it leaves the modes changed."""
+
+    def answer(model, loader):
+        modes = {m: m.training for m in model.modules()}
+
+        def back(where):
+            for module, mode in modes.items() if where not in lost else ():
+                module.training = mode
+            if where in lost and train_at_error:
+                model.train()
+
+        model.eval()
+        correct = total = 0
+        with torch.no_grad():
+            for i, (x, y) in enumerate(loader):
+                guess = model(x).argmax(1)
+                if bad(i, guess, y):
+                    back("shape")
+                    raise ValueError("shape")
+                correct, total = correct + (guess == y).sum().item(), total + len(y)
+        back("empty" if not total else "end")
+        if not total:
+            raise ValueError("empty")
+        return correct / total
+
+    return answer
 
 
 def modes_lost_by_an_error(model, loader):
@@ -537,11 +594,21 @@ def accuracy(count=True, evaluate=True, quiet=True, restore=None, result=float):
     [
         (right_accuracy, None),
         (other_accuracy, None),
-        (broadcasts, "labels of shape (n, 1) must be an error"),
+        (lambda m, b: right_accuracy(m, ((x.half(), y) for x, y in b)), "expected 0."),
+        (seeding(right_accuracy), "state of torch was changed"),
+        (broadcasts, "an error for labels of shape (n, 1)"),
         (empty_raises(AttributeError("item")), "your code raised AttributeError"),
-        (lambda m, b: right_accuracy(m, pairs) if (pairs := list(b)) else 0.0, "a ValueError, got"),
+        (
+            lambda m, b: right_accuracy(m, pairs) if (pairs := list(b)) else 0.0,
+            "a ValueError for an empty loader, got",
+        ),
         (reads_twice, "your code raised ValueError"),
-        (modes_lost_by_an_error, "after the error for labels (n, 1) the mode is another"),
+        (modes_lost_by_an_error, "after the error for labels (n, 1), the mode is not restored"),
+        (checked(), None),
+        (checked(lambda i, guess, y: guess.ndim != y.ndim), "labels of shape (1,) in the last"),
+        (checked(lambda i, guess, y: not i and guess.shape != y.shape), "labels of shape (n, 1)"),
+        (checked(lost=["shape"], train_at_error=True), "after the error for labels (n, 1)"),
+        (checked(lost=["empty"]), "after the error for an empty loader, the mode"),
         (lambda model, loader: ..., "expected a float, got ellipsis"),
         (accuracy(evaluate=False), "ran in training mode"),
         (accuracy(count=False), "the mean of the batches' accuracies"),
@@ -551,9 +618,9 @@ def accuracy(count=True, evaluate=True, quiet=True, restore=None, result=float):
         (accuracy(result=lambda a: a), "expected a Python float, got Tensor"),
         (accuracy(result=lambda a: np.float64(a)), "expected a Python float, got float64"),
         (accuracy(quiet=False), "recorded a graph"),
-        (accuracy(), "came in training mode and was left in evaluation mode"),
-        (accuracy(restore="train"), "a layer was left in another mode"),
-        (accuracy(restore="was"), "a layer was left in another mode"),
+        (accuracy(), "was in training mode before and is in evaluation mode now"),
+        (accuracy(restore="train"), "the mode of a layer was changed"),
+        (accuracy(restore="was"), "the mode of a layer was changed"),
     ],
 )
 def test_check_accuracy(answer, says):
@@ -594,7 +661,7 @@ def mistaken(lines=lambda m, c: m[c], diagonal=False, zeros=False, inplace=False
         ),
         (lambda m, c, k: None, "expected a list, got None"),
         (lambda m, c, k: list(m[c].argsort()), "a list of Python ints"),
-        (mistaken(inplace=True), "changed the matrix"),
+        (mistaken(inplace=True), "the matrix was changed"),
         (mistaken(diagonal=True), "the class itself is in the list"),
         (
             lambda m, c, k: m[:, c].argsort(descending=True)[:k].tolist(),
@@ -602,9 +669,11 @@ def mistaken(lines=lambda m, c: m[c], diagonal=False, zeros=False, inplace=False
         ),
         (mistaken(lines=lambda m, c: m[:, c]), "this is the column"),
         (mistaken(zeros=True), "never mistaken for"),
-        (mistaken(flip=False), "not the most frequent ones"),
+        (mistaken(flip=False), "not yet: "),  # the least frequent may be those of the column
         (lambda m, c, k: mistaken()(m, c, k)[:1], "expected 3 classes for k=3, got 1"),
-        (lambda m, c, k: mistaken()(m, c, k)[::-1], "not the most frequent ones"),
+        (lambda m, c, k: mistaken()(m, c, k)[::-1], "expected the most frequent ones"),
+        (lambda m, c, k: right_mistaken(m.float(), c, k), "expected the most frequent ones"),
+        (seeding(right_mistaken), "state of torch was changed"),
         (lambda m, c, k: mistaken()(m, c, 3), "expected 1 classes for k=1, got 3"),
     ],
 )
@@ -665,6 +734,8 @@ def with_nan(batches, c):
         (lambda b, c: evaluation.averages(matrix_of(b, c))["macro"][0], "the macro precision"),
         (f1_of_means, "the mean precision and the mean recall"),
         (lambda b, c: right_macro(b, c) / 2, "expected 0."),
+        (lambda b, c: round(right_macro(b, c), 2), "expected 0."),
+        (seeding(right_macro), "state of torch was changed"),
         (only_predicted, "expected 0."),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from helpers.exercises import verdict
 from helpers.exercises.tools import (
@@ -13,6 +13,7 @@ from helpers.exercises.tools import (
     a_tensor,
     an_int,
     close,
+    in_dtypes,
     instance,
     ints,
     learns,
@@ -84,6 +85,46 @@ def test_the_first_difference_is_named():
         close(got, right, "wrong")
     with pytest.raises(AssertionError, match="expected torch.float32, got torch.float64"):
         close(right.double(), right)
+
+
+def test_float64_has_more_digits_than_float32():
+    close(torch.ones(2) + 1e-6, torch.ones(2))
+    with pytest.raises(AssertionError, match="wrong"):
+        close(torch.ones(2).double() + 1e-6, torch.ones(2).double(), "wrong")
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda x, n: n * x, None),
+        (lambda x, n: (n * x).clone(), None),
+        (lambda x, n: n * x + 1e-6, "with float64 inputs the result is wrong, or digits are lost"),
+        (lambda x, n: n * x.float(), "with float64 inputs: expected torch.float64, got"),
+        (lambda x, n: (n * x.float()).to(x.dtype), "with float64 inputs the result is wrong"),
+        (lambda x, n: x * torch.tensor([2.0] * 3), "with bfloat16 inputs: expected torch.bfloat16"),
+        (lambda x, n: x.T, "with float64 inputs: expected shape"),
+        (lambda x, n: x @ torch.ones(3), "with float64 inputs it fails: "),
+        (lambda x, n: (x, x), "with float64 inputs"),
+    ],
+)
+def test_an_answer_works_in_each_dtype(answer, says):
+    def ask():
+        in_dtypes(answer, lambda x, n: n * x, torch.randn(2, 3), 2)
+
+    if says is None:
+        return ask()
+    with pytest.raises(AssertionError, match=says):
+        ask()
+
+
+def test_a_tolerance_is_for_the_values_and_not_for_the_dtype():
+    x = torch.randn(3)
+    in_dtypes(lambda x: x + 0.005, lambda x: x, x, near=0.01)
+    with pytest.raises(AssertionError, match="float64"):
+        in_dtypes(Tensor.float, lambda x: x, x, near=0.01)
+    in_dtypes(Tensor.double, lambda x: x, x, wider=True)
+    with pytest.raises(AssertionError, match="float64"):
+        in_dtypes(Tensor.float, lambda x: x, x, wider=True)
 
 
 def test_a_gradient_must_reach_each_input():
@@ -183,3 +224,18 @@ def test_verdict_puts_the_grad_mode_back_and_names_what_left_it_off():
         assert verdict(1, [lambda answer: seen.append(torch.is_grad_enabled())]).passed
         assert not torch.is_grad_enabled()
     assert seen == [True] * 3
+
+
+def test_verdict_restores_the_stream_and_names_a_seed_that_an_answer_sets():
+    def seeded(answer):
+        torch.manual_seed(0)
+        assert answer, "something that follows from it"
+
+    for answer in (True, False):
+        torch.manual_seed(0)  # the seed that the answer sets, too
+        assert "random state of torch was changed" in verdict(answer, [seeded]).message
+        state = torch.get_rng_state()
+        torch.manual_seed(0)
+        torch.randint(2**60, ())  # the seed of the one test
+        assert torch.equal(torch.get_rng_state(), state)
+    assert verdict(True, [lambda answer: torch.rand(1)]).passed

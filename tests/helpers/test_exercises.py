@@ -2,8 +2,10 @@
 
 import copy
 import math
+import re
 import subprocess
 from collections import OrderedDict
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -49,10 +51,16 @@ def attack(chapter, check, spoil):
     result = checker(chapter, check)(spoiled(solution(chapter, check), spoil, changes))
     assert torch.is_grad_enabled(), "the caller's mode is another"
     assert result.passed == (not any(changes)), result
+    return result
 
 
 def switch_off(arguments, result):
     torch.set_grad_enabled(False)
+    return True
+
+
+def seed(arguments, result):
+    torch.manual_seed(0)
     return True
 
 
@@ -102,6 +110,12 @@ def test_gradients_left_switched_off_are_refused(chapter, check):
 
 
 @FUNCTIONS
+def test_a_changed_seed_is_refused(chapter, check):
+    torch.manual_seed(0)
+    assert re.search("random|state of torch", attack(chapter, check, seed).message)
+
+
+@FUNCTIONS
 @pytest.mark.parametrize("spoil", [switch_a_mode, add_one, grow])
 def test_changed_arguments_are_refused(chapter, check, spoil):
     if not (spoil is switch_a_mode and check in CHANGES_MODES):
@@ -125,6 +139,97 @@ def test_numpy_numbers_are_numbers(chapter, check):
     answer = solution(chapter, check)
     result = checker(chapter, check)(lambda *arguments: as_numpy(answer(*arguments)))
     assert result.passed, result
+
+
+FLOAT32_SUFFICES = {  # (which of the attacks below pass, why)
+    "check_alibi": ("only rounded", "the slopes come in float32; the scores are the kernel's"),
+    "check_answers": ("rounded", "the class depends on the logits, not on all digits of x"),
+    "check_cross_entropy": ("widened", "a loss may have more digits than its logits"),
+    "check_dice": ("returned", "p comes in float16 or float32, and the loss is float32"),
+    "check_evaluate": ("rounded", "four digits of a mean loss are enough"),
+    "check_masked_mean": ("widened", "a mean may have more digits than the losses"),
+    "check_mean": ("only rounded", "the losses come in float32"),
+    "check_mean_loss": ("rounded", "four digits of a mean loss are enough"),
+    "check_nucleus": ("rounded returned", "probabilities to sample from need no more digits"),
+    "check_quantize": ("rounded returned", "int8 has fewer digits, and scales may be float32"),
+    "check_scaled_step": ("only rounded", "the model comes in float32"),
+    "check_signed_sqrt": ("rounded", "an error of 0.01 is allowed"),
+    "check_smoothing": ("widened", "a loss may have more digits than its logits"),
+    "check_sum": ("only rounded", "the numbers come in float32"),
+    "check_table": ("only rounded", "an embedding is float32"),
+    "check_tag_loss": ("widened", "a loss may have more digits than its logits"),
+    "check_to_uint8": ("rounded", "uint8 has fewer digits"),
+}
+
+
+def mapped(value, change):
+    """`value` with `change` applied to its floating-point tensors, also those of iterators."""
+    if isinstance(value, Tensor):
+        return change(value) if value.is_floating_point() else value
+    if isinstance(value, dict):
+        other = copy.copy(value)
+        other.update((key, mapped(item, change)) for key, item in value.items())
+        return other
+    if isinstance(value, Iterator):
+        return (mapped(item, change) for item in value)
+    plain = type(value) in (list, tuple)
+    return type(value)(mapped(item, change) for item in value) if plain else value
+
+
+def only(arguments, answer, noted):
+    """Raises for other dtypes than float32."""
+
+    def change(t):
+        noted.append(t.dtype)
+        if t.dtype != torch.float32:
+            raise TypeError(f"expected float32, got {t.dtype}")
+        return t
+
+    return answer(*mapped(arguments, change))
+
+
+def rounded(arguments, answer, noted):
+    """Loses the digits that float32 does not have, and returns the dtype that is asked for."""
+
+    def change(t):
+        if t.dtype != torch.float64:
+            return t
+        noted.append(t.dtype)
+        return t.float().double()
+
+    return mapped(answer(*mapped(arguments, change)), change)
+
+
+def returned(arguments, answer, noted):
+    """Returns float32, whatever came in."""
+
+    def change(t):
+        if t.dtype != torch.float32:
+            noted.append(t.dtype)
+        return t.float()
+
+    return mapped(answer(*arguments), change)
+
+
+def widened(arguments, answer, noted):
+    """Returns float32 for half precision, as a sum with a float32 tensor does."""
+
+    def change(t):
+        if t.dtype.itemsize > 2:
+            return t
+        noted.append(t.dtype)
+        return t.float()
+
+    return mapped(answer(*arguments), change)
+
+
+@FUNCTIONS
+@pytest.mark.parametrize("spoil", [only, rounded, returned, widened])
+def test_float32_alone_is_refused(chapter, check, spoil):
+    answer, noted = solution(chapter, check), []
+    result = checker(chapter, check)(lambda *arguments: spoil(arguments, answer, noted))
+    suffices = spoil.__name__ in FLOAT32_SUFFICES.get(check, " ")[0].split()
+    assert result.passed == (suffices or not noted), result
 
 
 # ---------------------------------------------------------------- wrong answers, one by one
@@ -467,6 +572,45 @@ def bfloat16_scores(model, requests):
         return model(torch.stack(requests)).bfloat16().argmax(1).tolist()
 
 
+def float32_scores(model, requests):
+    if not requests:
+        return []
+    with torch.inference_mode():
+        return model(torch.stack(requests)).float().argmax(1).tolist()
+
+
+def float32_accuracy(model, loader):
+    handle = model.register_forward_hook(lambda module, inputs, logits: logits.float())
+    try:
+        return book("check_accuracy")(model, loader)
+    finally:
+        handle.remove()
+
+
+class ClipInFloat32(nn.Module):
+    def forward(self, x):
+        return book("check_clip")()(x.float()).to(x.dtype)
+
+
+class NormalizeInFloat32(nn.Module):
+    def __init__(self, mean, std):
+        super().__init__()
+        self.inner = book("check_normalize")(mean, std)
+
+    def forward(self, x):
+        return self.inner(x.float()).to(x.dtype)
+
+
+class RootInFloat32(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        y, ctx.n = (x.float() ** (1 / n)).to(x.dtype), n
+        ctx.save_for_backward(y)
+        return y
+
+    backward = Stashing.backward
+
+
 def other_options(optimizer, saved, lr):
     book("check_continue")(optimizer, saved, lr)
     for group in optimizer.param_groups:
@@ -503,7 +647,7 @@ def float32_loss(logits, ids, lengths):
 
 
 def strips_the_tail(logits, ids, lengths):
-    """Wrong if padding and end are one token: the first end of each row is lost."""
+    """Wrong if padding and EOS are one token: the first end of each row is lost."""
     shorter = lengths.clone()
     for i, n in enumerate(lengths.tolist()):
         tail = ids[i, n:]
@@ -523,11 +667,16 @@ def capture_in_training(model, names, x):
 
 
 WRONG = [
-    ("check_attend", masked(-30.0), "a hidden key with a large score"),
-    ("check_attend", masked(-1e4), "a hidden key with a large score"),
-    ("check_attend", masked(-1e9), "a hidden key with a large score"),
+    ("check_attend", masked(-30.0), "a masked key with a large score"),
+    ("check_attend", masked(-1e4), "a masked key with a large score"),
+    ("check_attend", masked(-1e9), "a masked key with a large score"),
     ("check_attend", then("check_attend", lambda q, k, v, keep: k.data.zero_()), "k was changed"),
-    ("check_attend", lambda *args: book("check_attend")(*args).detach(), "no gradient reaches"),
+    (
+        "check_attend",
+        lambda *args: book("check_attend")(*args).detach(),
+        "gives no gradient to q, k or v",
+    ),
+    ("check_accuracy", float32_accuracy, "expected"),
     ("check_accumulate", in_eval("check_accumulate"), "came in training mode"),
     ("check_load_matching", refuses_buffers, "nothing fits"),
     ("check_continue", other_options, "the other settings are not the saved ones"),
@@ -538,9 +687,9 @@ WRONG = [
     ("check_move", first_group, "stayed torch.float32"),
     ("check_move", four_names, "stayed torch.float32"),
     ("check_move", children_only, "the model did not move"),
-    ("check_root", Stashing, "the input is kept somewhere else"),
-    ("check_root", InAClosure, "the input is kept somewhere else"),
-    ("check_shard_gradients", shard_backward, "not the gradients of the full batch"),
+    ("check_root", Stashing, "the input is still referenced outside"),
+    ("check_root", InAClosure, "the input is still referenced outside"),
+    ("check_shard_gradients", shard_backward, "the gradient of 0.weight of model was changed"),
     ("check_guarded_step", lambda *a: guarded(*a, clip=100), "the step is not that"),
     ("check_guarded_step", lambda *a: guarded(*a, train=False), "computed in eval mode"),
     ("check_bad_samples", large_is_bad, "instead of [1]"),
@@ -560,19 +709,23 @@ WRONG = [
     ("check_snapshot", then("check_snapshot", clear), "the gradient of"),
     ("check_partition", shares(lambda n, e: drawn(n, e % 8)), "the same order"),
     ("check_partition", shares(lambda n, e: drawn(n, e % 10)), "the same order"),
-    ("check_partition", shares(in_blocks), "stay near their places"),
-    ("check_partition", shares(lambda n, e: drawn(n, hash(("x", e)) % 2**63)), "is seen twice"),
+    ("check_partition", shares(in_blocks), "stay near their positions"),
+    ("check_partition", shares(lambda n, e: drawn(n, hash(("x", e)) % 2**63)), "is used twice"),
     ("check_clip", Detached, "has no graph"),
-    ("check_answers", cached, "the answer to other requests"),
+    ("check_answers", cached, "the result of earlier requests is returned again"),
     ("check_answers", bfloat16_scores, "instead of"),
-    ("check_capture", capture_in_training, "'2' does not hold"),
+    ("check_answers", float32_scores, "wrong in float64"),
+    ("check_clip", ClipInFloat32, "wrong in float64"),
+    ("check_normalize", NormalizeInFloat32, "the value is not (x - mean) / std in torch.float64"),
+    ("check_root", RootInFloat32, "forward is not the n-th root"),
+    ("check_capture", capture_in_training, "'2' is not the output of that module"),
     ("check_predict", then("check_predict", clear), "the gradient of"),
     ("check_predict", then("check_predict", freeze), "requires_grad of"),
     ("check_stream", then("check_stream", freeze_and_eval), "left in another"),
     ("check_will_run", raises_at_letters, "raised ValueError"),
     ("check_next_token_loss", float32_loss, "give a loss of torch.float32"),
-    ("check_next_token_loss", strips_the_tail, "padding and end are one token"),
-    ("check_perplexity", restores_the_top, "put back the mode of each module"),
+    ("check_next_token_loss", strips_the_tail, "padding and EOS are one token"),
+    ("check_perplexity", restores_the_top, "restore the mode of each module"),
     (
         "check_cross_entropy",
         lambda *a: cross_entropy(*a, least=1e-6),
@@ -585,17 +738,17 @@ WRONG = [
     ("check_mean_loss", loss_by_name, "activations of an earlier batch"),
     ("check_mean_loss", then("check_mean_loss", freeze), "requires_grad of"),
     ("check_scaled_step", own_step, "the scale never grows"),
-    ("check_scaled_step", in_bfloat16, "the step is not that of SGD"),
+    ("check_scaled_step", in_bfloat16, "the update differs from that of SGD"),
     ("check_rms", rms, "the gradient of a row of zeros is not finite"),
-    ("check_rms", lambda x: rms(x, 1e-16), "an epsilon is not needed"),
+    ("check_rms", lambda x: rms(x, 1e-16), "no epsilon is needed"),
     ("check_nearest", lambda p, c: nearest_by_power(p.half(), c.half(), 2), "far from the origin"),
     ("check_nearest", nearest_by_power, "wrong for"),
     ("check_nearest", nearest_by_squares, "far from the origin"),
-    ("check_mean_below", mean_without_infinities, "-inf, which is below every limit"),
-    ("check_stop", kills_and_leaves, "after kill() wait"),
+    ("check_mean_below", mean_without_infinities, "wrong with -inf, which is below the limit"),
+    ("check_stop", kills_and_leaves, "after kill(), wait"),
     ("check_vectors", eval_and_back, "ran in another mode"),
-    ("check_vectors", zeroed_padding, "nan in it"),
-    ("check_tag_loss", masked_loss, "scores of nan at the padding"),
+    ("check_vectors", zeroed_padding, "here nan"),
+    ("check_tag_loss", masked_loss, "logits of nan at the padding"),
     ("check_table", table(max_norm=50), "max_norm"),
     ("check_table", table(scale_grad_by_freq=True), "scale_grad_by_freq"),
     ("check_table", tiny_vectors, "words without a vector"),

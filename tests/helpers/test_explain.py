@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -91,6 +92,80 @@ def test_the_last_exception_of_a_chain_counts_most():
     assert best(both.replace("\n\n", " ")).entry["id"] == best(SECOND).entry["id"]
 
 
+@pytest.mark.parametrize(
+    ("relation", "values", "expected"),
+    [
+        ("m multiple of n", {"m": "32", "n": "8"}, True),
+        ("m multiple of n", {"m": "8", "n": "32"}, False),
+        ("m multiple of n", {"m": "8", "n": "0"}, False),
+        ("m close to n", {"m": "245", "n": "244"}, True),
+        ("m close to n", {"m": "245", "n": "245"}, False),
+        ("m close to n", {"m": "6", "n": "8"}, False),
+        ("product(shape) > n", {"shape": "[16, 34, 34, 512]", "n": "8921088"}, True),
+        ("free > 10 * asked", {"free": "37.12 GiB", "asked": "128.00 MiB"}, True),
+        ("free > 10 * asked", {"free": "1.12 GiB", "asked": "128.00 MiB"}, False),
+        ("n == 3", {"n": "3"}, True),
+        ("n != 3", {"n": "four"}, False),
+        ("n != 3", {}, False),
+    ],
+)
+def test_relations_between_the_numbers_of_a_message(relation, values, expected):
+    assert explain.related(relation, values) is expected
+
+
+def test_numbers_decide_on_a_case():
+    cases = [{"id": "multiple", "numbers": ["m multiple of n"]}, {"id": "rest", "near": "."}]
+    search = explain.Messages([{"id": "one", "says": ["rows {m} and {n}"], "cases": cases}])
+    assert [search.find(f"rows {m} and 8")[0].id for m in (32, 33)] == ["multiple", "rest"]
+
+
+TRACE = """Traceback (most recent call last):
+  File "/home/jo/work/train.py", line 61, in <module>
+    loss = step(batch)
+  File "/home/jo/work/lib/steps.py", line 7, in step
+    out = net(x)
+  File "/opt/conda/lib/python3.11/site-packages/torch/nn/modules/linear.py", line 125, in forward
+RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x92 and 103x64)"""
+
+
+@pytest.mark.parametrize(
+    ("pasted", "line"),
+    [
+        (TRACE, ("steps.py", "7")),
+        (TRACE.replace("/", "\\"), ("steps.py", "7")),
+        ('File "C:\\Python311\\Lib\\runpy.py", line 9, in f', None),
+        ('File "<frozen runpy>", line 198, in f', None),
+        ("Cell In[5], line 3\n----> 3 f(x)", ("", "5:3")),
+        ("Input In [12], in <cell line: 2>()", ("", "12:2")),
+        ("File ~/net.py:8, in Net.forward(self, x)", ("net.py", "8")),
+        ("KeyError: 'epoch'", None),
+    ],
+)
+def test_the_readers_own_line(pasted, line):
+    assert explain.own_line(pasted) == line
+
+
+def test_the_answer_begins_with_the_message_that_was_pasted_and_the_readers_line():
+    first, second = explain.explain(TRACE).splitlines()[:2]
+    assert first == TRACE.splitlines()[-1] and second == "Raised in steps.py, line 7."
+    assert "出错的是 steps.py 第 7 行。" in explain.explain(TRACE, "zh")
+    assert "Raised in cell 5, line 3." in explain.explain(f"Cell In[5], line 3\n{SHAPES}")
+
+
+def test_only_another_message_of_the_text_is_a_second_answer():
+    says = ["RuntimeError: mat1 {a} and mat2 {b}", "ValueError: mat1 {a}", "mat2 and nothing else"]
+    entries = [{"id": f"e{n}", "says": [text]} for n, text in enumerate(says)]
+    search = explain.Messages(entries)
+
+    def ids(text):
+        return [a.id for a in search.find(text)]
+
+    first = "RuntimeError: mat1 7 and mat2 8"
+    assert ids(first) == ["e0"]
+    assert ids(f"{first} mat2 and nothing else") == ["e0"]  # no type in front
+    assert sorted(ids(f"ValueError: mat1 9\n{first}")) == ["e0", "e1"]
+
+
 def test_a_wrapper_gives_way_to_what_it_wraps():
     wrapped = (
         "RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n"
@@ -99,6 +174,26 @@ def test_a_wrapper_gives_way_to_what_it_wraps():
     assert best(wrapped).entry["id"] == "mat1-mat2-shapes"
     alone = "RuntimeError: Caught RuntimeError in DataLoader worker process 0."
     assert best(alone).entry.get("wraps")
+
+
+@pytest.mark.parametrize(
+    ("before", "case"),
+    [
+        (
+            "ERROR: Unexpected bus error encountered in worker.\n",
+            "worker-exited-shm",
+        ),
+        (
+            "AttributeError: Can't get attribute 'Squares' on <module '__main__'>\n",
+            "worker-exited-import",
+        ),
+        ("", "worker-exited"),
+    ],
+)
+def test_why_a_worker_exited_is_read_from_the_lines_above(before, case):
+    exited = "RuntimeError: DataLoader worker (pid(s) 123) exited unexpectedly"
+    found = explain.messages().find(before + exited)
+    assert case in [answer.id for answer in found]
 
 
 def test_a_wrapper_never_stands_before_what_it_wraps():
@@ -253,7 +348,7 @@ def test_the_explanation_has_cause_with_its_values_cure_and_section():
         assert "(3x4 and 10x5)" in text and "torch.flatten(x, 1)" in text
         assert "convolution.html#" in text and "{" not in text.split("\n")[1]
     assert "What to do:" in english and "怎么改：" in chinese
-    assert explain.explain("zymurgy") == "No message of the book matches."
+    assert explain.explain("zymurgy").startswith("Nothing in the book matches. Paste the whole")
     with pytest.raises(ValueError, match="lang must be one of en, zh, got 'de'"):
         explain.explain(SHAPES, "de")
 
@@ -277,6 +372,37 @@ def test_a_file_with_the_name_of_a_module_of_python_is_told_from_an_old_python(p
 def test_one_that_is_only_near_is_never_called_the_answer():
     near = explain.explain("the shapes of mat1 and something")
     assert near.startswith(("No message of the book matches",))
+
+
+@pytest.mark.parametrize(
+    ("question", "lang", "symptom", "section"),
+    [
+        ("loss does not go down", "en", "loss-does-not-go-down", "training_loop.html#my-loss"),
+        ("freeze layers", "en", "frozen-layers-change", "fine_tuning.html#freeze-layers"),
+        ("显存不足怎么办", "zh", "", "memory_caching.html#cuda-out-of-memory"),
+        ("损失不下降", "en", "loss-does-not-go-down", "training_loop.html#my-loss"),
+    ],
+)
+def test_a_question_gets_symptoms_and_sections(question, lang, symptom, section):
+    text = explain.explain(question, lang)
+    assert text.startswith(explain._WORDS[lang]["places"])
+    assert f"symptoms.html#{symptom}" in text and section in text
+
+
+def test_nonsense_is_reported_without_folders_if_the_repository_is_known(monkeypatch):
+    pasted = r'zymurgy File "/home/me/secret/a.py", line 3 C:\Users\me\b.py'
+    assert "issues/new" not in explain.explain("zymurgy")
+    origin = '{"url": "https://github.com/someone/notes.git"}'
+    found = SimpleNamespace(read_text=lambda name: origin)
+    monkeypatch.setattr(explain, "distribution", lambda name: found)
+    (link,) = explain.report(pasted)
+    assert "https://github.com/someone/notes/issues/new?title=" in link
+    assert "a.py" in link and "b.py" in link
+    assert not [
+        name for name in ("home", "me%", "secret", "Users") if name in link.split("body")[1]
+    ]
+    assert "issues/new" in explain.explain("zymurgy")
+    assert "issues/new" not in explain.explain("freeze layers")
 
 
 # ---------------------------------------------------------------- on the command line
@@ -413,6 +539,11 @@ def test_it_is_silent_about_all_else(ask, code):
     assert "What to do:" not in ask(code)[1]
 
 
+def test_a_question_is_asked_by_a_magic(ask):
+    assert "symptoms.html#loss-does-not-go-down" in ask("%explain loss does not go down")[1]
+    assert "What to do:" in ask(f"%%explain\n{SHAPES}")[1]
+
+
 def test_it_never_disturbs(ask, monkeypatch):
     monkeypatch.setattr(explain, "messages", lambda: 1 / 0)
     result, out = ask("[][3]")
@@ -426,6 +557,7 @@ def test_unloaded_it_says_nothing(ask, shell):
     shell.run_line_magic("unload_ext", "helpers.explain")
     try:
         assert "What to do" not in ask("[][3]")[1]
+        assert "explain" not in shell.magics_manager.magics["line"]
     finally:
         shell.run_line_magic("load_ext", "helpers.explain")
 

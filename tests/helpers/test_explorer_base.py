@@ -16,8 +16,8 @@ TOY = """
   const { BookExplorer } = globalThis;
   const { check, choice, quote, range, select, steps, times } = BookExplorer;
   class ToyExplorer extends BookExplorer {
-    static words = { en: { title: "A <b>toy</b>", task: "choose 4" },
-                     zh: { title: "玩具", task: "选 4" } };
+    static words = { en: { title: "A <b>toy</b>", task: "choose 4", because: "It is even." },
+                     zh: { title: "玩具", task: "选 4", because: "它是偶数。" } };
     static views = 0;
     start({ n }) { return { n, at: 0, on: false, kind: "a", one: 1, step: 2 }; }
     view({ n, at, on, kind, one, step }, data, t) {
@@ -213,17 +213,48 @@ def test_a_pointer_that_changes_nothing_draws_nothing(show):
     assert page.evaluate("Toy.views") == before
 
 
-def test_the_task_is_marked_in_words_and_stays_so_until_the_reset(show):
+def test_the_task_is_done_while_the_state_is_right_and_says_why(show):
     page = show(Toy())
     element = page.locator("toy-explorer")
+    page.clock.install(time="2026-01-01T00:00:00")
+    page.clock.pause_at("2026-01-01T01:00:00")
     task, live = element.locator(".task"), element.locator("[aria-live]")
     assert task.inner_text() == "Task: choose 4" and "Done" not in live.inner_text()
     element.get_by_role("slider").first.fill("4")
-    assert task.inner_text() == "✓ Done: choose 4" and "✓ Done: choose 4" in live.inner_text()
-    element.get_by_role("slider").first.fill("5")
     assert task.inner_text() == "✓ Done: choose 4"
-    element.get_by_role("button", name="Reset").click()
+    assert "✓ Done: choose 4 It is even." in live.inner_text()
+    why = element.locator(".because")
+    assert why.inner_text() == "It is even."
+    element.get_by_role("slider").first.fill("5")  # passed through, not left there
     assert task.inner_text() == "Task: choose 4" and "Done" not in live.inner_text()
+    assert not why.is_visible()
+
+
+def test_what_was_left_right_for_a_second_is_kept_until_the_reset(show):
+    page = show(Toy())
+    element = page.locator("toy-explorer")
+    task, slider = element.locator(".task"), element.get_by_role("slider").first
+    page.clock.install(time="2026-01-01T00:00:00")
+    page.clock.pause_at("2026-01-01T01:00:00")
+    slider.fill("4")
+    page.clock.run_for(900)
+    slider.fill("5")
+    page.clock.run_for(2000)
+    assert task.inner_text() == "Task: choose 4"
+    slider.fill("4")
+    page.clock.run_for(1100)
+    slider.fill("5")
+    assert task.inner_text() == "✓ Task: choose 4"
+    element.get_by_role("button", name="Reset").click()
+    assert task.inner_text() == "Task: choose 4"
+
+
+def test_a_number_and_its_unit_stay_on_one_line(show):
+    page = show(Toy())
+    page.locator("toy-explorer").evaluate("e => { e.words.title = '<b>7</b> %, 3 MiB, a % b' }")
+    page.locator("toy-explorer").get_by_role("slider").first.fill("5")
+    name = page.locator("toy-explorer").locator("#name")
+    assert name.inner_text() == "7\u00a0%, 3\u00a0MiB, a % b"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def biome(folder: Path) -> subprocess.CompletedProcess[str]:
 def test_scripts_are_formatted_and_linted():
     verdict = biome(ROOT)
     assert verdict.returncode == 0, verdict.stdout + verdict.stderr
-    assert f"Checked {len(SCRIPTS) + 3} files" in verdict.stdout  # biome.json, cheat.js, search.js
+    assert f"Checked {len(SCRIPTS) + 4} files" in verdict.stdout  # biome.json, cheat, live, search
 
 
 @pytest.mark.parametrize("line", ["var x = 1\n", "{ const x = 1; }\n", "x =\n"])
@@ -48,7 +48,7 @@ def test_a_script_is_small_and_fetches_nothing(name):
     script = Explorer(name, [], {"en": "", "zh": ""}).script
     own = script[script.index("(() => {") :]
     assert len(own.encode()) <= 9_000
-    assert len(script.encode()) - len(own.encode()) <= 12_500  # the base
+    assert len(script.encode()) - len(own.encode()) <= 13_500  # the base, which also remembers
     assert "http" not in script
 
 

@@ -244,7 +244,7 @@ EYE, Y = torch.eye(4), torch.arange(4)
         (nn.Identity().eval(), EYE, Y[:, None], ValueError, r"got \(4, 4\) and \(4, 1\)"),
         (nn.Identity().eval(), EYE, Y[:1], ValueError, r"and \(1,\)"),
         (nn.Identity().eval(), EYE[:0], Y[:0], ValueError, "at least one sample, got none"),
-        (lambda x: x[:, 0], EYE, Y, ValueError, "scores of shape"),
+        (lambda x: x[:, 0], EYE, Y, ValueError, "logits of shape"),
         (lambda x: x[:, :1], EYE, Y, ValueError, r"got \(4, 1\)"),
         (lambda x: x * torch.nan, EYE, Y, ValueError, "nan"),
         (lambda x: (x,), EYE, Y, TypeError, "got tuple"),
@@ -262,6 +262,14 @@ def test_accuracy_counts(dtype):
     flipped = Y.flip(0).to(dtype)
     assert export.accuracy(lambda x: x, EYE, Y.to(dtype)) == 1
     assert export.accuracy(lambda x: x.half(), EYE, flipped) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.int16])
+def test_an_onnx_model_takes_integers_of_every_dtype(tmp_path, dtype):
+    x = torch.ones(2, 3).to(dtype)
+    with export.quiet():
+        torch.onnx.export(nn.Flatten(0), (x,), tmp_path / "m.onnx", dynamo=True, verbose=False)
+    assert torch.equal(export.OnnxModel(tmp_path / "m.onnx")(x), x.flatten())
 
 
 # ---------------------------------------------------------------- torch.export, as the chapter says
@@ -466,7 +474,7 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path):
     save(tmp_path / "one")
     with pytest.raises(FileExistsError, match="never overwritten"):
         save(tmp_path / "one")
-    with pytest.raises(ValueError, match=r"expected scores for 3 classes, got \(5, 4\)"):
+    with pytest.raises(ValueError, match=r"expected logits for 3 classes, got \(5, 4\)"):
         save(tmp_path / "two", classes="abc")
     with pytest.raises(TypeError):
         save(tmp_path / "two", preprocessing={"mean": torch.ones(1)})
@@ -481,7 +489,7 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path):
         ({"preprocessing": {"mean": torch.nan}}, TypeError, "value that JSON cannot represent"),
         ({"example": X.numpy()}, TypeError, "one tensor as the example, got ndarray"),
         ({"example": torch.ones(0, 3)}, ValueError, "a batch of one or more"),
-        ({"model": Spoilt(lambda x: x / 0)}, ValueError, "expected finite scores for the example"),
+        ({"model": Spoilt(lambda x: x / 0)}, ValueError, "expected finite logits for the example"),
         ({"model": Spoilt(lambda x: x + torch.rand_like(x))}, ValueError, "a second run"),
         ({"model": Spoilt(lambda x: (x, x))}, TypeError, "model's output, got tuple"),
         ({"model": Sparse(), "classes": "abc"}, RuntimeError, ""),
@@ -545,7 +553,7 @@ def test_what_is_damaged_is_named(tmp_path):
     good = json.loads(card.read_text("utf8"))
     changed = (
         ({"config": None}, "lacks config"),
-        ({"classes": ["a"]}, "1 classes for 4 scores"),
+        ({"classes": ["a"]}, "1 classes for 4 logits"),
         ({"config": {"depth": 3}}, "does not build the model: TypeError"),
     )
     for change, says in changed:
@@ -560,7 +568,7 @@ def test_what_is_damaged_is_named(tmp_path):
         ({"input": pair["input"]}, "lacks output"),
         (pair | {"input": torch.ones(2, 5)}, "cannot be run: RuntimeError"),
         (pair | {"output": pair["output"].double()}, "of torch.float64, now"),
-        (pair | {"output": pair["output"] * torch.nan}, "other scores"),
+        (pair | {"output": pair["output"] * torch.nan}, "other logits"),
     )
     for change, says in changed:
         save_file(change, example)
@@ -613,7 +621,7 @@ class Wider(Scores):
 def test_another_model_is_refused(tmp_path):
     save(tmp_path / "one")
     for build, says in (
-        (Other, "other scores than when it was saved"),
+        (Other, "other logits than when it was saved"),
         (Wider, r"gave \(5, 4\), now \(5, 8\)"),
         (lambda width, classes: Scores(width, classes + 1), "the weights do not match Scores"),
     ):
@@ -797,16 +805,16 @@ def main_thread_only(model, requests):
         (one_at_a_time, None),
         (in_its_own_thread, None),
         (stack_of_rows, None),
-        (frozen, "leave its parameters alone"),
-        (mode_of_the_layers, "leave its mode alone"),
+        (frozen, "do not change its parameters"),
+        (mode_of_the_layers, "do not change its mode"),
         (switched_on, "switched on for the caller"),
         (kept_in_the_model, "the attribute ['requests']"),
-        (kept_for_all, "got the other's answers"),
+        (kept_for_all, "got the result of the other"),
         (the_first_sixteen, "wrong for several requests"),
         (without_graph(squeezed), "return a list, got int"),
         (without_graph(one_by_one), "put all requests into one batch"),
-        (own_mode, "leave its mode alone"),
-        (trained, "mode alone"),
+        (own_mode, "do not change its mode"),
+        (trained, "change its mode"),
         (with_graph, "graphs were recorded"),
         (switched_off, "gradients stay switched off"),
         (empty_breaks, "RuntimeError"),
@@ -876,12 +884,15 @@ class ClipUpToSeven(nn.Module):
         (module(lambda x: torch.where(x.norm() > 1, x / x.norm(), x) * x.shape[0]), None),
         (module(lambda x: x * x.shape[0] / torch.clamp_min(x.norm(), 1)), None),
         (module(cond), None),
-        (module(branch), "torch.export refuses it: GuardOnDataDependent"),
-        (module(lambda x: x / x.norm().clamp(min=1) * len(x)), "refuses it: UserError: Constr"),
+        (module(branch), "torch.export raises: GuardOnDataDependent"),
+        (
+            module(lambda x: x / x.norm().clamp(min=1) * len(x)),
+            "torch.export raises: UserError: Constr",
+        ),
         (module(lambda x: x / x.norm().clamp(min=1) * 4), "wrong"),
         (module(lambda x: x / x.norm() * x.shape[0]), "below 1"),
         (module(lambda x: x / x.norm(dim=1, keepdim=True).clamp(min=1) * x.shape[0]), "above 1"),
-        (module(lambda x: x / max(x.norm().item(), 1) * x.shape[0]), "refuses it"),
+        (module(lambda x: x / max(x.norm().item(), 1) * x.shape[0]), "torch.export raises"),
         (module(lambda x: x * x.shape[0]), "above 1"),
         (module(in_place), "the input was changed"),
         (module(lambda x: x.sum()), "expected shape"),
@@ -897,8 +908,8 @@ class ClipUpToSeven(nn.Module):
         (module(lambda x: (x.reshape(-1, 3) / x.norm().clamp(min=1)) * x.shape[0]), "not yet"),
         (ClipInTraining, "in evaluation mode wrong where"),
         (ClipWithBuffer, None),
-        (ClipUpToSeven, "does not take 40 rows"),
-        (lambda: None, "a class of nn.Module"),
+        (ClipUpToSeven, "raises for 40 rows"),
+        (lambda: None, "expected a subclass of nn.Module"),
     ],
 )
 def test_clip(answer, says):
@@ -1011,6 +1022,7 @@ def not_all_zeros(weight):
         (zero_over_zero, "not finite"),
         (by_128, "the scale of a row"),
         (by_largest, "the scale of a row"),
+        (lambda w: torch.manual_seed(0) and quantize(w), "random numbers were drawn"),
         (lambda w: quantize(w)[0], "return a tuple"),
         (lambda w: (quantize(w)[0].float(), quantize(w)[1]), "must be int8"),
         (lambda w: (quantize(w)[0], w.abs().amax(1).clamp(min=1e-9) / 127), "has a graph"),

@@ -163,6 +163,29 @@ def test_changed_names_children_once_and_new_entries():
     assert fine_tuning.changed(kept, model) == ["1"]
     model.append(nn.Linear(2, 2))
     assert fine_tuning.changed(kept, model) == ["1", "2"]
+    del model[2]
+    model[1].running_mean[0] = torch.nan
+    kept = fine_tuning.keep(model.append(nn.Linear(2, 2, device="meta")))
+    assert fine_tuning.changed(kept, model) == []  # nan equals nan, meta its like
+    del model[2]
+    assert fine_tuning.changed(kept, model) == ["2"]
+
+
+def test_changed_compares_extra_states():
+    class Counted(nn.Linear):
+        count = 0
+
+        def get_extra_state(self):
+            return {"count": self.count}
+
+        def set_extra_state(self, state):
+            self.count = state["count"]
+
+    model = nn.Sequential(Counted(1, 1), Counted(1, 1))
+    kept = fine_tuning.keep(model)
+    assert fine_tuning.changed(kept, model) == []
+    model[1].count += 1
+    assert fine_tuning.changed(kept, model) == ["1"]
 
 
 def test_head_of_is_the_layer_that_gives_the_classes():
@@ -191,6 +214,8 @@ def test_download_of_names_the_file_and_downloads_nothing(monkeypatch):
             == (models.ResNet18_Weights.IMAGENET1K_V1.url.split("/")[-1])
         )
         assert fine_tuning.download_of(lambda: models.resnet18(weights=None)) is None
+        file = fine_tuning.download_of(lambda: models.regnet_y_400mf(weights="DEFAULT"))
+        assert file.startswith("regnet_y_400mf-")
     with pytest.raises(KeyError, match="V9"):
         fine_tuning.download_of(lambda: models.resnet18(weights="V9"))
     assert models.WeightsEnum.get_state_dict.__name__ == "get_state_dict"  # put back
@@ -246,6 +271,8 @@ def test_lora_refuses_other_layers_and_no_rank():
         fine_tuning.LoRALinear(nn.Conv2d(1, 1, 1), 2)
     with pytest.raises(ValueError, match="rank of at least 1, got 0"):
         fine_tuning.LoRALinear(nn.Linear(2, 2), 0)
+    with pytest.raises(ValueError, match="integer rank of at least 1, got 2.0"):
+        fine_tuning.LoRALinear(nn.Linear(2, 2), 2.0)
 
 
 # ---------------------------------------------------------------- the body's rate
@@ -365,7 +392,8 @@ def by_membership(model, head, lr):
         (by_name, None),
         (by_identity, None),
         (by_membership, None),
-        (unfreezing, "leave requires_grad as it is"),
+        (unfreezing, "requires_grad has changed"),
+        (lambda m, h, lr: by_name(m, "head", lr), "1.weight has the wrong learning rate"),
         (starter_groups, "it is an iterator"),
         (listed, "stem.weight is frozen"),
         (without_dot, "head_norm.weight has the wrong learning rate: expected lr / 10"),
@@ -457,15 +485,15 @@ def refreeze(model):
     [
         (own_mode, None),
         (recursive, None),
-        (starter_mode, "a frozen BatchNorm layer still moves"),
-        (lambda m: m.train(), "a frozen BatchNorm layer still moves"),
-        (lambda m: m.eval(), "a BatchNorm layer that learns stands still"),
-        (all_norms, "a BatchNorm layer that learns stands still"),
-        (any_frozen, "a BatchNorm layer that learns stands still"),
+        (starter_mode, "a frozen BatchNorm layer still updates"),
+        (lambda m: m.train(), "a frozen BatchNorm layer still updates"),
+        (lambda m: m.eval(), "a trained BatchNorm layer does not update"),
+        (all_norms, "a trained BatchNorm layer does not update"),
+        (any_frozen, "a trained BatchNorm layer does not update"),
         (dropout_off, "the dropout outside of the frozen parts is off"),
         (norms_only, "the dropout inside a frozen part is still on"),
-        (never_back, "must come back to training mode"),
-        (refreeze, "leave requires_grad as it is"),
+        (never_back, "must be in training mode again"),
+        (refreeze, "requires_grad has changed"),
     ],
 )
 def test_train_mode(answer, says):
@@ -589,29 +617,40 @@ def test_hooks_are_still_where_pytorch_kept_them():
     )
 
 
+def then(spoil):
+    def answer(model, names, x):
+        found = capture_with(copy.deepcopy)(model, names, x)
+        spoil(model)
+        return found
+
+    return answer
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (capture_with(copy.deepcopy), None),
         (by_extractor, None),
         (on_a_copy, None),
-        (with_inplace_off, "its inplace is off"),
-        (clearing_all_hooks, "leave those of others"),
+        (with_inplace_off, "`inplace` of a layer has changed"),
+        (clearing_all_hooks, "not those of others"),
         (capture_with(torch.clone), "your code raised TypeError"),
         (with_outputs(lambda o: o[0] if isinstance(o, tuple) else o), "keep both"),
         (capture_with(copy.deepcopy, mode=as_it_is), "statistics of a model in training mode"),
-        (capture_with(copy.deepcopy, mode=eval_for_good), "left in another mode"),
-        (capture_with(copy.deepcopy, mode=eval_then_train), "left in another mode"),
-        (starter_capture, "expected a key for each name, got ['1']"),
+        (capture_with(copy.deepcopy, mode=eval_for_good), "the mode of a module has changed"),
+        (capture_with(copy.deepcopy, mode=eval_then_train), "the mode of a module has changed"),
+        (starter_capture, "expected one key per name, got ['1']"),
         (capture_with(lambda o: o), "overwritten by the in-place ReLU"),
         (capture_with(lambda o: o.detach()), "overwritten by the in-place ReLU"),
         (capture_with(torch.clone, grad=True), "'0.0' still has a graph"),
-        (capture_with(copy.deepcopy, remove=False), "a hook is left on the model"),
+        (capture_with(copy.deepcopy, remove=False), "a hook is still registered"),
         (capture_with(copy.deepcopy, first=True), "after the error for a missing name"),
-        (capture_with(copy.deepcopy, check=False), "must be an error"),
-        (capture_with(lambda o: o.sum(0)), "does not hold the output"),
+        (capture_with(copy.deepcopy, check=False), "must raise an error"),
+        (capture_with(lambda o: o.sum(0)), "expected shape"),
         (capture_with(lambda o: o.tolist()), "is not a tensor"),
         (lambda m, n, x: [], "expected a dict, got list"),
+        (then(lambda model: model.requires_grad_(True)), "requires_grad of"),
+        (then(lambda model: torch.rand(1)), "random numbers were drawn"),
     ],
 )
 def test_capture(answer, says):
@@ -658,4 +697,4 @@ def test_a_mode_lost_at_a_missing_name_is_seen():
         return kept
 
     found = exercises.check_capture(capture)
-    assert not found.passed and "for a missing name the mode is another" in found.message
+    assert not found.passed and "for a missing name, a mode has changed" in found.message

@@ -93,7 +93,7 @@ def test_several_writers(show):
     element.locator(".grids button").nth(6).hover()
     said = element.locator(".said")
     assert said.inner_text().startswith(
-        "src[1, 0], src[1, 1] are all written to out[1, 2], and one of them wins"
+        "src[1, 0], src[1, 1] are all written to out[1, 2], and one of them is kept"
     )
     element.locator("[data-key=operation]").select_option("scatter_add")
     assert said.inner_text().startswith("out[1, 2] = src[1, 0] + src[1, 1] = 7")

@@ -281,14 +281,15 @@ PREDICT = [
     (restored, None),
     (on_whatever_was, "the caller had switched gradients off"),
     (on_a_copy, None),
+    (lambda net, x: torch.manual_seed(0) and on_a_copy(net, x), "the state of torch has changed"),
     (lambda net, x: None, "expected a tensor, got None"),
     (lambda net, x: x, "expected shape (n, 2)"),
     (only_no_grad, "not the output in eval mode"),
     (with_a_graph, "the output still has a graph"),
-    (lambda net, x: with_a_graph(net, x).detach(), "still built and thrown away"),
+    (lambda net, x: with_a_graph(net, x).detach(), "built and then discarded"),
     (stays_in_eval, "the net stays in eval mode"),
-    (one_flag, "in eval mode before is in train mode now"),
-    (train_for_all, "in eval mode before is in train mode now"),
+    (one_flag, "in eval mode before is now in train mode"),
+    (train_for_all, "in eval mode before is now in train mode"),
     (not_after_an_error, "after an error, the net stays in eval mode"),
     (switched_off, "after an error in the net, gradients stay off"),
 ]
@@ -341,7 +342,7 @@ TRAINABLE = [
     ),
     (
         lambda v, d: v if v.is_inference() else v.detach().to(d, copy=True).requires_grad_(),
-        "an inference tensor: the result is one too",
+        "for an inference tensor, the result is one too",
     ),
     (
         lambda v, d: v.detach().float().to(d, copy=True).requires_grad_(),
@@ -425,12 +426,12 @@ STREAM = [
     (lambda net, batches: map(torch.no_grad()(net), batches), None),
     (paused_inside, "between two outputs, gradients are off"),
     (recorded, "the outputs still have a graph"),
-    (detached, "still built and thrown away"),
+    (detached, "built and then discarded"),
     (all_at_once, "all batches are read before the first output"),
     (first_only, "outputs for as many batches, got 1"),
-    (by_hand, "the caller had switched gradients off, and they were on"),
+    (by_hand, "the caller had switched gradients off, and they are on"),
     (off_at_the_end, "gradients stay switched off"),
-    (lambda net, batches: (x for x in batches), "an output is not net(x)"),
+    (lambda net, batches: (x for x in batches), "expected shape"),
     (lambda net, batches: [None for _ in batches], "expected a tensor, got None"),
     (lambda net, batches: None, "your code raised TypeError"),
 ]
@@ -515,3 +516,20 @@ def test_effects_requires_tensors():
 
     with pytest.raises(TypeError, match="expected tensors in the output of net, got none"):
         grad_modes.effects(Text(), torch.ones(1))
+
+
+def test_effects_keeps_the_random_state():
+    state = torch.get_rng_state()
+    assert grad_modes.effects(nn.Dropout(), torch.ones(20))["dropout"]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_check_stream_notices_frozen_parameters_between_outputs():
+    def frozen(net, batches):
+        net.requires_grad_(False)
+        for x in batches:
+            yield net(x)
+        net.requires_grad_(True)
+
+    verdict = exercises.check_stream(frozen)
+    assert not verdict.passed and "the parameters are frozen" in verdict.message, verdict

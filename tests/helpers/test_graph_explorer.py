@@ -79,7 +79,7 @@ def test_it_opens_in_the_error_and_the_task_can_be_done(show):
     page = show(graph.graph_explorer("zh"), width=375)
     element, task = page.locator("graph-explorer"), page.locator("graph-explorer .task")
     said = element.locator(".said")
-    assert said.inner_text() == "RuntimeError：PowBackward0 要的是 x 的版本 0，却遇到版本 1。"
+    assert said.inner_text() == "RuntimeError：PowBackward0 需要版本 0 的 x，现在却是版本 1。"
     for f, edit, done in ((0, 0, False), (2, 1, False), (1, 2, False), (1, 1, True)):
         element.locator("[data-key=edit]").select_option(str(edit))
         element.locator("[data-key=f]").select_option(str(f))

@@ -104,7 +104,7 @@ def test_it_opens_in_float16_and_tells_of_the_marked_one(show):
     assert "1.2e-12" in said.inner_text() and "stored as 0" in said.inner_text()
     page.keyboard.press("End")
     off = DATA["stored"][0][EXPONENTS[-1] - DATA["first"]][1]
-    assert f"stored {off} % off" in said.inner_text()
+    assert f"stored with an error of {off}\u00a0%" in said.inner_text()
     element.get_by_role("slider").fill("32")
     assert "stored as inf" in said.inner_text()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import builtins
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
+import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -207,6 +209,9 @@ def test_segment_indices_errors(n):
         images.segment_indices(n, 8, train=False)
     with pytest.raises(ValueError, match="segments must be at least 1, got 0"):
         images.segment_indices(8, 0, train=True)
+    for wrong in ((15.0, 8), (15, 2.5)):
+        with pytest.raises(TypeError, match="as an integer"):
+            images.segment_indices(*wrong, train=False)
 
 
 # ---------------------------------------------------------------- video
@@ -246,6 +251,7 @@ def test_read_frames_in_any_order(clip):
     wanted = [29, 0, 7, 7, 3]
     assert numbers(images.read_frames(clip, wanted)) == wanted
     assert numbers(images.read_frames(clip, torch.tensor(wanted))) == wanted
+    assert numbers(images.read_frames(clip, np.array(wanted, np.uint16))) == wanted
 
 
 @pytest.mark.parametrize(
@@ -301,14 +307,16 @@ def test_a_cut_file_claims_more_than_it_holds(clip, tmp_path):
     ],
 )
 def test_write_clip_errors(tmp_path, frames, name, error, says):
+    with pytest.raises(TypeError, match="frames must be a tensor, got ndarray"):
+        images.write_clip(tmp_path / "a.avi", np.zeros((2, 3, 48, 64), np.uint8))
     pytest.importorskip("cv2")
     with pytest.raises(error, match=says):
         images.write_clip(tmp_path / name, frames)
 
 
-@pytest.mark.parametrize("fps", [0, -1, 0.5, float("nan")])
+@pytest.mark.parametrize("fps", [0, -1, 0.5, float("nan"), 1e6])
 def test_write_clip_needs_a_frame_rate(tmp_path, fps):
-    with pytest.raises(ValueError, match="fps must be at least 1, got"):
+    with pytest.raises(ValueError, match="fps must be from 1 to 1000, got"):
         images.write_clip(tmp_path / "a.avi", numbered(2), fps=fps)
 
 
@@ -362,6 +370,20 @@ def not_normalized(image, mean, std):
     return F2.to_dtype(F2.to_image(image.convert("RGB")), torch.float32, scale=True)
 
 
+def seeding(answer):
+    def seeded(*arguments):
+        torch.manual_seed(torch.initial_seed() + 1)
+        return answer(*arguments)
+
+    return seeded
+
+
+def blackening(image, mean, std):
+    x = prepare(image, mean, std)
+    image.paste(image.point(lambda _: 0))
+    return x
+
+
 def channels_by_repeat(image, mean, std):
     x = F2.to_image(image)
     x = x.expand(3, -1, -1) if x.shape[0] == 1 else x[:3]
@@ -373,14 +395,18 @@ def channels_by_repeat(image, mean, std):
     [
         (prepare, None),
         (by_numpy, None),
-        (lambda i, m, s: prepare(i, m, s, scale=False), "not scaled to [0, 1] first"),
+        (lambda i, m, s: prepare(i, m, s, scale=False), "not scaled to [0, 1]"),
         (lambda i, m, s: prepare(i, m, s, flip=True), "in the order BGR"),
         (lambda i, m, s: prepare(i, m, s, transpose=True), "expected shape (3,"),
         (lambda i, m, s: prepare(i, m, s, mode=None), "an image of mode"),
         (lambda i, m, s: prepare(i, m[::-1], s[::-1]), "are not (rgb / 255 - mean) / std"),
         (lambda i, m, s: prepare(i, m, s).double(), "expected torch.float32, got torch.float64"),
-        (not_normalized, "mean and std are not used"),
+        (not_normalized, "not normalized with mean and std"),
         (channels_by_repeat, "an image of mode P gives wrong values"),
+        (lambda i, m, s: prepare(i, m, s).half().float(), "are not (rgb / 255 - mean) / std"),
+        (seeding(prepare), "state of torch was changed"),
+        (blackening, "the image was changed"),
+        (lambda i, m, s: (prepare(i, m, s), m.reverse())[0], "mean was changed"),
         (lambda i, m, s: np.array(i), "expected a tensor, got ndarray"),
         (lambda i, m, s: prepare(i.convert("L"), m, s), "are not (rgb / 255 - mean) / std"),
     ],
@@ -404,6 +430,65 @@ def test_check_prepare_sees_modes_beyond_the_usual(seed):
     torch.manual_seed(seed)
     verdict = exercises.check_prepare(only_the_modes_one_knows)
     assert "an image of mode LA" in verdict.message
+
+
+def three_bands_are_rgb(image, mean, std):
+    return prepare(image, mean, std, mode=None if len(image.getbands()) == 3 else "RGB")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_check_prepare_sees_three_bands_of_another_mode(seed):
+    torch.manual_seed(seed)
+    verdict = exercises.check_prepare(three_bands_are_rgb)
+    assert "an image of mode YCbCr gives wrong values" in verdict.message
+
+
+def test_a_new_normalize_broadcasts_one_channel():
+    grey, three = torch.rand(1, 4, 4), ([0.1, 0.5, 0.9], [1, 2, 3])
+    assert F2.normalize(grey, *three).shape == (3, 4, 4)
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        torchvision.transforms.functional.normalize(grey, *three)
+
+
+def test_what_colour_transforms_clamp_after_normalize():
+    x = torch.randn(3, 20, 20) * 3
+    for clamped in (F2.adjust_brightness, F2.adjust_contrast):
+        assert 0 <= clamped(x, 1.1).min() <= clamped(x, 1.1).max() <= 1
+    for free in (lambda x: F2.adjust_hue(x, 0.1), F2.rgb_to_grayscale):
+        assert free(x).min() < 0 and free(x).max() > 1
+
+
+def test_how_many_pixels_a_rough_reduction_skips():
+    for factor, skipped in ((2, 0), (3, 8 / 9), (4, 3 / 4)):
+        x = torch.zeros(1, 1, 120, 120, requires_grad=True)
+        small = torch.nn.functional.interpolate(x, (120 // factor,) * 2, mode="bilinear")
+        small.sum().backward()
+        assert (x.grad == 0).float().mean() == pytest.approx(skipped), factor
+
+
+def test_interpolate_needs_floats_or_bytes_for_a_mask():
+    for dtype, works in ((torch.uint8, True), (torch.float32, True), (torch.int64, False)):
+        mask = torch.zeros(1, 1, 4, 4, dtype=dtype)
+        if works:
+            assert torch.nn.functional.interpolate(mask, (8, 8)).dtype == dtype
+        else:
+            with pytest.raises((NotImplementedError, RuntimeError), match="not implemented"):
+                torch.nn.functional.interpolate(mask, (8, 8))
+
+
+def test_integers_are_scaled_by_the_largest_of_their_dtype():
+    def unit(x):
+        return F2.to_dtype(x, torch.float32, scale=True)
+
+    assert unit(torch.tensor([[[255]]], dtype=torch.uint8)) == 1
+    assert unit(torch.tensor([[[255]]])) < 1e-15
+
+
+def test_pil_reads_sixteen_bit_colour_as_eight(tmp_path):
+    cv2 = pytest.importorskip("cv2")
+    cv2.imwrite(str(tmp_path / "c.png"), np.full((2, 2, 3), 40000, np.uint16))
+    image = PIL.Image.open(tmp_path / "c.png")
+    assert image.mode == "RGB" and image.getpixel((0, 0)) == (156, 156, 156)
 
 
 def to_classes(mask, palette):
@@ -454,6 +539,21 @@ def by_sum(mask, palette):
     return torch.where(match.any(0), match.int().argmax(0), 255)
 
 
+def by_dictionary(mask, palette):
+    numbers = {tuple(colour): number for number, colour in enumerate(palette)}
+    rows = mask.permute(1, 2, 0).tolist()
+    return torch.tensor([[numbers.get(tuple(pixel), 255) for pixel in row] for row in rows])
+
+
+def only_four(mask, palette):
+    return to_classes(mask, palette[:4])
+
+
+def test_palettes_have_more_than_four_colours():
+    torch.manual_seed(0)
+    assert not all(exercises.check_to_classes(only_four).passed for _ in range(5))
+
+
 def in_place(mask, palette):
     right = to_classes(mask.clone(), palette)
     mask.zero_()
@@ -466,20 +566,22 @@ def in_place(mask, palette):
         (to_classes, None),
         (by_loop, None),
         (by_code, None),
-        (nearest, "must give 255"),
-        (lambda m, p: within(m, p, 8), "must give 255"),
+        (nearest, "expected 255 for a colour"),
+        (lambda m, p: within(m, p, 8), "expected 255 for a colour"),
         (lambda m, p: within(m, p, 0), None),
-        (lambda m, p: by_loop(m, p, other=0), "must give 255"),
-        (any_channel, "a colour of the palette is mistaken"),
-        (first_channel, "a colour of the palette is mistaken"),
-        (by_sum, "a colour of the palette is mistaken"),
-        (lambda m, p: by_loop(m, p, dtype=torch.uint8), "must be int64, got torch.uint8"),
-        (lambda m, p: to_classes(m, p[::-1]), "a colour of the palette is mistaken"),
-        (lambda m, p: to_classes(m.flip(0), p), "mistaken"),
+        (lambda m, p: by_loop(m, p, other=0), "expected 255 for a colour"),
+        (any_channel, "a colour of the palette has a wrong class index"),
+        (first_channel, "a colour of the palette has a wrong class index"),
+        (by_sum, "a colour of the palette has a wrong class index"),
+        (lambda m, p: by_loop(m, p, dtype=torch.uint8), "dtype int64, got torch.uint8"),
+        (lambda m, p: to_classes(m, p[::-1]), "a colour of the palette has a wrong class index"),
+        (lambda m, p: to_classes(m.flip(0), p), "a wrong class index"),
         (lambda m, p: to_classes(m, p).T, "expected shape"),
         (lambda m, p: to_classes(m, p)[None], "expected shape"),
         (lambda m, p: to_classes(m, p).numpy(), "expected a tensor, got ndarray"),
         (in_place, "was changed"),
+        (by_dictionary, None),
+        (seeding(to_classes), "state of torch was changed"),
     ],
 )
 def test_check_to_classes(answer, says):
@@ -506,14 +608,17 @@ def notes_like(n, k):
         (middle, None),
         (lambda n, k: ((torch.arange(k) + 0.5) * n / k).long(), None),
         (lambda n, k: ((torch.arange(k) + 0.5) * n / k - 0.5).round().long(), None),
-        (lambda n, k: ((torch.arange(k) + 0.5) * n / k).floor(), "must be int64"),
+        (lambda n, k: ((torch.arange(k) + 0.5) * n / k).floor(), "dtype int64, got torch.float32"),
         (lambda n, k: torch.arange(k) * n // k, "from its segment's middle"),
         (
             lambda n, k: torch.arange(k) * n // k + max(n // k // 2 - 1, 0),
-            "have one middle, and a frame lies 1 away from it",
+            "has one middle frame, and a frame is 1 away from it",
         ),
         (lambda n, k: torch.arange(1, 2 * k, 2).mul(n).sub(1).div(2 * k).long(), None),
-        (notes_like, "15 frames, 8 segments: a frame lies 6.6 frames"),
+        (lambda n, k: middle(min(n, 1000), k), "from its segment's middle"),
+        (lambda n, k: ((torch.arange(k).half() + 0.5) * n / k).long(), "segments: a frame"),
+        (seeding(middle), "state of torch was changed"),
+        (notes_like, "15 frames, 8 segments: a frame is 6.6 frames"),
         (lambda n, k: middle(n, k) if n > k else notes_like(n, k), "does not exist"),
         (lambda n, k: middle(n, k).flip(0), "not in order"),
         (lambda n, k: middle(n, k) - n, "a frame number is negative"),
@@ -538,7 +643,7 @@ def test_prepare_images_have_two_different_sides():
         return prepare(image, mean, std)
 
     assert exercises.check_prepare(spy).passed
-    assert len(sizes) == 8 and all(w != h for w, h in sizes)
+    assert len(sizes) == 10 and all(w != h for w, h in sizes)
 
 
 # ---------------------------------------------------------------- sentences of the chapter

@@ -111,14 +111,14 @@ def test_each_setting_shows_what_is_loaded(show, cover, lang):
 def test_a_key_is_pointed_at_and_words_light_it_up(show):
     page = show(keys_explorer(), width=375)
     element = page.locator("keys-explorer")
-    assert "0 of 148 numbers" in element.evaluate(STATE)["said"]
+    assert "0 of 148 values" in element.evaluate(STATE)["said"]
     element.locator(".keys [aria-current]").focus()
     page.keyboard.press("End")
-    assert "No key of the file is head.bias" in element.evaluate(STATE)["said"]
+    assert "The file has no key head.bias" in element.evaluate(STATE)["said"]
     element.get_by_role("checkbox").nth(1).check()
-    assert "module. is not in front, so nothing was stripped" in element.evaluate(STATE)["said"]
+    assert "No key begins with module., so nothing was stripped" in element.evaluate(STATE)["said"]
     element.get_by_role("checkbox").nth(0).check()
-    assert "head.bias is (4,) here and (10,) in the file" in element.evaluate(STATE)["said"]
+    assert "head.bias is (4,) in the model and (10,) in the file" in element.evaluate(STATE)["said"]
     element.locator(".keys button").first.hover()
     assert "stem.weight was overwritten before the error" in element.evaluate(STATE)["said"]
     element.locator(".said [data-part=s]").hover()

@@ -263,6 +263,18 @@ def test_each_module_keeps_its_mode():
     assert gpt.training
 
 
+@pytest.mark.parametrize(("width", "vocab"), [(1, 5), (0, 5), (3, 1)])
+def test_leaks_requires_a_later_token_to_change(width, vocab):
+    with pytest.raises(ValueError, match=f"must be at least 2, got {width} and {vocab}"):
+        lm.leaks(lm.GPT(5), torch.zeros(1, width, dtype=torch.int64), vocab)
+
+
+@pytest.mark.parametrize("context", [0, -1])
+def test_generate_requires_a_context(context):
+    with pytest.raises(ValueError, match=f"context must be at least 1, got {context}"):
+        lm.generate(lm.GPT(5), torch.tensor([1, 2]), 1, context=context)
+
+
 @pytest.mark.parametrize("shape", [(1, 3), (0,)])
 def test_generate_wants_one_prompt(shape):
     with pytest.raises(ValueError, match=r"one prompt of shape \(T,\), T at least 1, got"):
@@ -396,7 +408,7 @@ def test_grown_tables():
 @given(st.integers(2, 60), st.sampled_from([8, 16]), st.integers(1, 3), st.booleans())
 def test_bytes_are_those_of_a_real_step(vocab, width, layers, tied):
     model = lm.GPT(vocab, width, 12, layers, 2, tied=tied)
-    model.places.requires_grad_(False)
+    model.positions.requires_grad_(False)
     optimizer = torch.optim.AdamW(model.parameters())
     lm.next_token_loss(
         model(torch.zeros(1, 3, dtype=torch.int64)), torch.zeros(1, 3).long()
@@ -431,9 +443,9 @@ def test_the_figure_writes_each_token():
     row = IDS[lm.LINES.index("snow!"), :8]
     labels = torch.tensor([-100, 27, 0, 1, 2, -100, -100, 27])
     assert demos.symbols(row, CHARACTERS) == [*"snow!", "■", "■", "■"]
-    drawn = demos.draw_labels(row, {"by place": labels}, CHARACTERS)
+    drawn = demos.draw_labels(row, {"by position": labels}, CHARACTERS)
     texts = [t.get_text() for t in drawn.axes[0].texts]
-    assert texts == ["tokens", *demos.symbols(row, CHARACTERS), "by place"] + demos.symbols(
+    assert texts == ["tokens", *demos.symbols(row, CHARACTERS), "by position"] + demos.symbols(
         labels, CHARACTERS
     )
 
@@ -480,7 +492,7 @@ def test_checkpointing_saves_memory_and_changes_no_gradient():
     found = {}
     for saving in (False, True):
         with autograd.watch_saved() as alive:
-            x = model.tokens(IDS) + model.places(torch.arange(IDS.shape[1]))
+            x = model.tokens(IDS) + model.positions(torch.arange(IDS.shape[1]))
             for block in model.blocks:
                 x = checkpoint(block, x, use_reentrant=False) if saving else block(x)
             loss = lm.next_token_loss(model.head(model.norm(x)), LABELS)
@@ -522,7 +534,14 @@ def test_what_keeps_a_tie_and_what_does_not():
     assert loaded.head.weight is loaded.tokens.weight
 
 
-def test_a_mean_row_never_wins():
+def test_the_filter_keeps_all_tokens_of_a_large_vocabulary():
+    logits = 3 * torch.randn(50257)
+    assert lm.filter_logits(logits, top_p=1.0).isfinite().all()
+    chances = logits.softmax(-1).sort(descending=True).values
+    assert (chances.cumsum(-1) - chances >= 1).any()
+
+
+def test_a_mean_row_does_not_win():
     model = lm.GPT(9)
     nn.init.normal_(model.head.weight)
     grown = lm.grow(model.head.weight, 12)
@@ -545,6 +564,14 @@ def loss_by_mask(logits, ids, lengths):
 
 def loss_by_number(logits, ids, lengths):
     labels = ids[:, 1:].masked_fill(ids[:, 1:] == ids[lengths.argmin(), -1], -100)
+    return F.cross_entropy(logits[:, :-1].transpose(1, 2), labels)
+
+
+def loss_by_constant_end(logits, ids, lengths):
+    behind = torch.arange(ids.shape[1]) >= lengths[:, None]
+    if not behind.any() or (ids[behind] != ids[behind][0]).any():
+        return loss_by_mask(logits, ids, lengths)
+    labels = ids[:, 1:].masked_fill(ids[:, 1:] == ids[behind][0], -100)
     return F.cross_entropy(logits[:, :-1].transpose(1, 2), labels)
 
 
@@ -603,12 +630,13 @@ def loss_transposed(logits, ids, lengths):
         (loss_one_too_many, "wrong with padding"),
         (loss_without_end, "even without padding"),
         (loss_by_number, "not yet"),
+        (loss_by_constant_end, "padding and EOS are one token"),
         (loss_in_place, "ids was changed"),
         (lambda x, i, n: loss_right(x, i, n).detach(), "has no graph"),
         (lambda x, i, n: loss_right(x, i, n).item(), "expected a tensor, got float"),
-        (lambda x, i, n: loss_right(x, i, n)[None], "the loss has shape (1,)"),
+        (lambda x, i, n: loss_right(x, i, n)[None], "expected a scalar loss, got shape (1,)"),
         (lambda x, i, n: loss_right(x.float(), i, n), "give a loss of torch.float32"),
-        (lambda x, i, n: loss_right(torch.cat([x[:1], x[1:].detach()]), i, n), "gradients do not"),
+        (lambda x, i, n: loss_right(torch.cat([x[:1], x[1:].detach()]), i, n), "their gradient"),
         (lambda x, i, n: F.cross_entropy(x, lm.labels_of(i, n)), "your code raised RuntimeError"),
     ],
 )
@@ -618,7 +646,7 @@ def test_next_token_loss_exercise(answer, says):
 
 
 def test_classes_in_the_last_dimension_are_found_where_no_error_tells():
-    expect(exercises.check_next_token_loss(loss_transposed), "vocabulary is as large as the text")
+    expect(exercises.check_next_token_loss(loss_transposed), "as many tokens as the text")
 
 
 def nucleus(logits, p, keep=lambda c, p: c.cumsum(-1) - c < p, dim=-1):
@@ -653,18 +681,18 @@ def nucleus_first_row(logits, p):
         (lambda x, p: nucleus(x, p, lambda c, p: c >= 1 - p), "not yet"),
         (lambda x, p: nucleus(x, p, lambda c, p: c.cumsum(-1) - c <= p), "and 3 are kept"),
         (lambda x, p: nucleus(x, p, lambda c, p: (c.log().exp().cumsum(-1) - c) < p), None),
-        (lambda x, p: nucleus(x, p) * 0.5, "does not add up to 1"),
+        (lambda x, p: nucleus(x, p) * 0.5, "does not sum to 1"),
         (
             lambda x, p: nucleus(x, p, dim=None) if x.dim() == 1 else nucleus(x, p) / len(x),
-            "add up",
+            "sum to 1",
         ),
-        (nucleus_sorted, "others are kept than the best ones"),
+        (nucleus_sorted, "not the most likely ones"),
         (nucleus_in_place, "logits was changed"),
-        (nucleus_first_row, "each row is cut for itself"),
+        (nucleus_first_row, "filter each row separately"),
         (lambda x, p: nucleus(x, p) > 0, "return probabilities, got torch.bool"),
         (lambda x, p: nucleus(x, p)[..., :1], "expected shape"),
-        (lambda x, p: x.softmax(-1), "tokens are kept instead of"),
-        (lambda x, p: nucleus(x, max(p, 0.5)), "tokens are kept instead of"),
+        (lambda x, p: x.softmax(-1), "the number of kept tokens is"),
+        (lambda x, p: nucleus(x, max(p, 0.5)), "the number of kept tokens is"),
         (lambda x, p: nucleus(x, p).tolist(), "expected a tensor, got list"),
         (lambda x, p: nucleus(x.double(), p), None),
         (lambda x, p: nucleus(x, p).float(), None),
@@ -741,7 +769,7 @@ def ppl_grad_off(model, batches):
     ("answer", "says"),
     [
         (lm.perplexity, None),
-        (ppl_top_mode, "put back the mode"),
+        (ppl_top_mode, "restore the mode of each module"),
         (ppl_grad_off, "gradients stay switched off"),
         (
             lambda m, b: ppl(m.requires_grad_(False), b),
@@ -752,16 +780,17 @@ def ppl_grad_off(model, batches):
         (ppl_of_batches, "batches of unequal size"),
         (lambda m, b: ppl_of_batches(m, b, after=True), "batches of unequal size"),
         (lambda m, b: ppl(m, b, count=lambda y: y.numel()), "labels of -100"),
-        (ppl_weighted_nan, "nan: a batch without a label"),
-        (lambda m, b: ppl(m, b, restore=False), "put back the mode"),
+        (ppl_weighted_nan, "nan: a batch without labels"),
+        (lambda m, b: ppl(m, b, restore=False), "restore the mode of each module"),
         (lambda m, b: ppl(m, b, evaluate=False), "not yet"),
         (lambda m, b: [m.drop.eval(), ppl(m, b, evaluate=False)][1], "call eval() first"),
         (lambda m, b: 2 ** math.log(ppl(m, b)), "wrong even for one batch"),
         (lambda m, b: math.log(ppl(m, b)), "wrong even for one batch"),
         (lambda m, b: torch.tensor(ppl(m, b)), "expected a float, got Tensor"),
         (lambda m, b: ppl.__wrapped__(m, b), "graphs were recorded"),
-        (lambda m, b: [ppl(m, b), m.train()][0], "put back the mode"),
+        (lambda m, b: [ppl(m, b), m.train()][0], "restore the mode of each module"),
         (lambda m, b: [ppl(m, b)] and ppl(m, b), "ZeroDivisionError"),
+        (lambda m, b: ppl(copy.deepcopy(m), b), None),
     ],
 )
 def test_perplexity_exercise(answer, says):

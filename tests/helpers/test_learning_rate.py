@@ -62,7 +62,7 @@ def test_rates_warn_of_nothing_and_hide_only_the_order():
             learning_rate.rates(loud, 3, scheduler_first=True)
 
 
-@pytest.mark.parametrize("metrics", [None, [], [1.0], [1.0] * 4])
+@pytest.mark.parametrize("metrics", [None, [], [1.0], [1.0] * 4, torch.ones(4)])
 def test_a_plateau_needs_a_metric_for_each_epoch(metrics):
     with pytest.raises(ValueError, match="expected 3 metrics, one for each epoch, got"):
         learning_rate.rates(lr_scheduler.ReduceLROnPlateau, 3, metrics=metrics)
@@ -83,6 +83,14 @@ def test_a_plateau_hears_each_metric_once(metrics, patience):
             # PyTorch leaves a rate alone that would change by 1e-8 or less
             lr, bad = (lr * 0.1 if lr - lr * 0.1 > 1e-8 else lr), 0
     assert learning_rate.rates(make, len(metrics), metrics=metrics) == pytest.approx(want)
+
+
+def test_rates_are_floats_from_metrics_and_learning_rates_that_are_tensors():
+    def make(optimizer):
+        return lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+
+    used = learning_rate.rates(make, 3, lr=torch.tensor(1.0), metrics=torch.ones(3))
+    assert used == pytest.approx([1, 1, 0.1]) and set(map(type, used)) == {float}
 
 
 def test_changes_of_short_lists():
@@ -220,6 +228,7 @@ def test_rescale_scales_the_rest_of_the_schedule(kind, at):
         (lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.LinearLR(o)] * 2, [3]), TypeError),
         (lambda o: lr_scheduler.ChainedScheduler([lr_scheduler.LinearLR(o)]), TypeError),
         (lambda o: lr_scheduler.CosineAnnealingLR(o, 10, eta_min=0.01), ValueError),
+        (lambda o: lr_scheduler.StepLR(learning_rate.one_weight(), 3), ValueError),
     ],
 )
 def test_rescale_refuses_schedulers_with_rates_of_their_own(make, error):
@@ -274,7 +283,7 @@ def another_right_one(t, warm_up, total):
     [
         (warm_cosine, None),
         (another_right_one, None),
-        (lambda t, w, n: t / w, "epoch 0 would train with a rate of 0"),
+        (lambda t, w, n: t / w, "epoch 0 would have a learning rate of 0"),
         (lambda t, w, n: (t + 1) / w, "overshoots 1"),
         (lambda t, w, n: min(1.0, (t + 1) / w), "the cosine that begins at warm_up"),
         (lambda t, w, n: (t + 1) / (w + 1), "in the warm-up it should be"),
@@ -295,6 +304,22 @@ def counted(count):
     return lambda o, e, b, a: lr_scheduler.CosineAnnealingLR(o, T_max=count(e, b, a))
 
 
+def without_the_momentum(optimizer, epochs, batches, accumulate):
+    optimizer.param_groups[0]["momentum"] = 0
+    return counted(lambda e, b, a: e * -(-b // a))(optimizer, epochs, batches, accumulate)
+
+
+def with_weight_decay(optimizer, epochs, batches, accumulate):
+    optimizer.param_groups[0]["weight_decay"] = 0.1
+    return counted(lambda e, b, a: e * -(-b // a))(optimizer, epochs, batches, accumulate)
+
+
+def with_a_step(optimizer, epochs, batches, accumulate):
+    scheduler = counted(lambda e, b, a: e * -(-b // a))(optimizer, epochs, batches, accumulate)
+    optimizer.step()
+    return scheduler
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -303,15 +328,18 @@ def counted(count):
             lambda o, e, b, a: lr_scheduler.LambdaLR(o, lambda t: cosine(t / (e * -(-b // a)))),
             None,
         ),
-        (counted(lambda e, b, a: e), "the rate climbs at step"),
-        (counted(lambda e, b, a: e * b), "accumulate=3: after the last step the rate is"),
-        (counted(lambda e, b, a: e * b // a), "accumulate=4: the rate climbs at step"),
-        (counted(lambda e, b, a: e * (b // a)), "accumulate=4: the rate climbs at step"),
-        (counted(lambda e, b, a: e * b * 2), "after the last step the rate is"),
+        (counted(lambda e, b, a: e), "the learning rate rises at step"),
+        (counted(lambda e, b, a: e * b), "accumulate=3: after the last step the factor is"),
+        (counted(lambda e, b, a: e * b // a), "accumulate=4: the learning rate rises at step"),
+        (counted(lambda e, b, a: e * (b // a)), "accumulate=4: the learning rate rises at step"),
+        (counted(lambda e, b, a: e * b * 2), "after the last step the factor is"),
         (
             lambda o, e, b, a: lr_scheduler.LinearLR(o, 1.0, 0.0, total_iters=e * -(-b // a)),
-            "the cosine",
+            "after step 1 the factor is",
         ),
+        (without_the_momentum, "the optimizer was changed"),
+        (with_weight_decay, "the optimizer was changed"),
+        (with_a_step, "the optimizer was changed"),
         (lambda o, e, b, a: None, "expected a scheduler, got None"),
         (
             lambda o, e, b, a: lr_scheduler.CosineAnnealingLR(learning_rate.one_weight(), e * b),
@@ -379,6 +407,11 @@ def without_weights(checkpoint, build, schedule):
     return model, optimizer, schedule(optimizer)
 
 
+def in_evaluation_mode(checkpoint, build, schedule):
+    model, *rest = resume(checkpoint, build, schedule)
+    return model.eval(), *rest
+
+
 def two_models(checkpoint, build, schedule):
     model, _ = build()
     model.load_state_dict(checkpoint["model"])
@@ -397,11 +430,12 @@ def two_optimizers(checkpoint, build, schedule):
         (resume, None),
         (aliased, "training changed the checkpoint"),
         (loaded_twice, None),
-        (without_scheduler, "epoch 0 after the resume trains with a rate of"),
-        (fresh_scheduler, "epoch 1 after the resume trains with a rate of"),
-        (built_too_late, "epoch 0 after the resume trains with a rate of"),
+        (without_scheduler, "epoch 0 after resuming has a learning rate of"),
+        (fresh_scheduler, "epoch 1 after resuming has a learning rate of"),
+        (built_too_late, "epoch 0 after resuming has a learning rate of"),
         (without_momentum, "the momentum is lost"),
         (without_weights, "the weights are not those of the checkpoint"),
+        (in_evaluation_mode, "the model is in evaluation mode"),
         (two_models, "the optimizer trains another model"),
         (two_optimizers, "the scheduler belongs to another optimizer"),
         (lambda c, b, s: b(), "expected the model, the optimizer and the scheduler"),

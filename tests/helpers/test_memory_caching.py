@@ -119,6 +119,32 @@ def test_watch_sees_memory_behind_a_deleted_name() -> None:
     assert alive()  # the view shares the storage
     del y, view
     assert not alive()
+    with pytest.raises(TypeError, match="expected a tensor, got list"):
+        watch([torch.ones(1)])
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr"])
+def test_sparse_tensors_are_watched_and_counted(layout: str) -> None:
+    dense = torch.eye(4)
+    size = ((2, 2),) if layout == "bsr" else ()
+    convert = getattr(dense, "to_sparse" if layout == "coo" else f"to_sparse_{layout}")
+    x = convert(*size)
+    alive, values = watch(x), x._values() if layout == "coo" else x.values()
+    del x
+    assert alive()
+    del values
+    assert not alive()
+    assert footprint(lambda: convert(*size)).kept >= 4 * (4 + 8)  # values and indices
+
+
+def test_a_sparse_gradient_grows_with_the_number_of_tokens() -> None:
+    def gradient(tokens: int, sparse: bool) -> int:
+        net = nn.Embedding(1000, 8, sparse=sparse)
+        ids = torch.zeros(tokens, dtype=torch.long)
+        return footprint(lambda: net(ids).sum().backward()).kept
+
+    assert [gradient(n, sparse=True) for n in (10, 100)] == [10 * (32 + 8), 100 * (32 + 8)]
+    assert gradient(10, sparse=False) == gradient(100, sparse=False) == 1000 * 32
 
 
 NOTES_BATCHES = (1, 3, 1)
@@ -517,9 +543,17 @@ def all_predictions_first(model, batches, loss_fn):
     return loss_fn(torch.cat(outputs), torch.cat(targets)).item()
 
 
+def trains_meanwhile(model, batches, loss_fn):
+    model.train()
+    found = right_mean(model, batches, loss_fn)
+    model.eval()
+    return found
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
+        (trains_meanwhile, "runs the model in training mode"),
         (starter, "returned None"),
         (all_predictions_first, "the outputs of 2 earlier batches are still in memory"),
         (keeps_the_sum, "returned a tensor, and its graph with it"),

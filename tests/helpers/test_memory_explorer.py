@@ -67,7 +67,7 @@ def test_every_setting_shows_its_numbers(show):
 def test_it_opens_where_half_the_batch_saves_little_and_the_task_can_be_done(show):
     page = show(memory_explorer(), width=375)
     element = page.locator("memory-explorer")
-    assert "93 %" in element.evaluate(STATE)["said"]
+    assert "93\u00a0%" in element.evaluate(STATE)["said"]
     for setting, rows in zip(SETTINGS, COUNTED, strict=True):
         element.get_by_role("button", name="Reset").click()
         choose(element, *setting)

@@ -215,7 +215,10 @@ def test_in_float32_refuses_what_runs_later():
     async def later(x):
         return x
 
-    for function in (rows, later):
+    async def later_rows(x):
+        yield x
+
+    for function in (rows, later, later_rows):
         with pytest.raises(TypeError, match="got a generator or a coroutine"):
             mixed.in_float32(function)
     with pytest.raises(TypeError, match="needs a function, got int"):
@@ -457,12 +460,17 @@ def by_the_helper(model, x, y, optimizer, scaler, max_norm):
         (other(), None),
         (by_the_helper, None),
         (other(scale=lambda scaler: scaler.get_scale()), None),
-        (other(scale=lambda scaler: 1024.0), "not that of SGD|not clipped"),
-        (other(step=with_a_known_rate), "not that of SGD|not clipped"),
+        (other(scale=lambda scaler: 1024.0), "differs from that of SGD|not clipped"),
+        (other(step=with_a_known_rate), "differs from that of SGD|not clipped"),
         (other(after=lambda m, x, y, s: s.update(s.get_scale() / 2)), "scale changed"),
         (other(after=lambda m, x, y, s: m.eval()), "came in training mode and was left in another"),
         (other(after=lambda m, x, y, s: x.zero_()), "the batch was changed"),
+        (other(after=lambda m, x, y, s: torch.manual_seed(0)), "random state of torch"),
         (skipped_by_the_loss, "infinite gradients reached"),
+        (
+            lambda *given: [by_the_helper(*given), given[3].param_groups[0].update(lr=1.0)],
+            "the learning rate was changed",
+        ),
     ],
 )
 def test_check_scaled_step_of_other_answers(answer, says):
@@ -477,18 +485,21 @@ def test_check_scaled_step_of_other_answers(answer, says):
     ("calls", "says"),
     [
         (RIGHT, None),
-        (["backward", "unscale", "clip", "step", "update", "zero"], "gradients of an earlier step"),
-        (without("unscale"), "unscale_ comes before the clipping"),
-        (["zero", "backward", "clip", "unscale", "step", "update"], "unscale_ comes before"),
+        (
+            ["backward", "unscale", "clip", "step", "update", "zero"],
+            "gradients of an earlier step were not cleared",
+        ),
+        (without("unscale"), "call unscale_ before clipping"),
+        (["zero", "backward", "clip", "unscale", "step", "update"], "call unscale_ before"),
         (without("clip"), "the gradients were not clipped"),
-        (without("zero"), "gradients of an earlier step were still there"),
+        (without("zero"), "gradients of an earlier step were not cleared"),
         (without("update"), "call scaler.update()"),
         (without("backward"), "did not use scaler.scale"),
-        (without("step"), "the weights did not move"),
+        (without("step"), "the weights were not updated"),
         (["zero", "backward", "unscale", "clip", "own step", "update"], "infinite gradients"),
         (["zero", "plain backward", "clip", "own step"], "infinite gradients reached"),
-        (["zero", "backward", "unscale", "value", "step", "update"], "not that of SGD"),
-        (["zero", "backward", "unscale", "rescale", "step", "update"], "not that of SGD"),
+        (["zero", "backward", "unscale", "value", "step", "update"], "differs from that of SGD"),
+        (["zero", "backward", "unscale", "rescale", "step", "update"], "differs from that of SGD"),
     ],
 )
 def test_check_scaled_step(calls, says):
@@ -544,6 +555,15 @@ def in_place(x):
     return result
 
 
+def seeded(x):
+    torch.manual_seed(0)
+    return right_rms(x)
+
+
+def with_a_tiny_eps(x):
+    return (x.double().square().mean(-1, keepdim=True) + 1e-20).sqrt().to(x.dtype)
+
+
 def leaves_autocast_off(x):
     torch.set_autocast_enabled("cpu", False)
     return right_rms(x)
@@ -577,17 +597,19 @@ def of_its_largest(x):
             None,
         ),
         (in_place, "the input was changed"),
-        (leaves_autocast_off, "autocast was left switched"),
-        (cut(lambda x: torch.is_autocast_enabled("cpu")), "carries no gradient"),
-        (cut(lambda x: x.dtype != torch.float16), "carries no gradient"),
+        (seeded, "random state of torch"),
+        (with_a_tiny_eps, "rows of zeros|small float32"),
+        (leaves_autocast_off, "autocast was not restored"),
+        (cut(lambda x: torch.is_autocast_enabled("cpu")), "has no gradient"),
+        (cut(lambda x: x.dtype != torch.float16), "has no gradient"),
         (lambda x: right_rms(x) if x.dim() > 1 else None, "expected a tensor, got None"),
         (by_norm, None),
         (decorated, None),
         (lambda x: x.square().mean(-1, keepdim=True).sqrt(), "300 in float16"),
         (without_autocast_only, "300 in float16"),
-        (lambda x: x.float().square().mean(-1, keepdim=True).sqrt(), "went in and"),
+        (lambda x: x.float().square().mean(-1, keepdim=True).sqrt(), "the dtype of x"),
         (lambda x: right_rms(x).squeeze(-1), "keepdim=True"),
-        (lambda x: right_rms(x).detach(), "carries no gradient"),
+        (lambda x: right_rms(x).detach(), "has no gradient"),
         (by_largest, "rows of zeros"),
         (with_eps, "became 0|wrong even in float32|rows of zeros"),
         (unreliable_product, "under autocast"),
@@ -805,6 +827,24 @@ def test_cast_inputs_runs_without_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         enabled, dtype, _ = Product.apply(torch.ones(2).bfloat16())
     assert not enabled and dtype == torch.float32
+    assert Product.apply(torch.ones(2).bfloat16())[1] == torch.bfloat16  # outside of autocast
+
+
+def test_a_compiled_model_uses_no_copies_of_the_step_before():
+    model, x = nn.Linear(4, 1), torch.ones(2, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    counts = []
+    for run in (model, torch.compile(model, backend="aot_eager")):
+        losses = set()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = run(x).float().sum()
+                loss.backward()
+                optimizer.step()
+                losses.add(loss.item())
+        counts.append(len(losses))
+    assert counts == [1, 3]
 
 
 def test_a_scaler_brings_nothing_to_bfloat16():

@@ -57,7 +57,7 @@ def choose(element, mode, training, frozen):
 def shown(row) -> list[str]:
     return [
         "differ" if row["differ"] else "are equal",
-        "move" if row["moved"] else "stay",
+        "are updated" if row["moved"] else "are unchanged",
         f"{row['kept']:,} bytes",
         f"{row['weights']} of 4",
         "RuntimeError" if row["error"] else "works",
@@ -85,7 +85,7 @@ def test_each_setting_shows_its_effects(show):
 
 def test_it_opens_where_no_grad_alone_is_not_enough(show):
     element = show(modes_explorer(), width=375).locator("modes-explorer")
-    assert "Dropout draws anew in each pass" in element.locator(".said").inner_text()
+    assert "Dropout draws a new mask in each pass" in element.locator(".said").inner_text()
     assert element.locator(".effects .bad").count() == 2
 
 

@@ -54,6 +54,16 @@ def test_inventory_tells_what_becomes_of_each_kind():
     }
 
 
+def test_inventory_of_a_compiled_module():
+    module = nn.Linear(2, 2)
+    words = {"weight": "moves, saves, trains", "bias": "moves, saves, trains"}
+    module.compile(backend="eager")
+    assert modules.inventory(module) == words
+    wrapped = torch.compile(nn.Linear(2, 2), backend="eager")
+    assert modules.inventory(wrapped) == words
+    assert modules.inventory(nn.Sequential(wrapped)) == {"0": "moves, saves, trains"}
+
+
 def test_inventory_leaves_the_module_as_it_was():
     module = Kinds()
     before = {name: (id(p), p.device.type) for name, p in module.state_dict(keep_vars=True).items()}
@@ -188,7 +198,7 @@ def total(tensors):
     [
         (count, None),
         (count_by_identity, None),
-        (lambda m: (total(m.state_dict().values()), 0), "only scale and shift are parameters"),
+        (lambda m: (total(m.state_dict().values()), 0), "are only scale and shift"),
         (lambda m: (total(m.parameters()), total(m.buffers())), "a frozen parameter is counted"),
         (lambda m: (count(m)[0], 0), "mean, variance and a counter"),
         (lambda m: (len(list(m.parameters())), 0), "a * b + b elements"),
@@ -213,13 +223,24 @@ def total(tensors):
             ),
             "a weight that two layers share is counted twice",
         ),
+        (
+            lambda m: (
+                total({p for c in [m, *m.children()] for p in c._parameters.values() if needs(p)}),
+                total(m.buffers()),
+            ),
+            "a layer inside of a nested module is not counted",
+        ),
+        (
+            lambda m: (count(m)[0], total(b for _, b in m.named_buffers(remove_duplicate=False))),
+            "used twice count once",
+        ),
         (lambda m: list(count(m)), None),
         (
             lambda m: (
                 count(m)[0],
                 total(t for n, t in m.state_dict().items() if n not in dict(m.named_parameters())),
             ),
-            "a buffer that is not saved is a buffer, too",
+            "a non-persistent buffer is a buffer, too",
         ),
         (lambda m: count(m)[0], "expected two ints, got"),
         (lambda m: None, "expected two ints, got None"),
@@ -268,22 +289,45 @@ class AsSequential(nn.Sequential):
         return (m for name, m in self._modules.items() if name != "mean")
 
 
+class WithoutGradient(AsSequential):
+    @torch.no_grad()
+    def forward(self, x):
+        return super().forward(x)
+
+
+class LastLayerOnly(AsSequential):
+    def forward(self, x):
+        layers = list(self)
+        return nn.Sequential(*layers[-3:])(nn.Sequential(*layers[:-3])(x - self.mean).detach())
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (standardized(), None),
         (AsSequential, None),
+        (WithoutGradient, "no gradient flows through forward"),
+        (LastLayerOnly, "0.weight gets no gradient"),
         (standardized(container=list, mean=lambda v: v), "expected 4 parameters"),
         (standardized(mean=lambda v: v), "the mean is not saved"),
         (standardized(mean=lambda v: nn.Buffer(v, persistent=False)), "the mean is not saved"),
         (standardized(mean=lambda v: nn.Parameter(v, requires_grad=False)), None),
         (standardized(mean=nn.Parameter), "the mean is a parameter"),
-        (standardized(drop=lambda self, x: F.dropout(x, 0.5)), "in eval mode it still drops"),
-        (standardized(drop=lambda self, x: nn.Dropout(0.5)(x)), "in eval mode it still drops"),
-        (standardized(drop=lambda self, x: x), "in training mode nothing is dropped"),
+        (
+            standardized(drop=lambda self, x: F.dropout(x, 0.5)),
+            "in eval mode dropout is still active",
+        ),
+        (
+            standardized(drop=lambda self, x: nn.Dropout(0.5)(x)),
+            "in eval mode dropout is still active",
+        ),
+        (standardized(drop=lambda self, x: x), "in training mode dropout is not active"),
         (standardized(mean=lambda v: nn.Buffer(v[None])), None),
-        (standardized(drop=lambda self, x: F.dropout(x, 0.1, self.training)), "of a half"),
-        (standardized(drop=undoubled), "what is kept must be doubled"),
+        (
+            standardized(drop=lambda self, x: F.dropout(x, 0.1, self.training)),
+            "of the values are dropped, expected 50%",
+        ),
+        (standardized(drop=undoubled), "the values that are kept must be doubled"),
         (standardized(act=lambda x: x.relu().unsqueeze(0)), "expected shape"),
         (standardized(act=torch.tanh), "in eval mode the values are not right"),
         (lambda mean, widths: standardized()(mean, [*mean.shape, 8, 8]), "of the shapes"),
@@ -301,7 +345,7 @@ class SavedButNotMoved(standardized(mean=lambda v: v)):
 
 
 def test_standardized_sees_a_mean_that_stays_behind():
-    judge(exercises.check_standardized(SavedButNotMoved), "stays behind when the model moves")
+    judge(exercises.check_standardized(SavedButNotMoved), "is not moved with the model")
 
 
 def test_the_chapters_word_on_torchinfo_and_the_gpu(monkeypatch):
@@ -372,3 +416,27 @@ def test_class_and_function_may_differ_in_their_defaults():
     x = torch.randn(2, 3, 4)
     assert nn.Flatten()(x).shape == (2, 12) and torch.flatten(x).shape == (24,)
     assert torch.equal(nn.Flatten(0)(x), torch.flatten(x))
+
+
+@pytest.mark.parametrize(
+    ("where", "says"), [("last", "only the last layer"), ("first", "the last")]
+)
+def test_check_standardized_needs_dropout_after_every_layer(where, says):
+    class Answer(nn.Module):
+        def __init__(self, mean, widths):
+            super().__init__()
+            self.mean = nn.Buffer(mean)
+            self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+
+        def forward(self, x):
+            x = x - self.mean
+            for i, layer in enumerate(self.layers):
+                x = layer(x).relu()
+                if where == "first" and i == 0:
+                    x = F.dropout(x, 0.5, self.training)
+            return F.dropout(x, 0.5, self.training) if where == "last" else x
+
+    for seed in range(5):
+        torch.manual_seed(seed)
+        verdict = exercises.check_standardized(Answer)
+        assert not verdict.passed and says in verdict.message, verdict

@@ -221,23 +221,42 @@ def and_trained(model, batches):
         next(model.parameters()).add_(1)
 
 
+def and_frozen(model, batches):
+    recompute(model, batches)
+    model.requires_grad_(False)
+
+
+def and_backward(model, batches):
+    recompute(model, batches)
+    model(batches[0].clone()).sum().backward()
+    recompute(model, batches)
+
+
+def and_seeded(model, batches):
+    torch.manual_seed(0)
+    recompute(model, batches)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (recompute, None),
         (only_the_norms, None),
         (lambda m, b: recompute(m, (x for x in b)), None),
-        (lambda m, b: update_bn(b, m), "1 came with training=False"),
+        (lambda m, b: update_bn(b, m), "1 had training=False"),
         (starter, "1.running_mean is not the average over the batches"),
         (lambda m, b: recompute(m, b, reset=False), "1.running_mean is not the average"),
         (lambda m, b: recompute(m, b, momentum=0.1), "1.running_mean is not the average"),
         (lambda m, b: recompute(m, b, train=False), "1.running_mean is not the average"),
         (lambda m, b: recompute(m, b[:-1]), "1.running_mean is not the average"),
         (with_biased_variance, "1.running_var is not the average"),
-        (lambda m, b: recompute(m, b, restore=False), "the momentum should be as before"),
-        (lambda m, b: recompute(m, b, back=False), "the model came with training=False"),
-        (lambda m, b: recompute(m, b) or m.eval(), "the model came with training=True"),
+        (lambda m, b: recompute(m, b, restore=False), "the momentum was changed"),
+        (lambda m, b: recompute(m, b, back=False), "the model had training=False"),
+        (lambda m, b: recompute(m, b) or m.eval(), "the model had training=True"),
         (and_trained, "the parameter 0.weight has changed"),
+        (and_frozen, "the parameter 0.weight was frozen"),
+        (and_backward, "the parameter 0.weight has a gradient now"),
+        (and_seeded, "the random state of torch was changed"),
         (lambda m, b: ..., "1.running_mean is not the average"),
         (first_level_only, "5.1.running_mean is not the average"),
     ],
@@ -247,13 +266,13 @@ def test_recompute(answer, says):
 
 
 def merge(means, variances, counts):
-    share = (counts / counts.sum())[:, None]
+    share = (counts.to(means) / counts.sum())[:, None]
     mean = (share * means).sum(0)
     return mean, (share * (variances + (means - mean) ** 2)).sum(0)
 
 
 def merge_by_squares(means, variances, counts):
-    share = (counts / counts.sum())[:, None]
+    share = (counts.to(means) / counts.sum())[:, None]
     mean, square = (share * means).sum(0), (share * (variances + means**2)).sum(0)
     return mean, square - mean**2
 
@@ -265,6 +284,11 @@ def merge_pairwise(means, variances, counts):
         mean = mean + delta * c / total
         square, n = square + v * c + delta**2 * n * c / total, total
     return mean, square / n
+
+
+def shares_in_float32(means, variances, counts):
+    mean, variance = merge(means, variances, counts / counts.sum())
+    return mean.to(means), variance.to(means)
 
 
 def mean_of_halves(means, variances, counts):
@@ -284,7 +308,10 @@ def unbiased(means, variances, counts):
         (merge_pairwise, None),
         (lambda m, v, c: list(merge(m, v, c)), None),
         (lambda m, v, c: torch.stack(merge(m, v, c)).unbind(), None),
-        (merge_by_squares, "lost between two large squares"),
+        (merge_by_squares, "two large squares were subtracted"),
+        (shares_in_float32, "a mean with the digits of float32"),
+        (lambda m, v, c: [t.float() for t in merge(m, v, c)], "give a mean of torch.float32"),
+        (lambda m, v, c: (merge(m, v, c)[0], merge(m, v, c)[1].float().double()), "a variance wi"),
         (mean_of_halves, "near 30000: the mean is not"),
         (lambda m, v, c: (m.mean(0), v.mean(0)), "the shards have different sizes"),
         (lambda m, v, c: (merge(m, v, c)[0], v.mean(0)), "the variance is too small"),
@@ -454,3 +481,9 @@ def test_a_transposed_convolution_gets_fewer_inputs_by_its_stride_and_groups(str
 def test_the_weights_of_one_group_are_per_channel():
     assert nn.GroupNorm(1, 8).weight.shape == (8,)
     assert nn.LayerNorm([8, 5, 5]).weight.shape == (8, 5, 5)
+
+
+def test_moving_keeps_the_random_state():
+    net, state = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout()), torch.get_rng_state()
+    assert normalization.moving(net, torch.arange(12.0).view(4, 3))
+    assert torch.equal(torch.get_rng_state(), state)

@@ -745,7 +745,7 @@ def shares_only(*arguments):
         (all_at_once, "before you ask for the next"),
         (lambda loader, step, clock, wait: [step(b) for b in loader] and "ab", "return a pair"),
         (lambda loader, step, clock, wait: [step(b) for b in loader] and ("a", "b"), "two numbers"),
-        (without_waiting, "until their work was done"),
+        (without_waiting, "until the queue was empty"),
         (inside, "data took"),
         (exchanged, "exchanged"),
         (late, "data took"),
@@ -802,8 +802,8 @@ def nearest_over_centres(points, centres):
         (nearest_python, "tolist in the line"),
         (nearest_numpy, "numpy in the line"),
         (lambda p, c: torch.zeros(len(p), dtype=torch.int64) + nearest(p, c), "devices"),
-        (nearest_loop, "leave the loops to PyTorch"),
-        (nearest_over_centres, "leave the loops to PyTorch"),
+        (nearest_loop, "use operations on whole tensors"),
+        (nearest_over_centres, "use operations on whole tensors"),
         (lambda p, c: nearest(p, c).int(), "expected torch.int64"),
         (lambda p, c: nearest(p, c)[:, None], "expected shape"),
         (lambda p, c: nearest(p, c).tolist(), "expected a tensor"),
@@ -822,12 +822,17 @@ def test_nearest_is_checked(answer, says):
 
 def mean_below(losses, limit):
     counts = losses < limit
+    return (torch.where(counts, losses, 0) / counts.sum().clamp(min=1)).sum()
+
+
+def sum_first(losses, limit):
+    counts = losses < limit
     return torch.where(counts, losses, 0).sum() / counts.sum().clamp(min=1)
 
 
 def by_weights(losses, limit):
     counts = losses < limit
-    return losses.masked_fill(~counts, 0).sum() / torch.clamp(counts.sum(), min=1)
+    return losses.masked_fill(~counts, 0).div(torch.clamp(counts.sum(), min=1)).sum()
 
 
 def by_product(losses, limit):
@@ -855,23 +860,26 @@ def by_nanmean(losses, limit):
         (mean_below, None),
         (by_weights, None),
         (lambda v, m: mean_below(v.double(), m), "float32 losses give torch.float64"),
-        (lambda v, m: v.masked_fill(~(v < m), 0).sum() / (v < m).float().sum().clamp(min=1), None),
-        (lambda v, m: v.masked_fill(~(v < m), 0).sum() / ((v < m).sum() + 1e-6), "in float64"),
+        (lambda v, m: (v.masked_fill(~(v < m), 0) / (v < m).float().sum().clamp(min=1)).sum(),
+         None),
+        (sum_first, "divide before you add up"),
+        (lambda v, m: v.masked_fill(~(v < m), 0).sum() / ((v < m).sum() + 1e-6),
+         "with float64 inputs"),
         (lambda v, m: torch.where(v < m, v, torch.zeros(len(v), dtype=v.dtype)).sum()
          / (v < m).sum().clamp(min=1), "mixes devices"),
         (in_place, "losses was changed"),
         (by_product, "wrong with inf"),
-        (by_mask, "waits for the GPU: __getitem__"),
-        (lambda v, m: torch.where(v < m, v, 0).mean(), "wrong where two do not count"),
-        (lambda v, m: torch.where(v < m, v, 0).sum() / (v < m).sum(), "where no loss counts"),
+        (by_mask, "synchronizes with the GPU: __getitem__"),
+        (lambda v, m: torch.where(v < m, v, 0).mean(), "wrong where two losses are not below"),
+        (lambda v, m: torch.where(v < m, v, 0).sum() / (v < m).sum(), "where no loss is below"),
         (lambda v, m: torch.where(v <= m, v, 0).sum() / (v <= m).sum().clamp(min=1), "limit"),
         (lambda v, m: mean_below(v, m).detach(), "no graph"),
         (lambda v, m: mean_below(v, m)[None], "shape ()"),
         (lambda v, m: mean_below(v, m).item(), "shape ()"),
-        (lambda v, m: mean_below(v, m).float(), "float64 losses give torch.float32"),
-        (lambda v, m: torch.clamp(v, max=m).mean(), "wrong where two do not count"),
+        (lambda v, m: mean_below(v, m).float(), "with float64 inputs: expected torch.float64"),
+        (lambda v, m: torch.clamp(v, max=m).mean(), "wrong where two losses are not below"),
         (lambda v, m: mean_below(v, m) if (v < m).any() else v.nan_to_num().sum() * 0,
-         "waits for the GPU: __bool__"),
+         "synchronizes with the GPU: __bool__"),
     ],
 )  # fmt: skip
 def test_mean_below_is_checked(answer, says):

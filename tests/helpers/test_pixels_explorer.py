@@ -167,10 +167,10 @@ def test_it_opens_in_the_surprise_and_each_picture_is_said(show):
     page = show(pixels_explorer("en"), width=375)
     element = page.locator("pixels-explorer")
     now = element.evaluate(STATE)
-    assert "No error; of 189" in now["said"] and "takes the leaves for trees" in now["said"]
-    assert now["looks"].count("good") == 1 and "all 189 test pictures" in now["task"]
+    assert "No error; of 189" in now["said"] and "classifies the leaves as trees" in now["said"]
+    assert now["looks"].count("good") == 1 and "all 189 test images" in now["task"]
     element.locator(".four [aria-current]").focus()
     page.keyboard.press("Home")
-    assert "takes the petals for leaves" in element.evaluate(STATE)["said"]
+    assert "classifies the petals as leaves" in element.evaluate(STATE)["said"]
     element.locator(".four button").nth(2).hover()
-    assert "recognizes the sky" in element.evaluate(STATE)["said"]
+    assert "Correct: sky" in element.evaluate(STATE)["said"]

@@ -129,25 +129,25 @@ def test_it_opens_in_the_surprise_and_counts(show):
     page = show(reads.reads_explorer("en"), width=375)
     element = page.locator("reads-explorer")
     said = element.locator(".said")
-    assert "→ has read 3 of 3 words, and 2 of padding" in said.inner_text()
-    assert "← has read 0 of 3 words, and 1 of padding" in said.inner_text()
+    assert "→ depends on 3 of 3 words, and 2 of padding" in said.inner_text()
+    assert "← depends on 0 of 3 words, and 1 of padding" in said.inner_text()
     element.locator(".batch button").first.focus()
     page.keyboard.press("ArrowDown")
-    assert "→ has read 5 of 5 words; ← has read 1 of 5 words." in said.inner_text()
+    assert "→ depends on 5 of 5 words; ← depends on 1 of 5 words." in said.inner_text()
     element.locator("select").select_option("4")
     assert (
-        "→ has read 0 of 5 words, and 3 of padding and 2 of the other sentences"
+        "→ depends on 0 of 5 words, and 3 of padding and 2 of the other sentences"
         in said.inner_text()
     )
     element.locator("select").select_option("3")
-    assert "→ has read 0 of 5 words; ← has read 5 of 5 words." in said.inner_text()
+    assert "→ depends on 0 of 5 words; ← depends on 5 of 5 words." in said.inner_text()
 
 
 def test_the_task_needs_both_directions(show):
     page = show(reads.reads_explorer("zh"), width=375)
     element, task = page.locator("reads-explorer"), page.locator("reads-explorer .task")
     both, packed = element.get_by_role("checkbox").all()
-    said = "句子 0 的向量：→ 读了 3 个词中的 3 个，还有 2 步填充；← 读了"
+    said = "句子 0 的向量：→ 依赖 3 个词中的 3 个，还有 2 步填充；← 依赖"
     assert element.locator(".said").inner_text().startswith(said)
     packed.check()
     element.locator("select").select_option("3")  # the backward state alone

@@ -61,7 +61,7 @@ def test_it_opens_with_five_compilations_and_the_task_can_be_done(show):
     page = show(recompile.recompile_explorer("en"), width=375)
     element, task = page.locator("recompile-explorer"), page.locator("recompile-explorer .task")
     now = element.evaluate(STATE)
-    assert now["bad"] == [0, 2, 3, 5, 8] and "has the number of another epoch" in now["said"]
+    assert now["bad"] == [0, 2, 3, 5, 8] and "contains the number of another epoch" in now["said"]
     element.get_by_role("checkbox").nth(1).uncheck()
     assert task.inner_text().startswith("Task")
     element.get_by_role("checkbox").nth(0).check()
@@ -74,7 +74,12 @@ def test_it_opens_with_five_compilations_and_the_task_can_be_done(show):
 def test_pointing_at_a_call_says_why(show):
     page = show(recompile.recompile_explorer("en"), width=800)
     element = page.locator("recompile-explorer")
-    for place, words in ((2, "another batch size"), (3, "no_grad()"), (1, "already"), (0, "yet")):
+    for place, words in (
+        (2, "another batch size"),
+        (3, "no_grad()"),
+        (1, "an existing graph"),
+        (0, "no compiled graph yet"),
+    ):
         element.locator(".calls button").nth(place).hover()
         assert words in element.locator(".said").inner_text()
 

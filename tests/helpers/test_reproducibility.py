@@ -37,6 +37,7 @@ def test_environment_tells_the_switches(monkeypatch):
     assert not record["cudnn.deterministic"]
     assert record["threads"] == torch.get_num_threads()
     assert record["CUBLAS_WORKSPACE_CONFIG"] == ":16:8" and record["CUDA_VISIBLE_DEVICES"] is None
+    assert torch.cuda.is_available() or torch.backends.cpu.get_cpu_capability() in record["device"]
     assert json.loads(json.dumps(record)) == record
     assert not r.environment()["deterministic"]
 
@@ -55,6 +56,9 @@ def test_environment_survives_the_new_precision_api():
     finally:
         matmul.fp32_precision = before
     assert matmul.allow_tf32 is False
+    assert r.environment()["cudnn precision"] == "tf32"
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        assert r.environment()["cudnn precision"] != "tf32"
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -174,6 +178,7 @@ def test_tf32_edges():
     assert told == [0.0, 0.0, 1.0, 1.0, 1 + 2**-9, float("inf"), -float("inf")]  # ties to even
     payloads = torch.tensor([0x7F800001, 0x7FFFFFFF], dtype=torch.int32)  # NaN by one bit, by all
     assert r.to_tf32(payloads.view(torch.float32)).isnan().all()
+    assert not r.to_tf32(torch.ones(1, requires_grad=True)).requires_grad
     with pytest.raises(ValueError, match="x must be float32"):
         r.to_tf32(torch.ones(1, dtype=torch.half))
 
@@ -302,6 +307,17 @@ def torch_only(function, seed):
         return function()
 
 
+def torch_by_its_seed(function, seed):
+    python, numpy, first = random.getstate(), np.random.get_state(), torch.initial_seed()
+    try:
+        r.seed_everything(seed)
+        return function()
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.manual_seed(first)
+
+
 def not_after_errors(function, seed):
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     r.seed_everything(seed)
@@ -344,14 +360,15 @@ def seeds_torch_only(function, seed):
     ("answer", "says"),
     [
         (undisturbed, None),
+        (torch_by_its_seed, "the stream of torch"),
         (all_by_hand, None),
         (torch_only, "the stream of random is not where it was"),
-        (not_after_errors, "after a ZeroDivisionError the streams"),
-        (not_after_interrupts, "after a KeyboardInterrupt the streams"),
+        (not_after_errors, "after a ZeroDivisionError the random states"),
+        (not_after_interrupts, "after a KeyboardInterrupt the random states"),
         (lambda f, seed: (undisturbed(f, seed), undisturbed(f, seed))[1], "called 2 times"),
-        (swallows, "is swallowed"),
+        (swallows, "is not raised"),
         (seeds_torch_only, "random draws other numbers"),
-        (lambda f, seed: undisturbed(f, 0), "the same under another seed"),
+        (lambda f, seed: undisturbed(f, 0), "the same numbers under another seed"),
         (lambda f, seed: None, "is not returned"),
     ],
 )
@@ -370,13 +387,14 @@ def sorts_in_place(x):
         (lambda x: math.fsum(x.tolist()), None),
         (lambda x: x.sort().values.sum(), None),
         (lambda x: float(sum(map(Fraction, x.tolist()))), None),
-        (lambda x: math.fsum(set(x.tolist())), "that is not the sum"),
-        (lambda x: x[x.abs().argsort()].double().sum().item(), "other orders"),
-        (lambda x: 0.0, "that is not the sum"),
-        (lambda x: round(math.fsum(x.tolist()), 2), "that is not the sum"),
-        (lambda x: x.sum(), "other orders"),
-        (lambda x: x.sum(dtype=torch.float64).item(), "other orders"),
-        (lambda x: 0.0 * x.sum() + x.max(), "that is not the sum"),
+        (lambda x: math.fsum(set(x.tolist())), "the result is not the sum"),
+        (lambda x: x[x.abs().argsort()].double().sum().item(), "a different order"),
+        (lambda x: 0.0, "the result is not the sum"),
+        (lambda x: (torch.manual_seed(0), math.fsum(x.tolist()))[1], "random state of torch"),
+        (lambda x: round(math.fsum(x.tolist()), 2), "the result is not the sum"),
+        (lambda x: x.sum(), "a different order"),
+        (lambda x: x.sum(dtype=torch.float64).item(), "a different order"),
+        (lambda x: 0.0 * x.sum() + x.max(), "the result is not the sum"),
         (sorts_in_place, "x was changed"),
         (lambda x: None, "raised TypeError"),
     ],
@@ -453,7 +471,7 @@ def insists(process):
         (stop, None),
         (stop_by_signal, None),
         (communicates, None),
-        (kills_without_waiting, "after kill() wait for the process"),
+        (kills_without_waiting, "after kill(), wait for the process"),
         (kills_at_once, "killed before it could clean up"),
         (kill, "killed before it could clean up"),
         (ask_only, "ignores SIGTERM is left running"),
@@ -468,14 +486,25 @@ def test_stop(answer, says):
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_a_loader_without_shuffle_draws_exactly_one_number_per_loop():
-    loader = DataLoader(range(4))
-    torch.manual_seed(0)
-    list(loader)
-    after = torch.get_rng_state()
-    torch.manual_seed(0)
-    torch.empty((), dtype=torch.int64).random_()
-    assert torch.equal(torch.get_rng_state(), after)
+@pytest.mark.parametrize(
+    ("options", "draws"),
+    [
+        ({}, [1, 1]),
+        ({"shuffle": True}, [2, 2]),
+        ({"num_workers": 1, "persistent_workers": True}, [1, 0]),
+        ({"num_workers": 1, "persistent_workers": True, "shuffle": True}, [2, 1]),
+    ],
+)
+def test_how_many_numbers_a_loader_draws_per_loop(options, draws):
+    loader = DataLoader(range(4), **options)
+    for wanted in draws:
+        torch.manual_seed(0)
+        list(loader)
+        after = torch.get_rng_state()
+        torch.manual_seed(0)
+        for _ in range(wanted):
+            torch.empty((), dtype=torch.int64).random_()
+        assert torch.equal(torch.get_rng_state(), after)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_it_opens_hot_and_says_why_a_word_is_cut(show):
     element, said = page.locator("sampling-explorer"), page.locator("sampling-explorer .said")
     sliders = element.get_by_role("slider").all()
     assert f"{DATA['kept'][-1][-1][8]} of {ALL} words remain" in said.inner_text()
-    assert "drawn with" in said.inner_text()
+    assert "sampled with" in said.inner_text()
     element.locator(".bars [aria-current]").focus()
     page.keyboard.press("End")
     assert "cheese has" in said.inner_text() and "is cut by top-p" in said.inner_text()
@@ -104,7 +104,7 @@ def test_it_opens_hot_and_says_why_a_word_is_cut(show):
     sliders[1].fill("1")
     assert "1 of 8 words remains" in said.inner_text()
     element.locator(".bars button").first.hover()
-    assert "calm has" in said.inner_text() and "drawn with 100.0 %" in said.inner_text()
+    assert "calm has" in said.inner_text() and "sampled with 100.0\u00a0%" in said.inner_text()
 
 
 def test_the_task_needs_top_p_and_temperature(show):

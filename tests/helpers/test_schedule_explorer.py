@@ -114,8 +114,8 @@ def text(rate: float) -> str:
 
 def read(now: dict, rates: list[float], epoch: int) -> None:
     assert now["at"] == epoch == int(now["told"])
-    assert now["said"].startswith(f"Epoch {epoch} trains with a rate of {text(rates[epoch])}.")
-    assert ("learns nothing" in now["said"]) == (rates[epoch] == 0)
+    assert now["said"].startswith(f"The learning rate of epoch {epoch} is {text(rates[epoch])}.")
+    assert ("weights do not change" in now["said"]) == (rates[epoch] == 0)
 
 
 @pytest.mark.parametrize("name", GRID)
@@ -223,7 +223,7 @@ def test_a_schedule_without_warm_up_says_why_and_the_choice_stays(show):
     page = show(schedule_explorer(), schedule_explorer(), width=375)
     first, element = page.locator("schedule-explorer").all()
     kind = element.get_by_label("schedule")
-    for name, why in (("OneCycleLR", "brings its own"), ("ReduceLROnPlateau", "refuses")):
+    for name, why in (("OneCycleLR", "has its own"), ("ReduceLROnPlateau", "does not support")):
         kind.select_option(label=name)
         now = element.evaluate(STATE)
         assert not now["able"] and why in now["note"] and now["code"].startswith(name)

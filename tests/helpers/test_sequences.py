@@ -171,7 +171,28 @@ def test_lengths_that_do_not_fit_are_refused(first):
         for lengths in ([4], [4, 1, 1], [[4, 1]], [[4], [1]]):
             with pytest.raises(ValueError, match="expected 2 lengths"):
                 call(torch.tensor(lengths))
+        for lengths in ([2.5, 1.0], [True, True]):
+            with pytest.raises(TypeError, match="lengths must be integers, got"):
+                call(torch.tensor(lengths))
         call([4, 1])
+        call(torch.tensor([4, 1], dtype=torch.uint16))
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 4, 4, 4)])
+def test_a_masked_mean_is_over_three_dimensions(shape):
+    with pytest.raises(ValueError, match="must be"):
+        sequences.masked_mean(torch.ones(shape), [1, 2, 3, 4])
+    assert sequences.masked_mean(torch.ones(0, 4, 2), []).shape == (0, 2)
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_a_length_beyond_the_steps_raises_in_the_layer(kind):
+    layer = kind(2, 3, batch_first=True)
+    packed = rnn.pack_padded_sequence(
+        torch.randn(3, 5, 2), [7, 2, 3], batch_first=True, enforce_sorted=False
+    )
+    with pytest.raises(RuntimeError, match=r"start \(10\) \+ length \(1\) exceeds"):
+        layer(packed)
 
 
 def test_packing_drops_samples_without_a_length():
@@ -382,6 +403,12 @@ def test_offsets_and_padding_give_the_same_bags_and_empty_ones_are_zeros(seed, m
     torch.testing.assert_close(found, bags)
 
 
+def test_offsets_that_descend_give_other_bags_without_an_error():
+    weight = torch.arange(1.0, 6)[:, None]
+    bags = F.embedding_bag(torch.arange(5), weight, torch.tensor([0, 3, 1]), mode="sum")
+    assert bags.shape == (3, 1) and bags.sum() != weight.sum()  # some words are in no bag
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_words_behind_the_last_offset_are_in_no_bag_of_their_own(mode):
     weight = torch.arange(1.0, 6)[:, None]
@@ -480,6 +507,18 @@ def test_optimizers_of_sparse_gradients(make, says):
         return
     optimizer.step()
     assert (table.weight != before).any(1).tolist() == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize(("momentum", "rows"), [(0, [2]), (0.9, [1, 2])])
+def test_momentum_moves_rows_of_earlier_batches_even_if_the_gradient_is_sparse(momentum, rows):
+    table = nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SGD(table.parameters(), 0.1, momentum=momentum)
+    for word in (1, 2):
+        before = table.weight.clone()
+        optimizer.zero_grad()
+        table(torch.tensor([word])).sum().backward()
+        optimizer.step()
+    assert (table.weight != before).any(1).nonzero().flatten().tolist() == rows
 
 
 @pytest.mark.parametrize(
@@ -628,27 +667,28 @@ def initialized(gru, x, lengths):
         (back_to_training, "the GRU ran in another mode"),
         (initialized, "_l0 of the GRU was changed"),
         (in_double, "_l0 of the GRU was changed"),
+        (lambda g, x, n: vectors(g, x, n).double(), "expected torch.float32, got torch.float64"),
         (time_first, "a setting of the GRU was changed"),
         (frozen, "requires_grad of weight_ih_l0 of the GRU was changed"),
         (one_by_one, None),
         (sort_by_hand, None),
         (by_halves, None),
-        (lambda g, x, n: g(x)[0][:, -1], "their padding was read"),
-        (lambda g, x, n: last_layer(g, g(x)[1]), "their padding was read"),
+        (lambda g, x, n: g(x)[0][:, -1], "depends on their padding"),
+        (lambda g, x, n: last_layer(g, g(x)[1]), "depends on their padding"),
         (lambda g, x, n: last_steps(g(x)[0], n), "with two directions"),
         (by_output, "with two directions"),
         (unpacked_halves, "with two directions"),
         (viewed, "with two directions"),
-        (lambda g, x, n: sort_by_hand(g, x, n, back=False), "their padding was read"),
+        (lambda g, x, n: sort_by_hand(g, x, n, back=False), "depends on their padding"),
         (lambda g, x, n: sequences.run_packed(g, x, n)[1][0], "with 2 layers"),
         (lambda g, x, n: sequences.run_packed(g, x, n)[1][-1], "expected shape (4, 8), got (4, 4)"),
         (lambda g, x, n: vectors(g, x, n).squeeze(0), "expected shape (1, 8)"),
-        (lambda g, x, n: vectors(g, x, n).detach(), "no gradient reaches"),
-        (lambda g, x, n: vectors(g, x.detach(), n), "no gradient reaches"),
-        (lambda g, x, n: vectors(g, x, n).detach().requires_grad_(), "no gradient reaches"),
+        (lambda g, x, n: vectors(g, x, n).detach(), "no gradient to the GRU"),
+        (lambda g, x, n: vectors(g, x.detach(), n), "no gradient to the GRU"),
+        (lambda g, x, n: vectors(g, x, n).detach().requires_grad_(), "no gradient to the GRU"),
         (second_layer, "with 3 layers"),
         (zeroed, "x was changed"),
-        (lambda g, x, n: vectors(g, x, n).flip(1), "wrong even where no sentence has padding"),
+        (lambda g, x, n: vectors(g, x, n).flip(1), "wrong even if no sentence has padding"),
         (lambda g, x, n: sequences.run_packed(g, x, n)[1], "expected shape (3, 4), got (1, 3, 4)"),
         (lambda g, x, n: sequences.run_packed(g, x, n), "expected a tensor, got tuple"),
         (shortened, "lengths was changed"),
@@ -667,7 +707,7 @@ def test_vectors_that_multiply_the_padding_away():
             return vectors(gru, x, lengths)
         return last_layer(gru, gru(x)[1])
 
-    expect(exercises.check_vectors(answer), "changes with the values in the padding")
+    expect(exercises.check_vectors(answer), "depends on the values in the padding")
 
 
 def ignoring(logits, tags, ids, padding):
@@ -700,29 +740,33 @@ def in_place(logits, tags, ids, padding):
     [
         (ignoring, None),
         (by_mask, None),
-        (by_sum, "scores of nan at the padding"),
-        (lambda x, y, i, p: F.cross_entropy(x.transpose(1, 2), y), "the padding counts"),
+        (by_sum, "logits of nan at the padding"),
+        (
+            lambda x, y, i, p: by_mask(x.detach(), y, i, p) + 0 * x.nan_to_num().sum(),
+            "its gradient is not",
+        ),
+        (lambda x, y, i, p: F.cross_entropy(x.transpose(1, 2), y), "the padding is included"),
         (
             lambda x, y, i, p: F.cross_entropy(x.view(len(x), x.shape[2], -1), y),
             "wrong even without padding",
         ),
         (lambda x, y, i, p: F.cross_entropy(x, y), "your code raised RuntimeError"),
-        (mean_of_means, "each word counts once"),
+        (mean_of_means, "average over words"),
         (in_place, "tags was changed"),
-        (lambda x, y, i, p: by_mask(x, y, i, 0), "another id than 0"),
+        (lambda x, y, i, p: by_mask(x, y, i, 0), "ID of the padding is not 0"),
         (
             lambda x, y, i, p: F.cross_entropy(x.transpose(1, 2), y, ignore_index=0),
             "wrong even without padding",
         ),
-        (lambda x, y, i, p: by_sum(x, y, i, p) * (i != p).float().mean(), "the padding counts"),
-        (lambda x, y, i, p: by_mask(x, y, i, p).detach(), "no gradient reaches the logits"),
-        (lambda x, y, i, p: by_mask(x, y, i, p).item(), "return one number as a tensor"),
+        (lambda x, y, i, p: by_sum(x, y, i, p) * (i != p).float().mean(), "padding is included"),
+        (lambda x, y, i, p: by_mask(x, y, i, p).detach(), "gives no gradient to the logits"),
+        (lambda x, y, i, p: by_mask(x, y, i, p).item(), "return a tensor without dimensions"),
         (
             lambda x, y, i, p: by_mask(x, y, i, p) + 0 * x.sum(),
-            "scores of nan at the padding",
+            "logits of nan at the padding",
         ),
         (
-            lambda x, y, i, p: by_mask(x, y, i, p) + (x - x.detach()).sum(),
+            lambda x, y, i, p: by_mask(x, y, i, p) + (x - x.detach())[i == p].sum(),
             "the padding has a gradient",
         ),
     ],
@@ -805,22 +849,22 @@ def zeroing(vocab, vectors, dim):
     [
         (by_copy, None),
         (by_stack, None),
-        (by_order, "row i must hold the vector of the word whose id is i"),
-        (lambda *a: by_stack(*a, freeze=True), "the table is frozen"),
+        (by_order, "row i must be the vector of the word with ID i"),
+        (lambda *a: by_stack(*a, freeze=True), "the embedding is frozen"),
         (lambda *a: by_stack(*a, pad=False), "the padding gets a gradient"),
-        (lambda *a: by_stack(*a, zero=False), "the vector of the padding is not zero"),
-        (lambda *a: by_stack(*a, draw=torch.zeros), "need random vectors"),
-        (lambda *a: by_stack(*a, draw=torch.ones), "need random vectors"),
-        (lambda v, w, d: nn.Embedding(len(v), d, padding_idx=v["<pad>"]), "row i must hold"),
+        (lambda *a: by_stack(*a, zero=False), "the padding vector is not zero"),
+        (lambda *a: by_stack(*a, draw=torch.zeros), "need different random vectors"),
+        (lambda *a: by_stack(*a, draw=torch.ones), "need different random vectors"),
+        (lambda v, w, d: nn.Embedding(len(v), d, padding_idx=v["<pad>"]), "row i must be"),
         (lambda v, w, d: by_copy(v, w, d).weight, "expected an nn.Embedding, got Parameter"),
         (
             lambda v, w, d: nn.Embedding(len(v) + 1, d, padding_idx=v["<pad>"]),
             "expected a table of shape (6, 5), got (7, 5)",
         ),
-        (sharing, "training the table changed `vectors`"),
+        (sharing, "training the embedding changed `vectors`"),
         (filling_in, "vectors was changed"),
         (lambda *a: by_copy(*a).double(), "expected float32 like the vectors, got torch.float64"),
-        (lambda *a: limited(by_copy(*a)), "row i must hold"),
+        (lambda *a: limited(by_copy(*a)), "row i must be"),
         (by_truth, "the padding gets a gradient"),
         (zeroing, "was changed: work on a copy"),
         (lambda *a: None, "expected an nn.Embedding, got None"),
@@ -835,4 +879,4 @@ def test_a_table_with_the_same_vectors_each_time_is_not_random():
         missing = {word: torch.full((dim,), float(len(word))) for word in vocab}
         return by_copy(vocab, missing | dict(vectors), dim)
 
-    expect(exercises.check_table(answer), "the same one in each table")
+    expect(exercises.check_table(answer), "the same vector in each call")

@@ -360,6 +360,7 @@ def said(check, answer, says):
             lambda x, s, n: torch.stack([r[i : i + n] for r, i in zip(x, s, strict=True)]),
             "reads numbers into Python",
         ),
+        (lambda x, s, n: solve_windows(x.float(), s, n), "the result is torch.float32"),
         (lambda x, s, n: x[:, :n], "start is not used"),
         (lambda x, s, n: x[:, s[0] : s[0] + n], "every row begins where row 0 does"),
         (lambda x, s, n: x[:, s[:, None] + torch.arange(n)], "expected shape (6, 4)"),
@@ -387,6 +388,7 @@ def test_windows(answer, says):
         (means_by_loop, None),
         (means_in_float32, "with float64 values digits are lost"),
         (means_on_the_cpu, "mixes devices"),
+        (lambda v, y, c: solve_means(v.double(), y, c), "expected torch.float32"),
         (lambda v, y, c: solve_means(v.double(), y, c).float(), "the result is torch.float32"),
         (
             lambda v, y, c: (
@@ -400,8 +402,8 @@ def test_windows(answer, says):
             ),
             "your code raised RuntimeError",
         ),
-        (overwritten, "only one sample is left"),
-        (half_overwritten, "only one sample is left"),
+        (overwritten, "only one sample of each class"),
+        (half_overwritten, "only one sample of each class"),
         (lambda v, y, c: torch.zeros(c, 4).index_add(0, y, v), "sums, not means"),
         (
             lambda v, y, c: torch.zeros(c, 4).index_add(0, y, v) / y.bincount(minlength=c)[:, None],
@@ -431,6 +433,7 @@ def test_class_means(answer, says):
         (lambda x: torch.cdist(x, x, compute_mode=EXACT), None),
         (recipes.pairwise_distances, None),
         (masked_root, None),
+        (lambda x: torch.linalg.vector_norm(x.float()[:, None] - x.float(), dim=-1), "float64"),
         (lambda x: by_hand(x, x), "the gradient is nan"),
         (where_outside_only, "the gradient is nan"),
         (torch.cdist, "your code raised TypeError"),

@@ -139,8 +139,9 @@ def test_gap_takes_any_shape_and_strides():
 
 
 def test_gap_refuses_what_has_none():
-    with pytest.raises(TypeError, match="got torch.int64"):
-        tensors.gap(torch.tensor(1))
+    for narrow in (torch.tensor(1), torch.ones(1).to(torch.float8_e4m3fn)):
+        with pytest.raises(TypeError, match=f"16 bits, got {narrow.dtype}"):
+            tensors.gap(narrow)
     for bad in (-1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="finite and not negative"):
             tensors.gap(torch.tensor([1.0, bad]))
@@ -242,12 +243,19 @@ def by_short_integers(x):
         (lambda x: (x.clamp(0, 1) * 255).round().permute(1, 2, 0).numpy(), "expected uint8"),
         (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0), "expected a NumPy array"),
         (in_place, "x itself was changed"),
+        (lambda x: by_torch(x.requires_grad_(False)), "requires_grad of x was changed"),
+        (lambda x: by_torch(x.detach_()), "requires_grad of x was changed"),
         (by_short_integers, "it wrapped around"),
         (lambda x: ..., "expected a NumPy array, got ellipsis"),
     ],
 )
 def test_to_uint8(answer, says):
     expect(exercises.check_to_uint8(answer), says)
+
+
+def array_in_place(array):
+    array += 0.5 if array.dtype.kind == "f" else 1
+    return torch.from_numpy(array.astype(np.float32))
 
 
 @pytest.mark.parametrize(
@@ -273,6 +281,7 @@ def test_to_uint8(answer, says):
         (lambda a: torch.tensor(np.abs(a), dtype=torch.float32), "values are not those"),
         (lambda a: torch.tensor(np.sort(a), dtype=torch.float32), "values are not those"),
         (lambda a: a, "expected a tensor, got ndarray"),
+        (array_in_place, "array was changed"),
     ],
 )
 def test_own_tensor(answer, says):
@@ -324,6 +333,14 @@ def weighted(batches):
     return total / count
 
 
+def clearing(batches):
+    total, count = 0.0, 0
+    for batch in batches:
+        total, count = total + batch.double().sum().item(), count + batch.numel()
+        batch.zero_()
+    return total / count
+
+
 def twice(batches):
     return sum(b.float().sum().item() for b in batches) / sum(b.numel() for b in batches)
 
@@ -336,10 +353,11 @@ def twice(batches):
         (lambda bs: float(np.mean(joined(bs).double().numpy())), None),
         (running_half, "the sum overflowed in float16"),
         (mean_of_means, "mean of the means"),
-        (twice, "the batches come only once"),
-        (lambda bs: mean_of_means(bs[:]), "the batches come only once"),
+        (twice, "can be read only once"),
+        (lambda bs: mean_of_means(bs[:]), "can be read only once"),
         (rows, "counts rows"),
         (weighted, "came out as nan"),
+        (clearing, "batches[0] was changed"),
         (lambda bs: joined(bs).mean().item(), "digits are lost"),
         (lambda bs: next(iter(bs)).float().mean().item(), "far from the mean"),
         (lambda bs: joined(bs).float().mean(), "expected a Python number, got a tensor"),

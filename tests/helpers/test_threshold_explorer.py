@@ -92,13 +92,15 @@ def test_it_opens_in_the_surprise_and_one_threshold_does_the_task(show):
     page = show(threshold_explorer(), width=375)
     element = page.locator("threshold-explorer")
     now = element.evaluate(STATE)
-    assert now["scores"][0] == "97.3 %" and now["scores"][2] == "10.0 %" and not now["done"]
+    assert (
+        now["scores"][0] == "97.3\u00a0%" and now["scores"][2] == "10.0\u00a0%" and not now["done"]
+    )
     best = max(k for k, row in enumerate(DATA["rows"]) if row[3] >= 27)
     for k in (best + 1, best - 1, best):
         element.get_by_role("slider").fill(str(k))
         assert element.evaluate(STATE)["done"] == (k == best)
     element.get_by_role("slider").fill("0")  # all are found: no "but", no 只
-    assert "right; of the 30 positives 30 are found" in element.evaluate(STATE)["said"]
+    assert "correct; of the 30 positives 30 are found" in element.evaluate(STATE)["said"]
     element.get_by_role("button", name="Reset").click()
     element.locator("svg").hover(position={"x": 1, "y": 20})  # pointing moves it, too
     assert element.evaluate(STATE)["cells"] == DATA["rows"][0][:4]

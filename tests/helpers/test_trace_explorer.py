@@ -118,12 +118,12 @@ def test_it_opens_with_a_silent_mistake_and_the_task_needs_another_code(show):
     page = show(trace.trace_explorer("en"), width=375)
     element = page.locator("trace-explorer")
     now = element.evaluate(STATE)
-    assert "trace answers [-2, -4] without an error, and [1, 2] is right" in now["said"]
+    assert "trace returns [-2, -4] without an error; the correct result is [1, 2]" in now["said"]
     assert not now["done"]
     element.locator(".answers button").nth(2).hover()
-    assert "export answers nothing: GuardOnData" in element.evaluate(STATE)["said"]
+    assert "export raises: GuardOnData" in element.evaluate(STATE)["said"]
     element.get_by_role("combobox").select_option("4")
     assert not element.evaluate(STATE)["done"]
     element.get_by_role("combobox").select_option("2")
     now = element.evaluate(STATE)
-    assert now["done"] and "export answers [1, 2], as the code does" in now["said"]
+    assert now["done"] and "export returns [1, 2], as the code does" in now["said"]

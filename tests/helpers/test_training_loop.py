@@ -262,18 +262,24 @@ def evaluator(modes=True, sums=True, grad=False, eval_=True, out=float):
     return answer
 
 
+def seeded(model, loader):
+    torch.manual_seed(0)
+    return evaluator()(model, loader)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (evaluator(), None),
         (evaluator(out=lambda t: t), None),
         (lambda m, b: training_loop.evaluate(m, b, loss=F.cross_entropy)["loss"], None),
-        (evaluator(sums=False), "the last batch holds one sample"),
+        (evaluator(sums=False), "the last batch has one sample"),
         (evaluator(eval_=False), "dropout was active"),
-        (evaluator(modes=False), "training=True and was left with training=False"),
-        (evaluator(modes="train"), "training=False and was left with training=True"),
+        (seeded, "the random state of torch was changed"),
+        (evaluator(modes=False), "training=True before the call and has training=False"),
+        (evaluator(modes="train"), "training=False before the call and has training=True"),
         (evaluator(grad=True), "autograd recorded the forward passes"),
-        (evaluator(out=lambda t: t[None]), "got a tensor with axes"),
+        (evaluator(out=lambda t: t[None]), "got a tensor of shape (1,)"),
         (evaluator(out=lambda t: None), "expected a float, got None"),
         (evaluator(out=lambda t: 2 * t), "it is not the mean cross-entropy"),
     ],
@@ -299,7 +305,7 @@ def test_check_evaluate_sees_a_second_pass_and_a_lost_mode():
             m.training = mode
         return total / count
 
-    judged(exercises.check_evaluate, twice, "an iterator gives its batches once")
+    judged(exercises.check_evaluate, twice, "an iterator can be read only once")
     judged(exercises.check_evaluate, careless, "after an error in the loader")
 
 
@@ -310,7 +316,7 @@ def test_check_evaluate_sees_a_frozen_layer_woken():
         model.train(mode)
         return value
 
-    judged(exercises.check_evaluate, answer, "was switched to training")
+    judged(exercises.check_evaluate, answer, "was put into training mode")
 
 
 def judged(check, answer, says):
@@ -354,6 +360,11 @@ def spent(model, decay):
     return groups
 
 
+def without_own_decay(model, decay):
+    first, second = split(model, decay, vector_or_word)
+    return [first, {"params": second["params"]}]
+
+
 def wrong_key(model, decay):
     return [{"parameters": g.pop("params"), **g} for g in split(model, decay, vector_or_word)]
 
@@ -378,21 +389,22 @@ def wrong_key(model, decay):
             lambda m, d: split(m, d, lambda n, p: n[-4:] == "bias" or n.startswith(TABLES)),
             "batch_norm.weight is decayed",
         ),
-        (lambda m, d: split(m, 0.0, vector_or_word), "has decay 0.0, not the one asked for"),
-        (spent, "is in no group and would never learn"),
+        (lambda m, d: split(m, 0.0, vector_or_word), "has decay 0.0, expected"),
+        (without_own_decay, "a group has no weight_decay of its own"),
+        (spent, "is in no group and would not be trained"),
         (lambda m, d: split(m, d, vector_or_word)[:1], "is in no group"),
         (wrong_key, "KeyError: 'params'"),
-        (lambda m, d: split(m, d, vector_or_word) * 2, "comes more than once"),
+        (lambda m, d: split(m, d, vector_or_word) * 2, "is listed more than once"),
         (
             lambda m, d: split(
                 m, d, vector_or_word, list(m.named_parameters(remove_duplicate=False))
             ),
-            "first.weight comes more than once",
+            "first.weight is listed more than once",
         ),
         (lambda m, d: None, "expected a list, got None"),
         (
             lambda m, d: [{"params": [nn.Parameter(torch.ones(1))], "weight_decay": d}],
-            "no parameter of the model",
+            "not a parameter of the model",
         ),
     ],
 )
@@ -473,3 +485,35 @@ def test_a_measure_that_is_no_tensor_is_named():
     batches = [(torch.ones(2, 3), torch.ones(2, 1))]
     with pytest.raises(TypeError, match="error must be a tensor of one number, got float"):
         training_loop.evaluate(nn.Linear(3, 1), batches, error=lambda output, y: 0.5)
+
+
+def test_batches_without_samples_are_skipped():
+    model, (full, empty) = nn.Linear(3, 4), data(0, 4, 0)
+    found = training_loop.evaluate(model, [full, empty], loss=F.cross_entropy)
+    assert found == training_loop.evaluate(model, [full], loss=F.cross_entropy)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert math.isfinite(
+        training_loop.fit(model, [empty, full], F.cross_entropy, optimizer, max_norm=1.0)[0]
+    )
+    with pytest.raises(ValueError, match="expected at least one batch, got none"):
+        training_loop.evaluate(model, [empty], loss=F.cross_entropy)
+
+
+def test_layers_inside_a_block_count():
+    def children_only(model, loader):
+        before = [(m, m.training) for m in [model, *model.children()]]
+        value = evaluator(modes=False)(model, loader)
+        for m, mode in before:
+            m.training = mode
+        return value
+
+    def layers_of(model, decay, kinds=(nn.Linear, nn.modules.conv._ConvNd)):
+        chosen = {id(m.weight) for m in model.children() if isinstance(m, kinds)}
+        return split(model, decay, lambda n, p: id(p) not in chosen)
+
+    def without_norm_in_the_name(model, decay):
+        return split(model, decay, lambda n, p: any(k in n for k in ("bias", "norm", *TABLES)))
+
+    judged(exercises.check_evaluate, children_only, "a layer inside a block was left in eval mode")
+    judged(exercises.check_decay_groups, layers_of, "block.0.weight has decay 0")
+    judged(exercises.check_decay_groups, without_norm_in_the_name, "block.1.weight is decayed")

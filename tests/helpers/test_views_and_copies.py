@@ -169,8 +169,9 @@ def as_if_contiguous(t, index):
         (in_float32, "got cell"),
         (lambda t, index: int(vc.storage_cells(t)[index]), None),
         (without_offset, "the offset is missing: shape (4, 4), stride (9, 2), offset 73"),
-        (as_if_contiguous, "take the strides as they are"),
-        (lambda t, i: t.storage_offset() + as_if_contiguous(t, i), "take the strides as they are"),
+        (as_if_contiguous, "use the strides of t"),
+        (lambda t, i: as_if_contiguous(t.fill_(0), i), "t was changed"),
+        (lambda t, i: t.storage_offset() + as_if_contiguous(t, i), "use the strides of t"),
         (lambda t, i: position(t, i[::-1]), "got cell"),
         (lambda t, i: position(t, i) + 1, "got cell 60"),
         (lambda t, i: t[i], "expected an int, got Tensor"),
@@ -204,14 +205,16 @@ def as_if_the_last_stride_were_1(x, heads):
         (lambda x, h: split_heads(x.view(x.shape), h), None),
         (lambda x, h: x.view(-1, x.shape[1], h, x.shape[2] // h).transpose(1, 2), None),
         (lambda x, h: x.reshape(-1, h, x.shape[2] // h).unflatten(0, x.shape[:2]).mT, "shape"),
-        (lambda x, h: x.reshape(x.shape[0], h, x.shape[1], -1), "the numbers are scrambled"),
-        (lambda x, h: x.unflatten(2, (-1, h)).permute(0, 3, 1, 2), "the numbers are scrambled"),
-        (lambda x, h: split_heads(x.detach(), h), "has left the graph"),
+        (lambda x, h: x.reshape(x.shape[0], h, x.shape[1], -1), "the values are scrambled"),
+        (lambda x, h: x.unflatten(2, (-1, h)).permute(0, 3, 1, 2), "the values are scrambled"),
+        (lambda x, h: split_heads(x.detach(), h), "the gradient does not flow back to x"),
+        (lambda x, h: split_heads(x.detach(), h).requires_grad_(), "does not flow back to x"),
+        (lambda x, h: split_heads(x.detach().mul_(2), h), "x was changed"),
         (lambda x, h: split_heads(x, h).contiguous(), "but they were copied"),
         (lambda x, h: split_heads(x.contiguous(), h), "but they were copied"),
         (lambda x, h: torch.stack(x.chunk(h, 2), 1), "but they were copied"),
         (lambda x, h: x.unflatten(2, (h, -1))[..., None], "expected shape"),
-        (as_if_the_last_stride_were_1, "the numbers are scrambled"),
+        (as_if_the_last_stride_were_1, "the values are scrambled"),
         (lambda x, h: None, "expected a tensor, got None"),
     ],
 )
@@ -310,13 +313,13 @@ def clone_unless_equal(state):
         (compact, None),
         (by_groups, None),
         (each_by_itself, "two tensors that overlap took 400 bytes, and now take 480"),
-        (only_alone, "row holds 40 bytes"),
-        (below_half, "most holds 320 bytes in a storage of 400"),
+        (only_alone, "row has 40 bytes"),
+        (below_half, "most has 320 bytes in a storage of 400"),
         (all_but_the_empty, "two slices of 40 bytes and an empty one now take 480"),
-        (dict, "row holds 40 bytes in a storage of 4000"),
+        (dict, "row has 40 bytes in a storage of 4000"),
         (
             lambda s: {k: t.contiguous() for k, t in s.items()},
-            "row holds 40 bytes in a storage of 4000",
+            "row has 40 bytes in a storage of 4000",
         ),
         (lambda s: {k: t.clone() for k, t in s.items()}, "weight filled its storage"),
         (in_place, "state was changed"),
@@ -409,6 +412,10 @@ def test_not_every_overlap_is_refused():
     x = torch.arange(5)
     x[::2] += x[:3]
     assert x.tolist() != [0, 1, 3, 3, 6]
+    x = torch.arange(1.0, 401.0).reshape(4, 100)
+    right = x - x[:, :1]
+    x -= x[:, :1]
+    assert not torch.equal(x, right)
 
 
 def test_elementwise_operations_keep_channels_last_only_for_one_tensor():

@@ -28,7 +28,10 @@ def test_what_the_chapter_says_of_the_cards():
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_each_choice_is_shown_and_explained(show, cover, lang):
-    said = {"en": ("runs", "no kernel", "driver too old"), "zh": ("能运行", "没有内核", "驱动太旧")}
+    said = {
+        "en": ("runs", "no kernel", "driver too old"),
+        "zh": ("能运行", "没有核函数", "驱动太旧"),
+    }
     element = show(wheels_explorer(lang), width=375).locator("wheels-explorer")
     for g, d in cover(itertools.product(range(len(GPUS)), range(len(DRIVERS))), lang):
         element.locator("select").select_option(str(g))

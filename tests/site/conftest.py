@@ -110,6 +110,8 @@ def contexts(browser):
         "desktop": browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-US"),
         "phone": browser.new_context(viewport={"width": 375, "height": 720}, locale="zh-CN"),
     }
+    for context in made.values():
+        context.set_default_timeout(60_000)  # four tests may share two slow cores
     yield made
     for context in made.values():
         context.close()

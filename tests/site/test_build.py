@@ -43,6 +43,7 @@ from bookbuild.site.extensions.sphinx_internals import (
 )
 from bookbuild.site.server import server
 from bookbuild.site.sphinx_build import BuildFailed, build
+from bookbuild.source.words import table
 
 
 def hrefs(path) -> list[str]:
@@ -237,6 +238,7 @@ def test_what_other_packages_do_not_promise_is_still_there(toy_root, toy_site):
     assert targets["value"] == "value", "links may lead to a cell"
     assert targets["two-ways-to-cut-2"] == "Two ways to cut"
     assert 'class="n"' not in page, "the formatter of the book is used"
+    assert 'class="why' in page, "a part of a page has the number of its cell"
 
 
 # ---------------------------------------------------------------- links to the outside
@@ -292,6 +294,35 @@ def test_with_a_repository_and_an_address_each_language_has_its_links(book, monk
 # ---------------------------------------------------------------- what is on a page
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_prose_cell_after_a_question_is_one_with_the_output(toy, toy_site, lang):
+    """All of that cell, and nothing of the next; none for a question that no prose follows."""
+    soup = BeautifulSoup((toy_site / lang / "detach.html").read_text("utf8"), "html.parser")
+    words = toy.WORDS[lang]
+    (why,) = soup.select(".why")
+    assert why.find_previous_sibling()["id"] == "mean"
+    assert [part.name for part in why.find_all(True, recursive=False)] == [
+        *("p", "blockquote", "ul", "div")
+    ]
+    assert why.get_text().count(words["explains"]) == 2 and words["lead"][-8:] in why.get_text()
+    assert why.find_next_sibling().get_text() == words["next"]
+
+
+def test_the_script_is_sent_without_the_comments_of_its_authors(toy_site):
+    script = (toy_site / "en/_static" / SCRIPT).read_text("utf8")
+    own = "\n".join(path.read_text("utf8") for path in (ROOT / "book/_static").glob("*.js"))
+    comments = re.findall(r"^\s*(// .+)", own, re.M)
+    assert len(comments) > 20 and [line for line in comments if line in script] == []
+
+
+def test_the_script_has_the_words_of_its_language(toy_site):
+    for lang in ("en", "zh"):
+        script = (toy_site / lang / "_static" / SCRIPT).read_text("utf8")
+        own = {key: texts[lang] for key, texts in table()["script_questions"].items()}
+        assert f'"questions":{json.dumps(own, ensure_ascii=False, separators=(",", ":"))}' in script
+        assert "bookWords" not in (toy_site / lang / "detach.html").read_text("utf8")
+
+
 def test_a_page_carries_what_its_notebook_says(toy_site):
     page = (toy_site / "zh/detach.html").read_text("utf8")
     assert '<html lang="zh-CN"' in page
@@ -299,8 +330,8 @@ def test_a_page_carries_what_its_notebook_says(toy_site):
     assert 'class="katex"' in page and "katex.min.css" in page
     assert "<toy-explorer>" in page and "customElements.define" in page
     assert "查看参考答案" in page and "显示代码" in page
-    for kind in ("learn", "need", "then-and-now"):
-        assert page.count(f'class="callout callout-{kind}"') == 1
+    for kind, number in (("learn", 1), ("need", 1), ("then-and-now", 2)):
+        assert page.count(f'class="callout callout-{kind}"') == number
     assert '<p class="keywords"><em>复制、requires_grad</em></p>' in page
     records = json.loads(
         (toy_site / "zh/search-index.js").read_text("utf8").split("=", 1)[1].rstrip().rstrip(";")
@@ -323,7 +354,7 @@ def test_each_line_of_an_assertion_below_a_question_is_marked_and_nothing_else(t
     marked = [
         (line.find_parent(class_="cell")["id"], line.get_text()) for line in soup(class_="hll")
     ]
-    assert marked == [("sum", "assert x.sum() == 1\n")]
+    assert marked == [("sum", "assert x.sum() == 1\n"), ("mean", "assert x.mean() == 2\n")]
 
 
 def test_a_block_of_code_tells_its_number_of_lines(toy_site):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import email
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,8 +21,9 @@ from bs4 import BeautifulSoup
 
 from bookbuild.cli import main
 from bookbuild.commands.build import offer
-from bookbuild.editions import edition, epub, offline, pdf
+from bookbuild.editions import edition, epub, pdf
 from bookbuild.editions.edition import Edition
+from bookbuild.site import helpers_wheel
 from bookbuild.site.sphinx_build import build
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
 
@@ -64,9 +68,20 @@ def test_a_page_stands_still(book, built, base):
     text = page.html()
     soup = BeautifulSoup(text, "html.parser")
     assert not soup.select("details, summary, script, button, .headerlink, toy-explorer")
-    assert [li.get_text() for li in soup.select(".predict li")] == ["Nothing", "2.0"]
-    below = soup.find(id="value").find_next_sibling()
-    assert [p.get_text() for p in below.find_all("p")] == ["B ✓ Yes. Once two.", "A ✗ No. Two."]
+    assert [li.get_text() for li in soup.select(".predict li")][:2] == ["Nothing", "2.0"]
+    key = soup.find_all("section")[-1]
+    assert key["class"] == ["key"] and key.h2.get_text() == "Answers"
+    first, _, third = key.select(".solved")
+    assert [p.get_text() for p in first("p")] == ["1. B ✓ Yes. Once two.", "A ✗ No. Two."]
+    # what answers a question is there too: assertions, output, explanation
+    texts = [part.get_text().strip() for part in third.find_all(True, recursive=False)]
+    assert texts[0].startswith("3. B ✓ Yes.") and texts[-1].startswith("A ✗ No.")
+    assert texts[1:3] == ["assert x.mean() == 2", "tensor([2.])"]
+    assert texts[3].startswith("The mean adds both and divides.")
+    assert not soup.find(id="mean").select(".hll, .cell_output")
+    asked = soup.select(".predict")[2]
+    assert (asked.a["href"], third.a["href"]) == ("detach.html#answer-3", "detach.html#question-3")
+    assert (asked["id"], third["id"]) == ("question-3", "answer-3")
     (solution,) = soup.select(".tag_solution .unfolded")
     assert solution.get_text() == "Solution" and "return x.detach()" in soup.get_text()
     (moves,) = soup.select(".moves")
@@ -201,8 +216,15 @@ def test_the_unzipped_site_opens_from_disk(unzipped, browser, lang):
     page = browser.new_page(locale={"en": "en-US", "zh": "zh-CN"}[lang])
     wrong = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("requestfailed", lambda request: wrong.append(request.url))
-    page.goto((unzipped / "index.html").as_uri())
+    entry = (unzipped / "index.html").as_uri()
+
+    def failed(request):
+        # The entry page redirects at once, which may abort its own load.
+        if (request.url, request.failure) != (entry, "net::ERR_ABORTED"):
+            wrong.append(request.url)
+
+    page.on("requestfailed", failed)
+    page.goto(entry, wait_until="commit")
     page.wait_for_url(f"**/{lang}/index.html")
     assert page.locator("#take-along").is_hidden()
     page.locator('article a[href="detach.html"]').first.click()
@@ -235,9 +257,45 @@ def test_a_notebook_of_the_zip_runs_offline_with_its_wheel(unzipped, tmp_path):
     assert Path(done.stdout.strip()).is_relative_to(tmp_path / "env")
 
 
-def test_a_wheel_that_cannot_be_built_says_why(tmp_path):
-    with pytest.raises(BookError, match="the wheel of helpers was not built:\n.*"):
-        offline._wheel(tmp_path, tmp_path)
+def test_the_wheel_requires_what_the_project_does(book, unzipped):
+    """It is written without a build backend; pip, which installed it above, reads it."""
+    (wheel,) = (unzipped / "wheels").iterdir()
+    assert wheel.name == helpers_wheel.name(book)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        about = email.message_from_bytes(archive.read(next(n for n in names if "METADATA" in n)))
+    assert (about["Name"], about["Version"]) == (settings["name"], settings["version"])
+    needed = about.get_all("Requires-Dist")
+    assert [n for n in needed if "extra" not in n] == settings["dependencies"]
+    assert about["Requires-Python"] == settings["requires-python"]
+    files = {p for p in (ROOT / "src").rglob("*") if p.is_file() and p.suffix != ".pyc"}
+    wanted = {p.relative_to(ROOT / "src").as_posix() for p in files}
+    assert {n for n in names if ".dist-info" not in n} == wanted
+
+
+def test_a_downloaded_notebook_works_alone(unzipped, tmp_path):
+    """Its setup cell installs the wheel beside it; without one it names what is missing."""
+    cells = json.loads((unzipped / "zh/_sources/detach.ipynb").read_text("utf8"))["cells"]
+    setup = next("".join(c["source"]) for c in cells if c["id"] == "setup")
+    assert "wheels/" in setup
+    (wheel,) = (unzipped / "wheels").iterdir()
+    python = tmp_path / "env/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+
+    def run(folder):
+        code = setup.replace('"-q", source', '"-q", "--no-deps", "--no-index", source')
+        assert code != setup
+        code += "\nimport helpers; print(helpers.__file__)"
+        return subprocess.run([python, "-c", code], cwd=folder, capture_output=True, text=True)
+
+    (tmp_path / "downloads").mkdir()
+    alone = run(tmp_path / "downloads")
+    assert alone.returncode and f"download wheels/{wheel.name} of the site" in alone.stderr
+    shutil.copy(wheel, tmp_path / "downloads")
+    beside = run(tmp_path / "downloads")
+    assert beside.returncode == 0, beside.stderr
+    assert Path(beside.stdout.strip()).is_relative_to(tmp_path / "env")
 
 
 # ---------------------------------------------------------------- the links

@@ -17,13 +17,18 @@ SHAPES = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 10x5)
 EMPTY = "The size of tensor a (0) must match the size of tensor b (4) at non-singleton dimension 1"
 GROUND = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
 # what stands on top after each text: ids, and what is said about them
-PASTE = """texts => texts.map(text => {
+PASTE = """async texts => {
   const field = document.getElementById("error-search");
-  field.value = text;
-  field.dispatchEvent(new Event("input"));
-  return [[...document.querySelectorAll("#error-found > li[data-id]")].map(e => e.dataset.id),
-          document.getElementById("error-count").textContent];
-})"""
+  const found = [];
+  for (const text of texts) {
+    field.value = text;
+    field.dispatchEvent(new Event("input"));
+    if (text.length > 2000) await new Promise(done => setTimeout(done, 1));
+    found.push([[...document.querySelectorAll("#error-found > li[data-id]")].map(e => e.dataset.id),
+                document.getElementById("error-count").textContent]);
+  }
+  return found;
+}"""
 
 
 def filled(entry):
@@ -53,8 +58,12 @@ def test_the_page_answers_as_python_does(page, url):
     search = explain.Messages(ENTRIES)
     page.goto(f"{url}/en/errors.html")
     answers = zip(pasted, page.evaluate(PASTE, pasted), strict=True)
-    other = [text for text, (ids, _) in answers if ids != [a.id for a in search.find(text)]]
-    assert not other
+
+    def expected(text):
+        found = search.find(text)
+        return [a.id for a in found if a.sure] or [a.id for a in found[:3]]
+
+    assert not [text for text, (ids, _) in answers if ids != expected(text)]
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -71,19 +80,124 @@ def test_values_are_filled_in_and_the_whole_list_comes_back(page, url, lang):
     whole = found.locator(".message a").get_attribute("href")
     assert whole == "errors_tensors.html#mat1-mat2-shapes"
     field.fill("zymurgy")
-    assert page.locator("#error-count").inner_text().strip()
+    told = page.locator("#error-count")
+    page.wait_for_function(
+        "() => { const told = document.getElementById('error-count');"
+        " return told.textContent === told.dataset.none; }"
+    )
+    assert told.inner_text().strip() and page.locator("#error-list").is_visible()
     assert not page.locator("#error-found > li").count()
     field.fill("")
     assert page.locator("#error-list").is_visible()
     assert page.locator("#error-count").inner_text() == ""
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_what_is_only_near_is_called_related(page, url, lang):
+QUESTIONS = {
+    "en": ["loss does not go down", "how do I freeze layers", "cuda oom", "nan"],
+    "zh": ["显存不足怎么办", "为什么 loss 一直不下降", "怎么冻结某些层", "多卡训练卡住"],
+}
+
+
+@pytest.mark.parametrize(("lang", "asked"), [(x, q) for x, all in QUESTIONS.items() for q in all])
+def test_a_question_is_answered_by_sections(page, url, lang, asked):
     page.goto(f"{url}/{lang}/errors.html")
-    page.fill("#error-search", "something about the backward graph a second call")
-    told = page.locator("#error-count").inner_text()
-    assert told == page.locator("#error-count").get_attribute("data-related")
+    page.fill("#error-search", asked)
+    first = page.locator("#error-found > li.section").first
+    first.wait_for()
+    told = page.locator("#error-count")
+    assert told.inner_text() == told.get_attribute("data-sections")
+    assert not page.locator("#error-list").is_visible()
+    first.locator("a").click()
+    page.wait_for_url(f"{url}/{lang}/*.html*")
+    page.go_back()
+    assert page.input_value("#error-search") == asked
+    first.wait_for()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_what_is_pasted_is_kept_through_reload_and_the_other_language(page, url, lang):
+    other = {"en": "zh", "zh": "en"}[lang]
+    page.goto(f"{url}/{lang}/errors.html")
+    page.fill("#error-search", SHAPES)
+    page.wait_for_url(f"{url}/{lang}/errors.html?e=mat1-mat2-shapes")
+    page.reload()
+    found = page.locator("#error-found > li[data-id]").first
+    assert found.get_attribute("data-id") == "mat1-mat2-shapes"
+    assert page.input_value("#error-search") == SHAPES
+    page.locator("a.language-switch").first.click()
+    page.wait_for_url(f"{url}/{other}/errors.html?e=mat1-mat2-shapes")
+    assert page.input_value("#error-search") == SHAPES
+    assert found.locator(".pasted, .message").first.inner_text() == SHAPES
+    assert page.locator("#error-clear").inner_text() in ("Clear", "清空")
+    page.locator("#error-clear").click()
+    assert (
+        page.locator("#error-list").is_visible() and not page.locator("#error-clear").is_visible()
+    )
+    page.wait_for_url(f"{url}/{other}/errors.html")
+
+
+def test_an_answer_is_shared_by_its_id(browser, url):
+    for name in ("mat1-mat2-shapes", "size-of-tensor-empty"):
+        opened = browser.new_page()
+        opened.goto(f"{url}/en/errors.html?e={name}")
+        answer = opened.locator("#error-found > li").first
+        assert answer.get_attribute("data-id") == name
+        assert opened.input_value("#error-search") == ""
+        opened.close()
+
+
+TRACE = f"""Traceback (most recent call last):
+  File "/home/jo/secret/train.py", line 61, in <module>
+    out = net(x)
+  File "/opt/lib/python3.11/site-packages/torch/nn/modules/linear.py", line 125, in forward
+    return F.linear(input, self.weight, self.bias)
+{SHAPES}"""
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("how", ["button", "Enter", "paste"])
+def test_the_home_page_answers_a_traceback_that_no_host_receives(browser, url, lang, how):
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    opened = context.new_page()
+    asked = []
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(f"{url}/{lang}/index.html")
+    long = '  File "x.py", line 3, in f\n' * 4000 + TRACE
+    if how == "paste":
+        opened.evaluate("text => navigator.clipboard.writeText(text)", long)
+        opened.locator("#pasted-error").press("Control+v")
+    else:
+        opened.locator("#pasted-error").evaluate("(field, text) => field.value = text", long)
+        if how == "button":
+            opened.locator(".paste-error button").click()
+        else:
+            opened.locator("#pasted-error").press("Enter")
+    answer = opened.locator("#error-found > li").first
+    answer.locator(".own-line").wait_for()
+    assert "train.py" in answer.locator(".own-line").inner_text()
+    assert "61" in answer.locator(".own-line").inner_text()
+    assert answer.locator(".message mark").all_inner_texts() == ["3", "4", "10", "5"]
+    assert opened.input_value("#error-search") == long
+    assert not [one for one in asked if "secret" in one or "?q" in one or len(one) > 300]
+    context.close()
+
+
+def test_the_field_grows_with_its_text(page, url):
+    page.goto(f"{url}/en/errors.html")
+    height = page.locator("#error-search").bounding_box()["height"]
+    page.fill("#error-search", TRACE)
+    grown = page.locator("#error-search").bounding_box()["height"]
+    page.fill("#error-search", TRACE * 100)
+    most = page.locator("#error-search").bounding_box()["height"]
+    assert height < grown < most <= 0.41 * page.viewport_size["height"]
+
+
+def test_the_home_page_passes_a_message_on_from_disk(page, site):
+    page.goto((site / "en/index.html").as_uri())
+    page.fill("#pasted-error", TRACE)
+    page.locator(".paste-error button").click()
+    page.locator("#error-found .own-line").wait_for()
+    assert page.input_value("#error-search") == TRACE
 
 
 @pytest.mark.parametrize("screen", ["page", "phone"])
@@ -103,6 +217,7 @@ def test_a_case_stands_first_and_not_among_the_others(page, url):
     answer.locator(".cure").first.wait_for()
     assert answer.locator(":scope > :nth-child(2)").get_attribute("class") == "case holds"
     assert answer.locator(".case.holds").count() == 1
+    assert answer.locator(".case > .cause").count() == answer.locator(".case strong").count() > 1
     assert not answer.locator(".cases .holds, .cases:not(:has(.case)), [id]").count()
 
 
@@ -158,7 +273,7 @@ def test_without_scripts_the_list_is_complete_and_leads_to_the_texts(browser, ur
     opened.wait_for_url("**/errors_tensors.html#size-of-tensor")
     assert opened.locator("#size-of-tensor > .cause").is_visible()
     opened.locator("#size-of-tensor > .cases summary").click()
-    assert opened.locator(f"[id='{case}'] .cause").is_visible()
+    assert opened.locator(f"[id='{case}'] .cause > strong").is_visible()
     context.close()
     texts = {p.name: p.read_text("utf8") for p in (site / lang).glob("errors_*.html")}
     every = [(e["id"], c["id"]) for e in ENTRIES for c in (e, *e.get("cases", ()))]

@@ -29,7 +29,9 @@ LABELS = """() => {
     note(e, e.textContent);
   return texts;
 }"""
-NAMES_OF_THINGS = re.compile(r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|Kaggle|PyTorch|CC BY|MIT")
+NAMES_OF_THINGS = re.compile(
+    r"\w+Error|\.ipynb|\.md|\.pdf|Colab|Binder|Kaggle|PyTorch|CC BY|MIT|flex_attention"
+)
 
 
 # Show axe all code, also what is out of sight. Leave out what it has seen on this page: a token of

@@ -78,6 +78,38 @@ HAN = re.compile("[\u4e00-\u9fff]")
 AXE = Axe()
 
 
+def test_an_explorer_that_was_left_done_is_kept_on_its_page_until_the_reset(browser):
+    """By the id of its cell, for both languages of the page."""
+    page = browser.new_context(locale="en-US").new_page()  # whose clock stands still
+
+    def serve(route):
+        html = copy_explorer(lang="zh" if "/zh/" in route.request.url else "en")._repr_html_()
+        body = f'<!doctype html><meta charset="utf-8"><div class="cell" id="toy-cell">{html}</div>'
+        route.fulfill(body=body, content_type="text/html")
+
+    page.route("http://book.example/**", serve)
+    page.goto("http://book.example/en/detach.html")
+    page.clock.install(time="2026-01-01T00:00:00")
+    page.clock.pause_at("2026-01-01T01:00:00")
+    task = page.locator("copy-explorer .task")
+    for row in page.locator("copy-explorer .ways button").all():
+        row.click()  # all five one after the other: passing through is not an answer
+    page.locator("copy-explorer .ways button").first.click()
+    page.clock.run_for(3000)
+    assert task.inner_text().startswith("Task: ")
+    wrong = page.locator("copy-explorer .ways button:has(.bad)")
+    wrong.click()
+    assert task.inner_text().startswith("✓ Done: ")
+    page.clock.run_for(1500)
+    page.goto("http://book.example/zh/detach.html")
+    assert task.inner_text().startswith("✓ 任务：")
+    stored = "JSON.parse(localStorage.getItem('explored:detach'))"
+    assert page.evaluate(stored) == {"toy-cell": 1}
+    page.get_by_role("button", name="重置").click()
+    assert page.evaluate(stored) == {} and task.inner_text().startswith("任务：")
+    page.context.close()
+
+
 def shown(page, *explorers, dark=False, width=375) -> None:
     """Put explorers on a bare page, as wide as a phone."""
     page.set_viewport_size({"width": width, "height": 667})
@@ -102,6 +134,8 @@ def test_two_of_a_kind_stand_on_one_page_each_in_its_language(page, make):
         assert element.evaluate("e => e.shadowRoot !== null")
         assert element.locator(".task").inner_text().startswith(task)
         assert element.locator("[aria-live]").inner_text().strip()
+        words = element.evaluate("e => [e.words.because, e.words.fits, e.words.whole]")
+        assert any(words) and all(not w or w[-1] in ".。" for w in words), "the reason, once done"
         texts.append(element.evaluate("e => e.shadowRoot.querySelector('section').textContent"))
     assert HAN.search(texts[1]) and not HAN.search(texts[0])
 
@@ -116,6 +150,34 @@ def test_axe_finds_nothing_and_nothing_is_cut_off(page, make):
         found = page.evaluate("o => axe.run(document, o).then((r) => r.violations)", options)
         assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found] == []
         assert page.evaluate("document.documentElement.scrollWidth") == 320
+
+
+SMALL = """e => {
+  const found = [], texts = document.createTreeWalker(e.shadowRoot, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const { data, parentElement: parent } = texts.currentNode;
+    if (!data.trim() || parent.closest("style, .unseen, option")) continue;
+    const m = parent.closest("svg") && parent.getScreenCTM();
+    const scale = m ? Math.min(Math.hypot(m.a, m.b), Math.hypot(m.c, m.d)) : 1;
+    if (parseFloat(getComputedStyle(parent).fontSize) * scale < 11.9) found.push(data.trim());
+  }
+  return found;
+}"""
+# What has bars that are thinner is also moved by arrows, and the threshold by a slider.
+THIN = {"halves-explorer", "loader-explorer", "smooth-explorer", "threshold-explorer"}
+TIGHT = """e => [...e.shadowRoot.querySelectorAll("button, select, input, [role=button]")]
+  .filter(c => !c.closest(".said")).map(c => [c, (c.closest("label") ?? c).getBoundingClientRect()])
+  .filter(([, box]) => Math.min(box.width, box.height) < 24)
+  .map(([c]) => c.getAttribute("aria-label") ?? c.textContent)"""
+
+
+@pytest.mark.parametrize("make", EXPLORERS)
+def test_on_a_phone_no_text_is_tiny_and_no_target_is_hard_to_touch(page, make):
+    explorer = make(lang="en")
+    shown(page, explorer)
+    element = page.locator(explorer.name)
+    assert element.evaluate(SMALL) == []
+    assert explorer.name in THIN or element.evaluate(TIGHT) == []
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +209,7 @@ def test_tab_reaches_every_control_and_the_reset_leads_back(page, make):
     while element.evaluate("(e, n) => !n || e.shadowRoot.activeElement !== null", reached):
         page.keyboard.press("Tab")
         reached += element.evaluate(
-            "(e) => Boolean(e.shadowRoot.activeElement?.matches('button, input, select, g'))"
+            "e => Boolean(e.shadowRoot.activeElement?.matches('button, input, select, g'))"
         )
         assert reached <= expected
     assert reached == expected

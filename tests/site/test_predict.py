@@ -9,17 +9,26 @@ from book_pages import LANGUAGES, ROOT
 
 from bookbuild.source.checkout import Book
 from bookbuild.source.texts import load
+from bookbuild.source.words import table
 
 BOOK = Book(ROOT)
 ASKED = {name: [cell for cell in load(BOOK, name).cells if cell.predict] for name in BOOK.chapters}
 CHAPTERS = [name for name, cells in ASKED.items() if cells]
 STORED = "name => JSON.parse(localStorage.getItem(`predict:${name}`))"
-HIDDEN = (
-    "ids => ids.filter(id => document.getElementById(id)?.querySelector('.cell_output')?.hidden)"
-)
+# The cells of `ids` of which a part is hidden, or, if `all`, all parts that answer the question.
+PARTS = """const parts = id => {
+  const cell = document.getElementById(id), next = cell?.nextElementSibling;
+  return [cell?.querySelector('.cell_output'), next?.matches('.why') ? next : null].filter(Boolean);
+};"""
+HIDDEN = f"ids => {{ {PARTS} return ids.filter(id => parts(id).some(part => part.hidden)) }}"
+WHOLLY = f"""ids => {{ {PARTS} return ids.filter(
+  id => parts(id).length && parts(id).every(part => part.getAttribute('hidden') === 'until-found'))
+}}"""
+LEAKS = """ids => ids.filter(id => document.getElementById(id).nextElementSibling?.matches(
+  'p, ul, ol, blockquote, table, div.math, .pst-scrollable-table-container, .highlight-python'))"""
 # What is not asked about goes: each unfolding would lay out the whole chapter anew.
 ALONE = """ids => {
-  const kept = [".predict", ...ids.map(id => "#" + CSS.escape(id))].join(", ");
+  const kept = [".predict", ".why", ...ids.map(id => "#" + CSS.escape(id))].join(", ");
   for (const part of document.querySelectorAll("article section > :not(section)"))
     if (!part.matches(kept) && !part.querySelector(kept)) part.remove();
 }"""
@@ -56,11 +65,11 @@ def test_every_question_is_answered_wrong_and_right(fresh, url, lang):
         ids = cards.evaluate_all("cards => cards.map(card => card.dataset.cell)")
         assert ids == [cell.id for cell in ASKED[name]]
         assert page.evaluate(FLOWING)
-        printing = page.evaluate(
-            "ids => ids.filter(id => document.getElementById(id).querySelector('.cell_output'))",
-            ids,
+        telling = page.evaluate(
+            f"ids => {{ {PARTS} return ids.filter(id => parts(id).length) }}", ids
         )
-        assert page.evaluate(HIDDEN, ids) == printing
+        assert page.evaluate(WHOLLY, ids) == page.evaluate(HIDDEN, ids) == telling
+        assert page.evaluate(LEAKS, ids) == [], "what explains is hidden with the output"
         page.evaluate(ALONE, ids)
         for card in cards.all():
             first, second = ("yes", "no") if number % 2 else ("no", "yes")
@@ -80,7 +89,12 @@ def test_every_question_is_answered_wrong_and_right(fresh, url, lang):
         )
         assert page.evaluate(HIDDEN, ids) == []
         kept = page.evaluate(STORED, name)
-        assert kept == {"picks": dict.fromkeys(ids, number % 2), "all": len(ids)}
+        assert kept["picks"] == dict.fromkeys(ids, number % 2) and kept["all"] == len(ids)
+        page.reload()
+        chosen = page.locator(".predict details:has(.mine)")
+        kinds = chosen.evaluate_all("all => all.map(e => [e.className, e.open])")
+        assert kinds == [["yes" if number % 2 else "no", True]] * len(ids)
+        assert page.evaluate(HIDDEN, ids) == []
     assert page.errors == []
 
 
@@ -102,7 +116,9 @@ def test_answers_are_remembered_shown_in_the_lists_and_forgotten(fresh, url):
     page.goto(f"{url}/zh/backward.html")  # the same questions in the other language
     assert page.locator("nav.bd-links li.current .score").inner_text() == f"1 / {len(ids)}"
     assert page.evaluate(HIDDEN, ids[:2]) == []
-    again = page.locator(".predict").nth(0).get_by_role("button")
+    assert first.locator("details[open] .mine").count() == 1
+    assert second.locator("details.no[open] .mine").inner_text() == "你的选择"
+    again = first.get_by_role("button")
     again.focus()
     page.keyboard.press("Enter")
     assert page.evaluate(STORED, "backward")["picks"] == {ids[1]: 0}
@@ -112,10 +128,16 @@ def test_answers_are_remembered_shown_in_the_lists_and_forgotten(fresh, url):
 def test_a_question_that_is_gone_is_forgotten(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     ids = [cell.id for cell in ASKED["backward"]]
-    stored = {"picks": {ids[0]: 1, "backward-of-old": 1}, "all": 99}
+    stored = {
+        "picks": {ids[0]: 1, "backward-of-old": 1},
+        "chose": {"backward-of-old": 0},
+        "all": 99,
+    }
     page.evaluate("kept => localStorage.setItem('predict:backward', kept)", json.dumps(stored))
     page.reload()
-    assert page.evaluate(STORED, "backward") == {"picks": {ids[0]: 1}, "all": len(ids)}
+    known = {"picks": {ids[0]: 1}, "chose": {}, "all": len(ids)}
+    assert page.evaluate(STORED, "backward") == known
+    assert page.locator(".mine").count() == 0 and page.errors == []
 
 
 def test_what_would_give_the_answer_away_is_veiled_and_can_be_shown(fresh, url):
@@ -130,27 +152,124 @@ def test_what_would_give_the_answer_away_is_veiled_and_can_be_shown(fresh, url):
     assert page.evaluate(HIDDEN, ids[1:2]) == ids[1:2]
 
 
-def test_who_follows_a_link_to_a_place_is_not_asked_first(fresh, url):
+def test_a_link_to_a_place_opens_what_is_hidden_there_and_nothing_else(fresh, url):
     ids = [cell.id for cell in ASKED["backward"]]
+    telling = fresh(f"{url}/en/backward.html").evaluate(WHOLLY, ids)
     page = fresh(f"{url}/en/backward.html#{ids[1]}")
-    assert page.evaluate(HIDDEN, ids) == []
+    assert page.evaluate(HIDDEN, ids) == [id for id in telling if id != ids[1]]
+    top = page.locator(f"[id='{ids[1]}']").evaluate("e => e.getBoundingClientRect().top")
+    assert 0 <= top < 200, "what is hidden above does not move the place out of sight"
+
+
+def test_a_link_to_an_anchor_inside_an_explanation_opens_it(fresh, url):
+    page = fresh(f"{url}/en/backward.html")
+    name = page.evaluate(
+        "() => { const e = document.querySelector('.why > *'); return e.id = 'in' }"
+    )
+    assert page.locator(".why").first.get_attribute("hidden") == "until-found"
+    page.evaluate("name => { location.hash = name }", name)
+    page.wait_for_function("!document.querySelector('.why').hidden")
+    assert page.locator(".predict").first.evaluate("e => e.querySelectorAll('[open]').length") == 0
+
+
+def test_who_comes_to_a_section_from_elsewhere_is_not_asked_first(fresh, url):
+    """From another page or from the search, but not from the contents or the other language."""
+    ids = [cell.id for cell in ASKED["backward"]]
+    page = fresh(f"{url}/en/backward.html")
+    telling = page.evaluate(WHOLLY, ids)
+    section = page.evaluate("id => document.getElementById(id).closest('section').id", ids[0])
+    inside = page.evaluate(
+        "([id, ids]) => ids.filter(one => document.getElementById(id).querySelector('#' + one))",
+        [section, ids],
+    )
+    page.locator(f"nav.page-toc a[href='#{section}']").first.click()
+    page.wait_for_function("location.hash")
+    assert page.evaluate(HIDDEN, ids) == telling
+    page.locator("a.language-switch").click()
+    page.wait_for_url("**/zh/**")
+    assert page.evaluate(HIDDEN, ids) == telling
+    page.goto(f"{url}/en/index.html")
+    page.evaluate("to => { location.href = to }", f"{url}/en/backward.html#{section}")
+    page.wait_for_url("**/backward.html#*")
+    assert page.evaluate(HIDDEN, ids) == [id for id in telling if id not in inside]
+
+
+def test_what_the_browser_finds_in_hidden_text_is_shown(fresh, url):
+    """As Ctrl+F does, which no test can press."""
+    page = fresh(f"{url}/en/backward.html")
+    ids = [cell.id for cell in ASKED["backward"]]
+    shown = "e => getComputedStyle(e).display !== 'none' && e.hidden === 'until-found'"
+    assert page.locator(".why").first.evaluate(shown), "display: none would not be searched"
+    page.locator(".why").first.dispatch_event("beforematch")
+    assert page.evaluate(HIDDEN, ids) != page.evaluate(f"ids => ({WHOLLY})(ids).concat('x')", ids)
+    assert not page.locator(".why").first.evaluate("e => e.hidden")
+
+
+def test_the_end_of_a_chapter_counts_and_asks_the_missed_ones_again(fresh, url):
+    page = fresh(f"{url}/en/backward.html")
+    cards, ids = page.locator(".predict"), [cell.id for cell in ASKED["backward"]]
+    told, retry = page.locator(".tally [role=status]"), page.locator(".tally button")
+    assert f"right at once: 0 of {len(ids)}. Not answered yet: {len(ids)}." in told.inner_text()
+    assert not retry.is_visible()
+    for number, card in enumerate(cards.all()):
+        card.locator(f"details.{'no' if number < 2 else 'yes'} > summary").first.click()
+    page.wait_for_function("!document.querySelector('.tally p').textContent.includes('Not')")
+    assert f"right at once: {len(ids) - 2} of {len(ids)}." in told.inner_text()
+    assert "(2)" in retry.inner_text()
+    retry.click()
+    assert sorted(page.evaluate(STORED, "backward")["picks"]) == sorted(ids[2:])
+    assert page.evaluate(HIDDEN, ids) == page.evaluate(WHOLLY, ids[:2])
+    focused = page.evaluate("document.activeElement.closest('.predict').dataset.cell")
+    assert focused == ids[0] and cards.first.locator("[open], .mine").count() == 0
+    assert not retry.is_visible() and page.errors == []
+
+
+def test_the_button_that_shows_says_that_it_opens_something(fresh, url):
+    page = fresh(f"{url}/zh/backward.html")
+    veil = page.locator("button.veil").first
+    assert veil.get_attribute("aria-expanded") == "false"
+    assert veil.inner_text() == table()["script_questions"]["show"]["zh"]
+    assert page.locator(".tally [role=status]").count() == 1
 
 
 def test_without_scripts_nothing_is_hidden_and_the_choices_unfold(fresh, url):
     page = fresh(f"{url}/en/backward.html", java_script_enabled=False)
     cell = ASKED["backward"][1].id
     assert page.locator(f"#{cell} .cell_output").is_visible()
+    assert page.locator(".why").count() and page.locator(".why").first.is_visible()
+    assert page.locator("[hidden=until-found]").count() == 0
     choice = page.locator(f".predict[data-cell='{cell}'] details").first
     choice.locator("summary").click()
     assert choice.locator("p").is_visible()
 
 
-def test_paper_shows_every_output(fresh, url):
+def test_on_paper_the_questions_stand_alone_and_a_key_comes_at_the_end(fresh, url):
     page = fresh(f"{url}/en/backward.html")
+    ids = [cell.id for cell in ASKED["backward"]]
+    before = page.locator("article").inner_html()
+    page.locator(".predict details.no > summary").first.click()  # an answer is not printed either
+    page.wait_for_function("document.querySelector('.mine')")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    cell = ASKED["backward"][1].id
-    assert page.locator(f"#{cell} .cell_output").is_visible()
-    assert not page.locator("button.veil").first.is_visible()
+    assert not page.locator(".predict details > p").first.is_visible()
+    assert not page.locator(":is(button.veil, .mine, .tally)").first.is_visible()
+    sections = page.locator("article > section > section")
+    assert sections.last.get_attribute("class") == "key"
+    key = sections.last
+    assert key.locator("h2").inner_text() == "Answers"
+    numbers = key.locator("p > strong:first-child").all_inner_texts()
+    assert [n.partition(".")[0] for n in numbers] == [str(i + 1) for i in range(len(ids))]
+    for part in (".cell_output", ".why"):
+        assert key.locator(part).count() > 1
+    assert page.evaluate(HIDDEN, ids) == []
+    assert not page.locator(f"[id='{ids[0]}'] .hll").first.is_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    page.locator(".predict").first.get_by_role("button").click()
+    page.wait_for_function("!document.querySelector('.predict [open]')")
+    page.evaluate("document.querySelectorAll('[data-x]').forEach(e => e.remove())")
+    assert page.locator("article").inner_html() == before
+    assert page.errors == []
 
 
 def test_the_dark_theme_puts_no_light_ground_under_what_a_cell_shows(fresh, url):

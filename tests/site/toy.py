@@ -89,6 +89,14 @@ messages:
     cause: {en: "It is the first.", zh: "它是第一个。"}
 """
 
+QUESTION = """\
+<div class="predict" role="group" data-cell="{cell}">
+<p><strong>Predict.</strong> {asks}</p>
+<details class="no"><summary>Nothing</summary>
+<p><strong>✗ No.</strong> It is added.</p></details>
+<details class="yes"><summary>Two</summary>
+<p><strong>✓ Yes.</strong> One and one.</p></details></div>"""
+
 EXPLORER = """<toy-explorer>A counter that needs scripts.</toy-explorer>
 <script>
 if (!customElements.get("toy-explorer")) {
@@ -118,6 +126,8 @@ WORDS = {
         "hint": "Hint",
         "schedule": "Schedule the learning rate",
         "cosine": "Cosine decay",
+        "explains": "The mean adds both and divides.",
+        "next": "The counter counts.",
         "errors": "Errors",
         "pitfalls": "Pitfalls",
         "index": "Toy book",
@@ -137,6 +147,8 @@ WORDS = {
         "hint": "提示",
         "schedule": "调度学习率",
         "cosine": "余弦衰减",
+        "explains": "均值先求和再相除。",
+        "next": "计数器会计数。",
         "errors": "报错",
         "pitfalls": "陷阱",
         "index": "玩具书",
@@ -194,7 +206,16 @@ def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
         ),
         new_markdown_cell(f"## {w['again']}\n\n{w['link']}", id="again"),
         code("wide", wide),
+        new_markdown_cell(QUESTION.format(cell="sum", asks="What is the sum?"), id="sum-predict"),
         code("sum", "x = x + 1\nassert x.sum() == 1", predict="What is the sum?"),
+        new_markdown_cell(QUESTION.format(cell="mean", asks="And the mean?"), id="mean-predict"),
+        code("mean", "x.mean()\nassert x.mean() == 2", value, predict="And the mean?"),
+        new_markdown_cell(
+            f"{w['explains']}\n\n> **{w['admonition']}.** {w['lead']}\n\n"
+            f"- {w['explains']}\n\n$$x$$",
+            id="mean-why",
+        ),
+        new_markdown_cell(w["next"], id="mean-next"),
         code("explorer", "explorer", explorer),
         code("starter", "def cut(x):\n    ...", tags=("exercise",)),
         code("answer", "def cut(x):\n    return x.detach()", tags=("solution", "hide-cell")),

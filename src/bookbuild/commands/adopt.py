@@ -1,4 +1,4 @@
-"""Bring what somebody wrote in a notebook back into the chapter's text."""
+"""Copy edits made in a notebook into the chapter's text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def adopt(book: Book, name: str) -> list[str]:
             taken.append((lang, cell, which))
     if not taken:
         raise BookError(
-            f"{name}: no cell was edited; `book update {name}` makes its notebooks anew"
+            f"{name}: no cell was edited; `book update {name}` makes its notebooks again"
         )
     after = head.rstrip("\n") + "\n\n" + "".join(segments[c.id] for c in text.cells).rstrip("\n")
     _prove(book, texts.parse(name, after, where), taken)
@@ -146,7 +146,7 @@ def _take_comments(old: Cell, source: str, which: str) -> None:
 
 
 def _unmarked(source: str, lang: str) -> str:
-    """Code without the first line that says whether one should write it."""
+    """Return the code without the first line, which marks it as wrong or right."""
     source = source.strip("\n")
     for mark in MARKS.values():
         source = source.removeprefix(f"{mark[lang]}\n")
@@ -154,7 +154,7 @@ def _unmarked(source: str, lang: str) -> str:
 
 
 def _plain(cell: NotebookNode, source: str, lang: str) -> str:
-    """Fingerprint of a cell, with or without the line that says whether one should write it."""
+    """Return the fingerprint of a cell without the line that marks it as wrong or right."""
     return written(NotebookNode(cell, source=_unmarked(source, lang)))
 
 

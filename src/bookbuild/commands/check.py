@@ -21,14 +21,22 @@ from bookbuild.notebooks.dependencies import helpers_used
 from bookbuild.notebooks.figures import is_drawing, spoken
 from bookbuild.notebooks.files import MAX_BYTES, problems_of_schema, read
 from bookbuild.source import claims as claims_file
-from bookbuild.source import links, messages, pitfalls, symptoms, translation, versions
+from bookbuild.source import (
+    links,
+    messages,
+    pitfalls,
+    reviews,
+    symptoms,
+    translation,
+    versions,
+)
 from bookbuild.source import texts as texts
 from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.source.headings import headings
 from bookbuild.source.moved import moved
-from bookbuild.source.texts import SETUP, Text
+from bookbuild.source.texts import SETUP, Cell, Text
 from bookbuild.source.translation import Waiting
-from bookbuild.source.typography import lint
+from bookbuild.source.typography import lint, lint_english
 
 MAX_COLUMNS = 79
 MAX_EDITS = 3  # edited cells of a notebook that are named one by one
@@ -135,6 +143,7 @@ def _facts(book: Book, chosen: list[str]) -> Iterator[str]:
     listed = book.pages
     try:
         yield from messages.problems(book, messages.load(book))
+        yield from reviews.problems(reviews.load(book))
         if "symptoms" in listed:
             yield from symptoms.problems(book, symptoms.load(book))
         if "pitfalls" in listed:
@@ -179,6 +188,8 @@ def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
                     f"at most {MAX_COLUMNS}: {line[:40]}…"
                 )
     for piece, words in source.pieces():
+        for problem in lint_english(words.en):
+            yield f"{where}:{words.line}: {piece}: {problem}"
         for problem in lint(words.zh or ""):
             yield f"{where}:{words.zh_line}: {piece}: {problem}"
         if words.zh is None or piece in untranslated or "/" in piece:
@@ -231,7 +242,7 @@ def _exercises(
             yield f"book/text/{source.name}.md:{cell.line}: {cell.id}: no checker `check_…`"
         for checker in checkers:
             if not any(re.search(rf"\b{checker}\b", code) for code in refusing):
-                yield f"{test}: no test asserts that {checker} refuses a wrong answer"
+                yield f"{test}: no test asserts that {checker} rejects a wrong answer"
 
 
 def _functions(source: str) -> dict[str, str]:
@@ -264,8 +275,13 @@ def _notebook(
         yield f"{where}: {more} more cells edited or removed by hand"
     if not by_hand:
         yield from _as_written(where, name, expected, nb)
-    for cell in source.cells if lang == "en" else ():
+    for cell, after in zip_longest(source.cells, source.cells[1:]) if lang == "en" else ():
         if cell.predict:
+            if after and _explains_beyond_a_heading(after):
+                yield (
+                    f"book/text/{name}.md:{after.line}: {after.id}: explains the output of "
+                    f"{cell.id} and is hidden with it up to its heading: begin a cell there"
+                )
             for problem in question_proofs.problems(cell.predict.en, cell.proofs, cell.id, nb):
                 yield f"book/text/{name}.md:{cell.predict.line}: {cell.id}: {problem}"
     of_cells = [
@@ -276,6 +292,13 @@ def _notebook(
     yield from of_cells
     if not by_hand and not of_cells and (why := why_run(expected, nb, helpers, states)):
         yield f"{where}: must run: {why}; run `book update {name}`"
+
+
+def _explains_beyond_a_heading(cell: Cell) -> bool:
+    """Return True if prose has a heading that it does not begin with."""
+    if cell.type != "markdown" or cell.words.en.lstrip().startswith("#"):
+        return False
+    return any(headings(words) for words in (cell.words.en, cell.words.zh or ""))
 
 
 def _as_written(where: str, name: str, expected: NotebookNode, nb: NotebookNode) -> Iterator[str]:
@@ -357,9 +380,10 @@ def _claims(book: Book, proved: dict[str, set[str]]) -> Iterator[str]:
             and not any(claim.id in proved.get(name, ()) for name in (claim.chapter, OLD_NOTES))
         ):
             yield f"{claim.where}: no cell of {claim.chapter} proves it"
-        for text in (claim.says["zh"], claim.today["zh"]):
-            for problem in lint(text):
-                yield f"{claim.where}: {problem}"
+        for problem in (*lint(claim.says["zh"]), *lint(claim.today["zh"])):
+            yield f"{claim.where}: {problem}"
+        for problem in lint_english(claim.today["en"]):
+            yield f"{claim.where}: {problem}"
     for name, ids in proved.items():
         for claim_id in sorted(ids - set(known)):
             yield f"en/{name}: proves {claim_id}, which claims.yml does not have"

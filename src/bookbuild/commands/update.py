@@ -33,14 +33,14 @@ def update(
     over: bool = False,
     echo: Callable[[str], None] = print,
 ) -> dict[str, str]:
-    """Make what is not as its text says: run the chapters whose code or helpers changed, write all.
+    """Run the chapters whose code or helpers changed, and write the notebooks of all.
 
     Each file is written whole or not at all. A chapter that fails leaves its files as they were.
 
     Args:
         book: the checkout.
         names: chapters; all if empty.
-        accept: `chapter` or `chapter::cell` whose Chinese holds for today's English.
+        accept: `chapter` or `chapter::cell` whose Chinese is right for today's English.
         again: run these chapters even if nothing changed.
         over: write over what was edited in a notebook before the call.
         echo: shows progress.

@@ -1,7 +1,8 @@
 """One file of the book for each language, to print or to read offline, made of the built pages.
 
-No script runs there: folded parts are open, the answer of a question follows the cell that it is
-about, and an explorer shows its first state, or its description, with the address where it moves.
+No script runs there: folded parts are open, the questions of a chapter have their answers in a key
+at its end, and an explorer shows its first state, or its description, with the address where it
+moves.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _page(edition: Edition, name: str, kept: set[str], still: bool) -> Page:
         node.decompose()
     for drawing in article.find_all("svg"):
         restore_svg_names(drawing)
-    _ask(soup, article)
+    _ask(soup, article, words(edition.lang, "questions")["key"])
     _unfold(soup, article, edition.words["solution"])
     _explorers(soup, article, edition, name, still)
     for link in article.select("a[href]"):
@@ -121,9 +122,15 @@ def restore_svg_names(svg: Tag) -> None:
         node.attrs = {SVG_NAMES.get(key, key): value for key, value in node.attrs.items()}
 
 
-def _ask(soup: BeautifulSoup, article: Tag) -> None:
-    """Show the choices of each question, and their verdicts below the cell, the right one first."""
-    for card in article.select(".predict"):
+def _ask(soup: BeautifulSoup, article: Tag, title: str) -> None:
+    """Number the questions, letter their choices, and move what answers them to a key at the end.
+
+    That is the right choice and its reason, the assertions and the output of the cell, what
+    explains them, and the verdicts of the other choices. Question and answer link to each other.
+    """
+    key = soup.new_tag("section", attrs={"class": "key"})
+    for number, card in enumerate(article.select(".predict"), 1):
+        asked, answered = f"question-{number}", f"answer-{number}"
         choices, verdicts = soup.new_tag("ol"), []
         for letter, choice in zip("ABCDE", card.find_all("details"), strict=False):
             item = soup.new_tag("li")
@@ -134,9 +141,37 @@ def _ask(soup: BeautifulSoup, article: Tag) -> None:
             verdicts.append((choice["class"] != ["yes"], verdict))
             choice.decompose()
         card.append(choices)
-        answer = soup.new_tag("div", attrs={"class": "solved"})
+        card["id"] = asked
+        lead = soup.new_tag("a", href=f"#{answered}")
+        lead.string = f"{number}. "
+        card.p.insert(0, lead)
+        answer = soup.new_tag("div", attrs={"class": "solved", "id": answered})
+        back = soup.new_tag("a", href=f"#{asked}")
+        back.string = f"{number}. "
         answer.extend(verdict for _, verdict in sorted(verdicts, key=lambda pair: pair[0]))
-        (article.find(id=card.get("data-cell")) or card).insert_after(answer)
+        answer.p.insert(0, back)
+        _move_result(soup, article.find(id=card.get("data-cell")), answer.p)
+        key.append(answer)
+    if key.find(True):
+        heading = soup.new_tag("h2")
+        heading.string = title
+        key.insert(0, heading)
+        article.append(key)
+
+
+def _move_result(soup: BeautifulSoup, cell: Tag | None, place: Tag) -> None:
+    """Move the assertions, the output and the explanation of a cell with a question to a place."""
+    if cell is None or "predicted" not in cell.get("class", []):
+        return
+    why = cell.find_next_sibling()
+    moved = [cell.select_one(".cell_output")]
+    moved += [why] if why is not None and "why" in why.get("class", []) else []
+    for part in filter(None, reversed(moved)):
+        place.insert_after(part.extract())
+    if lines := [line.extract() for line in cell.select(".hll")]:
+        code = soup.new_tag("pre")
+        code.extend(lines)
+        place.insert_after(code)
 
 
 def _unfold(soup: BeautifulSoup, article: Tag, solution: str) -> None:

@@ -77,7 +77,7 @@ def _body(page: Page, edition: Edition) -> tuple[str, str]:
 
 
 def _kept(node: Tag, key: str) -> bool:
-    """Return True for the attributes that a reader of books knows."""
+    """Return True for the attributes that EPUB readers support."""
     role = key == "role" and node.name == "figure"  # a figure has the role by its name
     return not (role or key == "tabindex" or key.startswith("data-"))
 

@@ -24,7 +24,7 @@ KERNEL = {
 }
 WAITING = "> **译文待更新**：英文原文已有改动，以上译自旧版。"
 MISSING = "> **尚未翻译**：以上暂用英文原文。"
-# A cell's first line says in Jupyter and Colab, too, whether one should write such code.
+# The first line of a cell marks wrong and right code in Jupyter and Colab, too.
 MARKS = {tag: table()["notebooks"][tag] for tag in ("wrong", "right")}
 SOLUTION = "-label"  # of the cell that stands for the page's prompt in Jupyter and Colab
 
@@ -39,7 +39,7 @@ def notebook(
     Args:
         text: the chapter.
         lang: `"en"` or `"zh"`.
-        waiting: the pieces whose Chinese waits; the page says so.
+        waiting: the pieces whose Chinese waits; the page shows a note.
     """
     untranslated = {w.piece for w in waiting}
     cells = []

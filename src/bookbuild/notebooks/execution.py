@@ -91,7 +91,7 @@ def execute(nb: NotebookNode, folder: Path, where: str) -> NotebookNode:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    log = logging.getLogger(__name__)  # what it would say is said by the exceptions below
+    log = logging.getLogger(__name__)  # the exceptions below contain the same
     log.addHandler(logging.NullHandler())
     log.propagate = False
     current = {}

@@ -7,6 +7,6 @@ import warnings
 
 for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
     warnings.filterwarnings("error", category=category, module=r"__main__|helpers|torch")
-# PyTorch says much of it by a plain UserWarning
+# PyTorch issues many deprecations as plain UserWarnings
 warnings.filterwarnings("error", message=r"(?is).*\bdeprecat", category=UserWarning)
 del category, warnings

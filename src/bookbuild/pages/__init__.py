@@ -2,7 +2,8 @@
 
 `book build` writes them into `book/<language>`, where Sphinx reads them, and their scripts into
 `_build/scripts`; git ignores both.
-`messages.json`, which `helpers.explain` reads, is the one product that is committed.
+Two products are committed: `messages.json`, which `helpers.explain` reads, and `rules.json`, which
+`helpers.review` reads.
 """
 
 from __future__ import annotations
@@ -34,34 +35,48 @@ def write(book: Book) -> list[Path]:
 
 
 def write_messages(book: Book) -> list[Path]:
-    """Write the messages for `helpers.explain`; returns the files that changed.
+    """Write the data for `helpers.explain` and `helpers.review`; returns the files that changed.
 
     Raises:
-        BookError: a file of messages cannot be read, or names a section that does not exist.
+        BookError: a file of facts cannot be read, or names a section that does not exist.
     """
-    from bookbuild.pages import message_data
-    from bookbuild.source import messages
+    return [
+        book.root / name
+        for name, text in _products(book).items()
+        if write_text(book.root / name, text)
+    ]
 
-    entries = messages.load(book)
-    path = book.root / message_data.PRODUCT
-    return [path] if entries and write_text(path, message_data.product(book, entries)) else []
+
+def _products(book: Book) -> dict[str, str]:
+    """Return the texts of the committed data by file; what the book has no facts for is left out.
+
+    Raises:
+        BookError: a file of facts cannot be read, or names a section that does not exist.
+    """
+    from bookbuild.pages import message_data, review_data
+    from bookbuild.source import messages, reviews
+
+    texts = {}
+    if entries := messages.load(book):
+        texts[message_data.PRODUCT] = message_data.product(book, entries)
+    if rules := reviews.load(book):
+        texts[review_data.PRODUCT] = review_data.product(rules)
+    return texts
 
 
 def problems(
     book: Book, notebooks: dict[tuple[str, str], NotebookNode] | None = None
 ) -> Iterator[str]:
-    """Yield what would stop the pages from being made, and whether `messages.json` is outdated.
+    """Yield what would stop the pages from being made, and the committed data that is outdated.
 
     `notebooks` are those that were read already, by language and name.
     """
     from bookbuild.pages.chapters import chapters
-    from bookbuild.pages.message_data import PRODUCT, product
-    from bookbuild.source import messages
 
     try:
-        entries = messages.load(book)
-        if entries and not _contains(book.root / PRODUCT, product(book, entries)):
-            yield f"{PRODUCT}: stale; run `book update`"
+        for name, text in _products(book).items():
+            if not _contains(book.root / name, text):
+                yield f"{name}: stale; run `book update`"
         for _ in _pages(book, chapters(book, notebooks=notebooks)):
             pass
     except BookError as error:

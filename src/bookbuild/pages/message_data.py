@@ -1,6 +1,7 @@
 """The messages as data: one form for `helpers.explain`, in parts for the pages of errors.
 
-`messages.json` has the rules of the matcher and all messages. A site has the same as scripts,
+`messages.json` has the rules of the matcher and all messages, and the symptoms and sections with
+the words of `search.yml`, for questions. A site has the same as scripts,
 because a page that is read from disk may load nothing else: `messages.js` with what matching needs,
 and for each family `errors_<family>.js` with the advice in the language of the page.
 """
@@ -8,44 +9,44 @@ and for each family `errors_<family>.js` with the advice in the language of the 
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-
+from bookbuild.pages.question_data import places
 from bookbuild.source.checkout import Book
-from bookbuild.source.messages import Entry
+from bookbuild.source.messages import Entry, matcher
 from bookbuild.source.outline import section
+from bookbuild.source.words import search_words
 
 PRODUCT = "src/helpers/messages.json"
 SCRIPT = "messages.js"
-MATCHED = ("says", "when", "near", "wraps")  # what matching needs; the rest is advice
-_MATCHER = Path(__file__).with_name("matcher.yml")
-
-
-@cache
-def matcher() -> dict[str, Any]:
-    """Return the rules by which a pasted text is compared with the messages."""
-    return yaml.safe_load(_MATCHER.read_text("utf8"))
+COLUMNS = 72  # of code that a page does not wrap
+_COMMENTED = re.compile(r"(\s*)(\S.*?)\s{2,}(# .*)")
+MATCHED = ("says", "when", "numbers", "near", "wraps")  # what matching needs; the rest is advice
 
 
 def product(book: Book, entries: Iterable[Entry]) -> str:
-    """Return `messages.json`: rules and messages, one on each line.
+    """Return `messages.json`: rules, messages, and what answers questions, one on each line.
 
     Raises:
         BookError: a message names a section that does not exist.
     """
-    rows = (json.dumps(plain(book, entry), ensure_ascii=False) for entry in entries)
-    rules = json.dumps(matcher(), ensure_ascii=False)
-    return f'{{"matcher": {rules},\n"messages": [\n' + ",\n".join(rows) + "\n]}\n"
+    rules = {"matcher": matcher(), "search": search_words()}
+    rows = {"messages": (plain(book, entry) for entry in entries), "places": places(book)}
+    parts = [f'"{name}": {json.dumps(one, ensure_ascii=False)}' for name, one in rules.items()]
+    for name, several in rows.items():
+        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in several)
+        parts.append(f'"{name}": [\n{lines}\n]')
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def plain(book: Book, entry: Entry) -> dict[str, Any]:
     """Return a message or a special case as values of JSON; what is empty is left out."""
-    names = ("id", "says", "when", "near", "cure", "cure_zh", "cause")
+    names = ("id", "says", "when", "numbers", "near", "cure", "cure_zh", "cause")
     values = {name: value for name in names if (value := getattr(entry, name))}
+    values |= {name: comments_above(values[name]) for name in ("cure", "cure_zh") if name in values}
     if entry.section:
         href, titles = section(book, entry)
         values["section"] = {"href": href.replace(".ipynb", ".html"), **titles}
@@ -54,6 +55,37 @@ def plain(book: Book, entry: Entry) -> dict[str, Any]:
     if entry.cases:
         values["cases"] = [plain(book, case) for case in entry.cases]
     return values
+
+
+def comments_above(code: str) -> str:
+    """Return code with its comments above their lines, if one of them would pass column 72.
+
+    A page wraps longer lines, and the rest of a comment would look like code. If the comments fit
+    closer to the code, they are aligned there instead.
+    """
+    lines = code.splitlines()
+    commented = {line: parts for line in lines if (parts := _COMMENTED.fullmatch(line))}
+    if all(_columns(line) <= COLUMNS for line in commented):
+        return code
+    width = max(_columns(parts[1] + parts[2]) for parts in commented.values())
+    shown = []
+    for line in lines:
+        if not (parts := commented.get(line)):
+            shown.append([line])
+            continue
+        own = parts[1] + parts[2]
+        shown.append([own + " " * (width + 2 - _columns(own)) + parts[3]])
+    if any(_columns(line) > COLUMNS for (line,) in shown if _COMMENTED.fullmatch(line)):
+        shown = [
+            [parts[1] + parts[3], parts[1] + parts[2]] if (parts := commented.get(line)) else [line]
+            for line in lines
+        ]
+    return "\n".join(line for several in shown for line in several)
+
+
+def _columns(line: str) -> int:
+    """Return the width of a line; a Chinese character takes two columns."""
+    return len(line) + sum(unicodedata.east_asian_width(c) in "WF" for c in line)
 
 
 def index_script(book: Book, entries: Iterable[Entry]) -> str:
@@ -72,7 +104,10 @@ def index_script(book: Book, entries: Iterable[Entry]) -> str:
 
 
 def advice(book: Book, lang: str, entry: Entry) -> dict[str, Any]:
-    """Return the advice of a message in one language: `cause`, `cure`, `section`, `cases` by id."""
+    """Return the advice of a message in one language: `cause`, `cure`, `section`, `cases` by id.
+
+    The first clause of a case's cause is its `title`.
+    """
     return _advice(plain(book, entry), lang)
 
 
@@ -83,8 +118,20 @@ def _advice(values: dict[str, Any], lang: str) -> dict[str, Any]:
     if place := values.get("section"):
         kept["section"] = {"href": place["href"], "title": place[lang]}
     if cases := values.get("cases"):
-        kept["cases"] = {case["id"]: _advice(case, lang) for case in cases}
+        kept["cases"] = {case["id"]: titled(_advice(case, lang)) for case in cases}
     return kept
+
+
+FIRST_CLAUSE = re.compile(
+    r"((?:`[^`]*`|\([^)]*\)|（[^）]*）|[^`(（])*?(?:[.:;] |[。：；]))(.+)", re.DOTALL
+)  # a clause ends outside code and brackets
+
+
+def titled(case: dict[str, Any]) -> dict[str, Any]:
+    """Return a case whose cause is split into `title` and `cause`; a single clause is a title."""
+    match = FIRST_CLAUSE.fullmatch(case["cause"])
+    title, cause = match.groups() if match else (case["cause"], "")
+    return {"title": title, **case, "cause": cause}
 
 
 def family_script(

@@ -1,4 +1,4 @@
-"""The page of claims: what the old notes said, what holds today, and where it is proved."""
+"""The page of claims: the old notes' sentences, what is true today, and the proof."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from bs4 import BeautifulSoup
@@ -24,9 +25,10 @@ def write(book: Book, site: Path) -> None:
         BookError: an old address is still there, or a new one is not.
     """
     table = moved(book)
+    lines = [(site / lang, old, new) for lang in LANGUAGES for old, new in table.items()]
+    if problems := [problem for line in lines for problem in _problems(*line)]:
+        raise BookError("\n".join(problems))
     for lang in LANGUAGES:
-        for old, new in table.items():
-            _check(site / lang, old, new)
         for page in dict.fromkeys(old.partition("#")[0] for old in table):
             _redirect(book, site / lang, page, _sections(table, page))
 
@@ -61,8 +63,8 @@ def _redirect(book: Book, folder: Path, page: str, sections: dict[str, str]) -> 
     path.write_text(text, "utf8")
 
 
-def _check(folder: Path, old: str, new: str) -> None:
-    """Raise unless the old address is gone from a site and the new one is there."""
+def _problems(folder: Path, old: str, new: str) -> Iterator[str]:
+    """Yield what is wrong unless the old address is gone from a site and the new one is there."""
     # A Chinese heading also has an anchor of its own, which may read like an old English one.
     gone = ((old, False),) if folder.name == "en" else ()
     for address, expected in (*gone, (new, True)):
@@ -73,4 +75,4 @@ def _check(folder: Path, old: str, new: str) -> None:
         exists = exists and _REFRESH not in text
         if exists is not expected:
             state = "still" if exists else "not"
-            raise BookError(f"{MOVED}: {old}: {address} is {state} there")
+            yield f"{MOVED}: {old}: {folder.name}/{address} is {state} there"

@@ -36,6 +36,7 @@ def serve(site: Path, port: int = 8000) -> None:
         raise BookError(f"there is no site in {site}: run `book build` first")
     with server(site, port) as http:
         print(f"Reading on http://127.0.0.1:{http.server_port}/ (Ctrl+C stops)", flush=True)
+        print("`make live` also runs the cells on the page.", flush=True)
         try:
             http.serve_forever()
         except KeyboardInterrupt:

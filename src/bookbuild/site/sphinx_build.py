@@ -19,7 +19,14 @@ from pathlib import Path
 from bookbuild.notebooks import setup_cell
 from bookbuild.pages import SCRIPTS
 from bookbuild.pages import write as write_pages
-from bookbuild.site import entry_pages, markdown_twins, program_files, redirects, root_files
+from bookbuild.site import (
+    entry_pages,
+    helpers_wheel,
+    markdown_twins,
+    program_files,
+    redirects,
+    root_files,
+)
 from bookbuild.site.configuration import write_conf
 from bookbuild.site.extensions.page_markdown import DESCRIPTIONS
 from bookbuild.source.checkout import (
@@ -153,7 +160,8 @@ def _shared(root: Path, python: str) -> str:
     """
     folders = (root / "book" / name for name in ("_static", "_templates", "_locale"))
     files = [path for folder in folders for path in folder.rglob("*")]
-    total = fingerprint([root / "_config.yml", root / "_toc.yml", *files])
+    settings = [p for p in (root / "pyproject.toml",) if p.is_file()]  # the name of the wheel
+    total = fingerprint([root / "_config.yml", root / "_toc.yml", *settings, *files])
     modules = sorted(path.name for path in (root / "src/helpers").glob("*.py"))
     addresses = [os.environ.get(name) for name in ADDRESSES.values()]
     return json.dumps([total, program(), python, modules, addresses])
@@ -172,9 +180,11 @@ def _put(book: Book, cache: Path, out: Path) -> None:
         for lang in LANGUAGES:
             ignore = shutil.ignore_patterns(".buildinfo*", "objects.inv")
             shutil.copytree(cache / lang / "html", site / lang, ignore=ignore)
-        if book.repository:
-            source = setup_cell.source(book.repository, commit(book.root))
-            _stamp(site, source, book.root / "_build/notebooks")
+        wheel = helpers_wheel.write(book, site)
+        if book.repository or wheel:
+            built_from = commit(book.root) if book.repository else ""
+            source = setup_cell.source(book.repository, built_from, wheel, book.address)
+            _stamp(site, source, book.root / "_build/notebooks" if book.repository else None)
         _write_beside(book, cache, site)
         if out.exists():
             out.rename(Path(name) / "old")
@@ -216,18 +226,20 @@ def commit(root: Path) -> str:
     return process.stdout.strip()
 
 
-def _stamp(site: Path, source: str, branch: Path) -> None:
+def _stamp(site: Path, source: str, branch: Path | None) -> None:
     """Write the setup cell into the notebooks of the site, and copy them for the branch."""
-    shutil.rmtree(branch, ignore_errors=True)
+    if branch:
+        shutil.rmtree(branch, ignore_errors=True)
     for path in sorted(site.glob("*/_sources/*.ipynb")):
         notebook = json.loads(path.read_text("utf8"))
         for cell in notebook["cells"]:
             if cell["id"] == setup_cell.ID:
                 cell["source"] = source
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf8")
-        copy = branch / path.parent.parent.name / path.name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
+        if branch:
+            copy = branch / path.parent.parent.name / path.name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
 
 
 def _readable(log: str, root: Path) -> str:

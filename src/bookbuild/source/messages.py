@@ -6,15 +6,20 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from bookbuild.source.checkout import ERRORS_OF, Book, BookError
 from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
 from bookbuild.source.outline import section
-from bookbuild.source.typography import lint
+from bookbuild.source.typography import lint, lint_english
 
 FOLDER = "messages"
 TORCH = "torch"  # `found: torch`: the wording's constant parts lie in the installed packages
+MATCHER = Path(__file__).with_name("matcher.yml")
 _VARIABLE = re.compile(r"\{\w+\}")
 _ADVICE = {"cure": TEXT, "cure_zh": TEXT, "section": TEXT}
 _WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
@@ -23,7 +28,9 @@ _WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
 }
 _CASE = mapping(
     {"id": ID, "cause": BOTH},
-    _ADVICE | {"when": {"type": "object"}, "near": TEXT},
+    _ADVICE
+    | {"when": {"type": "object"}, "near": TEXT}
+    | {"numbers": many(TEXT, "a list of relations, such as `m multiple of n`")},
 )
 _ENTRY = mapping(
     {"id": ID, "cause": BOTH, "says": many(_WORDING, "a list of wordings")},
@@ -41,6 +48,12 @@ FORM = Form(
         description="`family` and `messages`",
     )
 )
+
+
+@cache
+def matcher() -> dict[str, Any]:
+    """Return the rules by which a pasted text is compared with the messages."""
+    return yaml.load(MATCHER.read_text("utf8"), yaml.CSafeLoader)
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,7 @@ class Family:
 
 @dataclass
 class Entry:
-    """A message, or a special case of one (then with `when` or `near`).
+    """A message, or a special case of one (then with `when`, `numbers` or `near`).
 
     `says` are its wordings with `{variable}` parts; `proofs` has for each what shows that it is
     real: `torch`, an address, or nothing, where `run` or a cell of the book must print it.
@@ -83,6 +96,7 @@ class Entry:
     run: str = ""
     wraps: bool = False
     when: dict[str, str] = field(default_factory=dict)
+    numbers: list[str] = field(default_factory=list)
     near: str = ""
     cases: list[Entry] = field(default_factory=list)
 
@@ -147,13 +161,32 @@ def _case(row: Row, file: str, variables: set[str]) -> Entry:
     case = _advice(row, file)
     case.near = row.get("near", "").strip()
     case.when = {str(name): str(pattern) for name, pattern in row.get("when", {}).items()}
-    if not (case.when or case.near):
-        raise BookError(f"{case.where}: a case needs a condition: when or near")
+    case.numbers = [str(relation) for relation in row.get("numbers", ())]
+    if not (case.when or case.numbers or case.near):
+        raise BookError(f"{case.where}: a case needs a condition: when, numbers or near")
     for pattern in (case.near, *case.when.values()):
         _check_pattern(pattern, case.where)
-    if unknown := {f"{{{name}}}" for name in case.when} - variables:
+    named = {name for relation in case.numbers for name in _names(relation, case.where)}
+    if unknown := {f"{{{name}}}" for name in {*case.when, *named}} - variables:
         raise BookError(f"{case.where}: no wording has {', '.join(sorted(unknown))}")
     return case
+
+
+def _names(relation: str, where: str) -> Iterator[str]:
+    """Yield the values that a relation compares.
+
+    Raises:
+        BookError: it has another form than `helpers.explain.related` documents.
+    """
+    patterns = matcher()["patterns"]
+    parts = re.fullmatch(patterns["relation"], relation)
+    terms = [re.fullmatch(patterns["term"], parts[n]) for n in (1, 3)] if parts else [None]
+    if not all(terms):
+        raise BookError(
+            f"{where}: {relation!r}: expected two terms with a relation between them, "
+            "such as `m multiple of n` or `product(shape) > n`"
+        )
+    yield from (name for term in terms for name in (term[3], term[4]) if name)
 
 
 def _advice(row: Row, file: str) -> Entry:
@@ -186,7 +219,8 @@ def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
     wordings = [(text.lower(), entry) for entry in entries for text in entry.says]
     yield from _repeated("wording", wordings)
     for one in everything:
-        for problem in lint(_VARIABLE.sub("x", one.cause["zh"])):
+        cause = {lang: _VARIABLE.sub("x", text) for lang, text in one.cause.items()}
+        for problem in (*lint_english(cause["en"]), *lint(cause["zh"])):
             yield f"{one.where}: {problem}"
         if one.section:
             try:

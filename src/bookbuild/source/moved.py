@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bookbuild.source.checkout import Book
+from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.facts import Form
 
 FILE = "book/moved.yml"
@@ -23,8 +23,22 @@ _FORM = Form(
 def moved(book: Book) -> dict[str, str]:
     """Return old addresses and new ones, below the folder of a language and without `.html`.
 
+    A new address that moved again is replaced by where it leads.
+
     Raises:
-        BookError: the file has another form.
+        BookError: the file has another form, or addresses lead to each other.
     """
     path = book.root / FILE
-    return (_FORM.read(path, FILE) if path.is_file() else None) or {}
+    lines = (_FORM.read(path, FILE) if path.is_file() else None) or {}
+    return {old: _last(lines, old) for old in lines}
+
+
+def _last(lines: dict[str, str], old: str) -> str:
+    passed = [old]
+    new = lines[old]
+    while new in lines:
+        if new in passed:
+            raise BookError(f"{FILE}: {old}: leads back to itself: {' → '.join(passed)}")
+        passed.append(new)
+        new = lines[new]
+    return new

@@ -50,7 +50,7 @@ def problems(book: Book, names: Collection[str]) -> Iterator[str]:
         for part in sections(load_text(book, name)):
             wrong = [cell for cell in part.code if "wrong" in cell.metadata.get("tags", ())]
             if wrong and not any(cell.pitfall for cell in part.code):
-                yield f"{_at(name, wrong[0])}: wrong, but no `%%% pitfall` says it in a line"
+                yield f"{_at(name, wrong[0])}: tagged `wrong`, but without a `%%% pitfall` block"
             for cell in part.code:
                 if cell.pitfall:
                     yield from (f"{_at(name, cell)}: pitfall: {p}" for p in _problems(part, cell))

@@ -6,10 +6,10 @@
       The second pass adds to what the first one left in `w.grad`.
       = output
     + `4.0`, because gradients add up
-      Call `optimizer.zero_grad()` between two passes to begin anew.
+      Call `optimizer.zero_grad()` between two passes to start again.
       = output
     - `4.0`, because the graph is walked twice
-      Each pass walks a graph of its own, and one alone gives 2.
+      Each pass traverses a graph of its own, and one alone gives 2.
       = assert single == 2
 
 A line with `+` is the right choice, one with `-` is a wrong one; below it stands what the reader is
@@ -34,7 +34,7 @@ CHOICES = range(3, 6)
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice, and what a reader who takes it is told."""
+    """A choice, and its reason."""
 
     right: bool
     says: str

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
 from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
 from bookbuild.source.outline import section
-from bookbuild.source.typography import lint
+from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/symptoms.yml"
 _WORDINGS = many(TEXT, "a list of other wordings")
@@ -19,7 +19,7 @@ _SYMPTOM = mapping(
         "id": ID,
         "says": BOTH,
         "also": mapping(dict.fromkeys(LANGUAGES, _WORDINGS)),
-        "tell": TEXT | {"minLength": 1, "description": "the code that tells"},
+        "tell": TEXT | {"minLength": 1, "description": "the code that detects the symptom"},
         "sign": BOTH,
         "causes": many(mapping(dict.fromkeys(LANGUAGES, TEXT), {"section": TEXT}), "a list"),
     },
@@ -58,7 +58,7 @@ class Symptom:
     """What people see, how to tell, and what may be behind it, the likeliest first.
 
     `broken` and `sound` change the stand-in of the file; the output of `tell` has `bad` after the
-    first and not after the second. Where that needs hardware, `found` is the address that says so.
+    first and not after the second. Where that needs hardware, `found` is the address of the source.
     """
 
     id: str
@@ -124,10 +124,11 @@ def problems(book: Book, symptoms: Symptoms) -> Iterator[str]:
             where = [one.where for one in rows if one.id == name]
             yield f"{where[0]}: the id is also that of {', '.join(where[1:])}"
     for one in rows:
-        chinese = [one.says["zh"], one.sign["zh"], *one.also["zh"]]
-        for text in [*chinese, *(cause.says["zh"] for cause in one.causes)]:
-            for problem in lint(text):
-                yield f"{one.where}: {problem}"
+        both = [one.says, one.sign, *(cause.says for cause in one.causes)]
+        for text in [*one.also["zh"], *(words["zh"] for words in both)]:
+            yield from (f"{one.where}: {problem}" for problem in lint(text))
+        for words in both[1:]:  # the first is what people say
+            yield from (f"{one.where}: {problem}" for problem in lint_english(words["en"]))
         for cause in one.causes:
             if cause.section:
                 try:

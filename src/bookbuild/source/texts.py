@@ -42,7 +42,7 @@ The setup cell has no body: every chapter has the same. In prose, `{{ oldest_pyt
 oldest version of PyTorch that the chapter ran under, and an empty link such as
 `[](detach.ipynb#anchor)` gets the title of the section it leads to.
 
-Jupytext's MyST format was tried: it drops the cells' ids and holds one language per file, so that
+Jupytext's MyST format was tried: it drops the cells' ids and stores one language per file, so that
 a translator and a reviewer would look at two diffs instead of one.
 """
 
@@ -89,7 +89,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]")
 
 @dataclass
 class Words:
-    """A piece of text in both languages; `zh` is None while nobody has translated it."""
+    """A piece of text in both languages; `zh` is None until it is translated."""
 
     en: str
     line: int

@@ -1,7 +1,7 @@
 """Which translations are current: `book/translated.json` keeps what each was made from.
 
 English decides. A piece of Chinese whose English changed since then waits, whatever else changed,
-until somebody says that it holds: `book update --accept chapter::cell`.
+until it is confirmed: `book update --accept chapter::cell`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def compare(
     Args:
         text: the chapter.
         stamps: what was stored for it.
-        accepted: cells whose Chinese holds for today's English.
+        accepted: cells whose Chinese is right for today's English.
     """
     pieces = dict(text.pieces())
     # A cell under a new id keeps the stamp of the one that was removed: it goes on waiting.

@@ -1,26 +1,14 @@
-"""Chinese typography and terms that a machine can check; the list of terms is here."""
+"""Typography of Chinese and terms of both languages, as far as a machine can check them."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 
-BANNED = {
-    "您": "你",
-    "反卷积": "转置卷积",
-    "体重衰减": "权重衰减",
-    "调度程序": "调度器",
-    "剪裁": "裁剪",
-    "批标准化": "批归一化",
-    "批规范化": "批归一化",
-    "自动求导": "自动微分",
-    "对数几率": "logits",
-    "正向传播": "前向传播",
-    "GPU 内存": "显存",
-    "内核函数": "核函数",
-    "就地": "原地",
-    "迭代周期": "轮",
-    "固定内存": "锁页内存",
-}
+import yaml
+
+TERMS = Path(__file__).with_name("terms.yml")
 # Given once as a synonym, so that a search finds it.
 ALLOWED = re.compile(r"（(?:又称|又译|也叫|也译作|d2l：)[^）]*）")
 
@@ -33,6 +21,7 @@ _STRIP = re.compile(
     r"|^:{3,}.*$|^:[\w-]+:.*$|^\([\w-]+\)=$",  # directive lines, options, labels
     re.S | re.M,
 )
+_QUOTED = re.compile(r"^#+ .*$|(?<![\w*])\*[^*\n]+\*(?![\w*])|“[^”\n]*”|\"[^\"\n]*\"", re.M)
 _RULES = [
     (re.compile(rf"[{HAN}][,;:!?]|[,;:!?][{HAN}]"), "half-width punctuation beside Chinese"),
     (re.compile(rf"[{HAN}]\.(?:\s|$)"), "half-width full stop after Chinese"),
@@ -50,7 +39,7 @@ _RULES = [
 
 
 def lint(text: str) -> list[str]:
-    """Return what is wrong with the typography or the terms of a Chinese Markdown text.
+    """Return what is wrong with the typography and the terms of a Chinese Markdown text.
 
     Code, maths, links and directives are left out; in their place stands a mark that takes the
     part of a Latin word, so that the space around inline code is checked too.
@@ -61,9 +50,35 @@ def lint(text: str) -> list[str]:
     problems = [
         f"{what}: …{_around(plain, m)}…" for rule, what in _RULES for m in rule.finditer(plain)
     ]
-    terms = ALLOWED.sub("", plain)
-    problems += [f"write {good}, not {bad}" for bad, good in BANNED.items() if bad in terms]
-    return problems
+    return problems + _banned(ALLOWED.sub("", plain), "zh")
+
+
+def lint_english(text: str) -> list[str]:
+    """Return the terms of an English Markdown text that the book does not use.
+
+    Code, maths, links, directives, headings and quotations in italics or quotes are left out.
+    """
+    plain = _QUOTED.sub("", _STRIP.sub("x", text))
+    return _banned(re.sub(r"\s+", " ", plain), "en")
+
+
+def _banned(text: str, lang: str) -> list[str]:
+    pattern, advice = _terms(lang)
+    words = dict.fromkeys(m[0].lower() for m in pattern.finditer(text))
+    return [advice[word] for word in words]
+
+
+@cache
+def _terms(lang: str) -> tuple[re.Pattern[str], dict[str, str]]:
+    """Return a pattern for the banned words of a language, and the advice on each."""
+    rows = yaml.load(TERMS.read_text("utf8"), yaml.CSafeLoader)[lang]
+    advice = {
+        word.lower(): f"{word}: write {row['write']} ({row['why']})"
+        for row in rows
+        for word in row["avoid"]
+    }
+    words = "|".join(map(re.escape, advice))
+    return re.compile(rf"\b(?:{words})\b" if lang == "en" else words, re.I), advice
 
 
 def _stand_in(piece: str) -> str:

@@ -14,7 +14,7 @@ _CHINESE = {
     "lower right": "对齐右下角",
     "by hand": "自己写",
     "sequence length": "序列长度",
-    "numbers kept": "留下的数",
+    "saved values": "保存的数",
 }
 
 
@@ -49,7 +49,7 @@ def draw_kept(lengths: Sequence[int], kept: Mapping[str, Sequence[int]]) -> Figu
         axis.loglog(
             lengths, numbers, line, color=COLORS[color], marker=marker, markersize=3, label=name
         )
-    axis.set(xlabel="sequence length", ylabel="numbers kept")
+    axis.set(xlabel="sequence length", ylabel="saved values")
     axis.set_xticks(lengths, [str(length) for length in lengths])
     axis.minorticks_off()
     axis.yaxis.set_major_formatter(power_of_ten)

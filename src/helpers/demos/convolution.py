@@ -13,7 +13,7 @@ from helpers.figures import COLORS, Figure, figure, title
 _CHINESE = {
     "dilations ({}, {}, {})": "扩张率 ({}, {}, {})",
     "kernel {}, stride {}": "卷积核 {}，步幅 {}",
-    "input cell": "输入的格子",
+    "input position": "输入位置",
 }
 
 
@@ -78,7 +78,7 @@ def draw_paths(stacks: dict[str, nn.Module], size: int = 21) -> Figure:
         title(axis, name)
         axis.set(yticks=[], ylim=(0, 1.45 * max(ways)))
         axis.spines["left"].set_visible(False)
-    axes[-1, 0].set(xlabel="input cell", xticks=range(0, size, 2))
+    axes[-1, 0].set(xlabel="input position", xticks=range(0, size, 2))
     return drawing
 
 

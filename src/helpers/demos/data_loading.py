@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter "Load data with workers · DataLoader".
+"""Figures and demonstrations of the chapter "DataLoader".
 
 The datasets live in this file because a worker has to import them.
 """
@@ -6,14 +6,13 @@ The datasets live in this file because a worker has to import them.
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import sys
 import tempfile
 import time
+import traceback
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,7 +69,7 @@ def shares_position(dataset: Dataset) -> bool:
     try:
         child.join(SECONDS)
         if queue.empty():
-            raise RuntimeError(f"the child did not answer within {SECONDS} s")
+            raise RuntimeError(f"the child process returned nothing within {SECONDS} s")
     finally:
         child.kill()
     return os.lseek(here, 0, os.SEEK_CUR) == 123
@@ -261,20 +260,6 @@ class Waiting(Dataset):
         return index
 
 
-class Working(Dataset):
-    """Dataset whose samples use one CPU core, as decoding does: each unpacks `size` bytes."""
-
-    def __init__(self, size: int = 1_000_000, samples: int = 32) -> None:
-        self.packed = zlib.compress(random.Random(0).randbytes(size), level=1)
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
-
-    def __getitem__(self, index: int) -> int:
-        return zlib.crc32(zlib.decompress(self.packed))
-
-
 class Deadly(Dataset):
     """Dataset that kills a worker with `signum` when it loads a sample, as the system would."""
 
@@ -344,7 +329,7 @@ def copied_by_reading(values: Iterable[Any]) -> int:
     try:
         child.join(SECONDS)
         if queue.empty():
-            raise RuntimeError(f"the child did not answer within {SECONDS} s")
+            raise RuntimeError(f"the child process returned nothing within {SECONDS} s")
         return queue.get() * os.sysconf("SC_PAGE_SIZE")
     finally:
         child.kill()
@@ -380,15 +365,29 @@ def sharing(strategy: str) -> Iterator[None]:
 
 @contextmanager
 def few_files(more: int) -> Iterator[None]:
-    """Allow this process only `more` open files beyond the current ones inside the block."""
+    """Allow this process only `more` open files beyond the current ones inside the block.
+
+    If the block raises, the frames of the traceback are cleared, so that a loader's workers end
+    here: a notebook keeps the traceback, and a worker forked later would inherit the iterator.
+    """
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, hard))
     try:
         yield
+    except Exception as error:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        _clear_frames(error)
+        raise
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager
@@ -421,6 +420,6 @@ def killed(signum: int, method: str = "fork") -> str:
         said = f"{error} {error.__cause__ or ''}"
         _release(error)
     else:
-        raise RuntimeError(f"the worker outlived signal {signal.Signals(signum).name}")
+        raise RuntimeError(f"the worker survived signal {signal.Signals(signum).name}")
     found = re.search(r"killed by signal: [^.]*\.", said)
     return found[0] if found else "exited unexpectedly" * ("exited unexpectedly" in said) or said

@@ -15,7 +15,7 @@ EPOCHS = 40
 SHAPES = {
     "too few steps": "训练还不够",
     "overfitting": "过拟合",
-    "rate too high": "学习率太高",
+    "learning rate too high": "学习率太高",
     "labels of other images": "标签与图像错位",
 }
 
@@ -27,7 +27,8 @@ def curves(shape: str) -> tuple[list[float], list[float]]:
     """
     train, valid = digits.split()
     (x, y), (x_valid, y_valid) = ((t[:150] for t in s.tensors) for s in (train, valid))
-    rate = {"too few steps": 0.01, "overfitting": 0.6, "rate too high": 5.0}.get(shape, 0.3)
+    rates = {"too few steps": 0.01, "overfitting": 0.6, "learning rate too high": 5.0}
+    rate = rates.get(shape, 0.3)
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         if shape == "overfitting":  # some labels are wrong, and the network learns them, too

@@ -49,7 +49,7 @@ def uses(tensor: Tensor) -> dict[str, bool]:
         "add it to a parameter": lambda: tensor + weight,
         "multiply a parameter by it": lambda: tensor * weight,
         "edit it in place": edit,
-        "let it require a gradient": lambda: tensor.detach().requires_grad_(),
+        "set requires_grad=True": lambda: tensor.detach().requires_grad_(),
         "read its version": lambda: tensor._version,
     }
     return {name: _works(attempt) for name, attempt in tries.items()}

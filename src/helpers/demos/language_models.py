@@ -9,7 +9,7 @@ from torch import Tensor
 from helpers.figures import COLORS, Figure, figure
 from helpers.language_models import IGNORED, Characters
 
-_CHINESE = {"tokens": "词元", "by number": "按编号", "by place": "按位置"}
+_CHINESE = {"tokens": "词元", "by ID": "按编号", "by position": "按位置"}
 
 
 def symbols(ids: Tensor, characters: Characters) -> list[str]:

@@ -22,8 +22,8 @@ from helpers.cuda_semantics import _parse_visible_devices
 from helpers.figures import COLORS, Figure, figure
 
 _CHINESE = {
-    "exact": "准确值",
-    "float{} sum minus exact sum, in float{} steps": "float{} 的和减准确的和，单位：float{} 的一步",
+    "exact": "精确值",
+    "float{} sum minus exact sum, in float{} steps": "float{} 的和减精确的和，单位：float{} 间隔",
     "orders": "次序的个数",
     "different results in {} runs": "{} 次运行里不同结果的个数",
 }

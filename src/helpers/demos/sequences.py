@@ -9,5 +9,5 @@ CHINESE = {
     "spread of the states": "各状态之间的差异",
     "LSTM, forget bias 3": "LSTM，遗忘门偏置 3",
     "steps from the end": "从末尾往前数的步",
-    "share of the gradient": "梯度的比例",
+    "relative gradient": "相对梯度",
 }

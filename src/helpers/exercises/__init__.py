@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.exercises.tools import grad_mode_kept
+from helpers.exercises.tools import global_state_kept
 
 Test = Callable[[Any], None]
 
@@ -27,8 +27,8 @@ def verdict(answer: Any, tests: Sequence[Test]) -> Verdict:
 
     A test fails by raising; an `AssertionError` carries the sentence for the reader.
     Any other exception comes from the answer itself and is named with its type.
-    Each test begins with gradients on and fails if `answer` leaves them off; the caller's mode
-    is put back.
+    Each test begins with gradients on and a seed of its own, and fails if `answer` leaves gradients
+    off or seeds PyTorch's global generator; the caller's mode and stream are restored.
 
     Raises:
         ValueError: `tests` is empty, so that nothing would be checked.
@@ -37,7 +37,7 @@ def verdict(answer: Any, tests: Sequence[Test]) -> Verdict:
         raise ValueError("verdict needs at least one test, got none")
     for test in tests:
         try:
-            with grad_mode_kept():
+            with global_state_kept():
                 test(answer)
         except AssertionError as wrong:
             return Verdict(False, f"not yet: {wrong}")

@@ -11,31 +11,31 @@ from torch import Tensor, nn
 
 from helpers.attention import rotary
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, kind, learns, leaves
+from helpers.exercises.tools import a_tensor, in_dtypes, kind, learns, leaves
 
 
 def _between(low: int, high: int) -> int:
-    """A random number, both ends included."""
+    """Return a random int, both ends included."""
     return int(torch.randint(low, high + 1, ()))
 
 
 def _compare(got: Any, right: Tensor, wrong: str) -> None:
     a_tensor(got, right.shape)
-    assert not got.isnan().any(), "the result has nan: some query sees no key at all"
+    assert not got.isnan().any(), "the result has nan: all keys of some query are masked"
     assert torch.allclose(got, right, atol=1e-5), wrong
 
 
 def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Verdict:
     """Check `answer(q, k, v, keep)`: causal attention of the last queries, without the padding.
 
-    `q` is (N, H, Lq, E), `k` and `v` are (N, H, Lk, E) with Lq <= Lk, all float32; the queries
-    are the last Lq positions. `keep` is bool of shape (N, Lk), True for a real token; position 0
-    is always one.
+    `q` is (N, H, Lq, E), `k` and `v` are (N, H, Lk, E) with Lq <= Lk, of one floating dtype; the
+    queries are the last Lq positions. `keep` is bool of shape (N, Lk), True for a real token;
+    position 0 is always one.
     """
 
     def draw(lq, lk, fewest=1):
-        n, h = _between(fewest, 3), _between(1, 3)
-        q, k, v = (torch.randn(n, h, length, 4) for length in (lq, lk, lk))
+        n, h, width = _between(fewest, 3), _between(1, 3), _between(3, 8)
+        q, k, v = (torch.randn(n, h, length, width) for length in (lq, lk, lk))
         return q, k, v, torch.ones(n, lk, dtype=torch.bool)
 
     def by_hand(q, k, v, keep):
@@ -49,33 +49,40 @@ def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> 
         inputs = [1 * t.requires_grad_() for t in batch[:3]] + [batch[3].clone()]
         got = leaves(f, "q", "k", "v", "keep")(*inputs)
         _compare(got, by_hand(*batch), wrong)
-        learns(got, inputs[:3], "no gradient reaches q, k and v through the result")
+        learns(got, inputs[:3], "the result gives no gradient to q, k or v")
 
     def square(f):
         length = _between(2, 5)
-        compare(f, draw(length, length), "with as many queries as keys it is not causal")
+        compare(f, draw(length, length), "with as many queries as keys, the result is not causal")
 
     def cache(f):
         lq = _between(1, 3)
         batch = draw(lq, lq + _between(1, 3))
-        compare(f, batch, "with more keys than queries, the last query must see every key")
+        compare(f, batch, "with more keys than queries, the last query must attend to every key")
 
     def padding(f):
-        lq = _between(1, 3)
+        hidden(f, 1)  # as in generation
+        hidden(f, _between(2, 3))
+
+    def hidden(f, lq):
         batch = draw(lq, lq + _between(2, 4), fewest=2)
         batch[-1][torch.rand(batch[-1].shape) < 0.3] = False
         batch[-1][:, 0], batch[-1][0, 1], batch[-1][1:, 1] = True, False, True
-        compare(f, batch, "with padding, not exactly the kept keys are seen")
+        compare(f, batch, "with padding, the queries do not attend to exactly the real keys")
         q, k, v, keep = batch
         best = q.mean(2, keepdim=True) * ~keep[:, None, :, None]  # what is hidden fits best
-        complaint = "a hidden key with a large score is seen: its score must become -inf"
+        complaint = "a masked key with a large score gets weight: its score must be -inf"
         compare(f, (q * 1e7, k + best * 1e7, v, keep), complaint)
 
-    return verdict(answer, [square, cache, padding])
+    def dtypes(f):
+        q, k, v, keep = draw(2, 5)
+        in_dtypes(f, by_hand, 0.3 * q, k, v, keep)
+
+    return verdict(answer, [square, cache, padding, dtypes])
 
 
 def _mask_run(f, keep, heads):
-    mask = f(keep.clone(), heads)
+    mask = leaves(f, "keep")(keep.clone(), heads)
     a_tensor(mask)
     (n, length), shape = keep.shape, tuple(mask.shape)
     right = (n * heads, length, length)
@@ -94,18 +101,23 @@ def _mask_hides(f, keep, heads):
     where = keep.nonzero()
     future = torch.arange(keep.shape[1]) > where[:, 1:]
     assert not (real.nan_to_num() > 0)[future[:, None].expand_as(real)].any(), (
-        "a real token sees a later one (in attn_mask True means ignore)"
+        "a real token attends to a later one (in attn_mask True means ignore)"
     )
     padding = ~keep[where[:, 0]][:, None].expand_as(real)
-    assert not (real.nan_to_num() > 0)[padding].any(), "a real token sees padding"
-    assert not out.isnan().any(), "an output is nan: a query sees no key at all"
+    assert not (real.nan_to_num() > 0)[padding].any(), "a real token attends to padding"
+    assert not out.isnan().any(), "an output is nan: all keys of a query are masked"
     for n, kept in enumerate(keep):
         alone = x[n : n + 1, kept]
         later = torch.ones(len(alone[0]), len(alone[0]), dtype=torch.bool).triu(1)
         right = module(alone, alone, alone, attn_mask=later)[0]
         assert torch.allclose(out[n, kept], right[0], atol=1e-5), (
-            "a real token does not see all the real tokens up to itself alike"
+            "a real token does not attend to all real tokens up to itself"
         )
+    mask = f(keep.clone(), heads)
+    low = mask[mask != 0] if mask.is_floating_point() else mask.new_zeros(0)
+    assert mask.dtype == torch.bool or (low < torch.finfo(torch.float32).min / 2).all(), (
+        "a float mask must be -inf at a masked key: larger scores exceed any other number"
+    )
     out[keep].square().mean().backward()
     assert module.in_proj_weight.grad.isfinite().all(), "a gradient is not finite"
 
@@ -155,7 +167,7 @@ def _window_by_hand(q, k, v, window):
 
 
 def _window_call(f, q, k, v, cache, window):
-    got = f(q.clone(), k.clone(), v.clone(), cache, window)
+    got = leaves(f, "q", "k", "v")(q.clone(), k.clone(), v.clone(), cache, window)
     pair = isinstance(got, tuple | list) and len(got) == 2
     assert pair, f"expected (out, cache), got {kind(got)}"
     return got
@@ -174,26 +186,58 @@ def _window_prompt(f):
     batch = _window_draw(length)
     got, _ = _window_call(f, *batch, None, length)
     _compare(
-        got, _window_by_hand(*batch, length), "without a cache it is not causal rotary attention"
+        got,
+        _window_by_hand(*batch, length),
+        "without a cache, the result is not causal attention with rotary",
     )
+
+
+def _window_learns(f):
+    old, new = ([t.clone().requires_grad_() for t in part] for part in _window_draw(4).split(2, -2))
+    out, cache = _window_call(f, *old, None, 4)
+    learns(out, old, "the result gives no gradient to q, k or v")
+    out, _ = _window_call(f, *new, cache, 4)
+    learns(out, [*new, *old[1:]], "the result gives no gradient to the keys and values before it")
+
+
+def _window_dtypes(f):
+    q, k, v = _window_draw(5)
+    in_dtypes(
+        lambda *batch: _window_call(f, *batch, None, 3)[0],
+        lambda *batch: _window_by_hand(*batch, 3),
+        *(0.3 * q, k, v),
+    )
+
+
+def _window_large(f):
+    q, k, v = _window_draw(6)
+    got, _ = _window_call(f, 1e6 * q, k, v, None, 3)
+    wrong = "a masked key with a large score gets weight: its score must be -inf"
+    _compare(got, _window_by_hand(1e6 * q, k, v, 3), wrong)
 
 
 def _window_window(f):
     batch, size = _window_draw(7), _between(1, 4)
     got, _ = _window_call(f, *batch, None, size)
-    _compare(got, _window_by_hand(*batch, size), f"a query does not see exactly {size} positions")
+    _compare(
+        got, _window_by_hand(*batch, size), f"a query does not attend to exactly {size} positions"
+    )
 
 
 def _window_one_by_one(f):
     batch = _window_draw(8)
     got, _ = _window_parts(f, batch, [3, 1, 1, 1, 1, 1], 8)
-    _compare(got, _window_by_hand(*batch, 8), "token by token it is not what one call gives")
+    _compare(
+        got, _window_by_hand(*batch, 8), "token by token, the result differs from that of one call"
+    )
 
 
 def _window_chunks(f):
     batch, size = _window_draw(9), _between(2, 4)
     got, _ = _window_parts(f, batch, [2, 3, 1, 3], size)
-    _compare(got, _window_by_hand(*batch, size), "in chunks it is not what one call gives")
+    _compare(
+        got, _window_by_hand(*batch, size), "in chunks, the result differs from that of one call"
+    )
 
 
 def _window_branches(f):
@@ -203,16 +247,25 @@ def _window_branches(f):
         more = torch.randn(*start.shape[:3], 3, 8)
         got, _ = _window_parts(f, more, [2, 1], size, cache)
         right = _window_by_hand(*torch.cat((start, more), -2), size)[:, :, 4:]
-        _compare(got, right, "a cache that is continued twice gives other numbers")
+        _compare(got, right, "continuing the same cache twice gives other results")
 
 
 def check_window(answer: Callable[..., tuple[Tensor, Any]]) -> Verdict:
     """Check `answer(q, k, v, cache, window)`: rotary attention to a window, with a cache.
 
-    `q`, `k` and `v` are the new tokens, float32 of shape (N, H, L, E); `cache` is what the last
-    call returned, or None. The outputs of all calls together must be those of one call.
+    `q`, `k` and `v` are the new tokens, floating point of shape (N, H, L, E); `cache` is what the
+    last call returned, or None. The outputs of all calls together must be those of one call.
     """
     return verdict(
         answer,
-        [_window_prompt, _window_window, _window_one_by_one, _window_chunks, _window_branches],
+        [
+            _window_prompt,
+            _window_window,
+            _window_one_by_one,
+            _window_chunks,
+            _window_branches,
+            _window_large,
+            _window_learns,
+            _window_dtypes,
+        ],
     )

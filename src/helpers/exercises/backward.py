@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from helpers.autograd import watch_saved
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_float, unchanged
+from helpers.exercises.tools import a_float, close, random_state_kept, unchanged
 
 
 def _accumulate_model_and_chunks(
@@ -40,23 +40,28 @@ def _accumulate_compare(f: Callable, counts: list[int], dirty: bool, complaint: 
         for p in model.parameters():
             p.grad = torch.randn_like(p)
     before = [p.detach().clone() for p in model.parameters()]
-    with unchanged("gradients", model=model, chunks=chunks):
+    seeded = "the random state of {} was changed: the gradients need no random numbers"
+    with unchanged("gradients", model=model, chunks=chunks), random_state_kept(seeded):
         f(model, chunks)
         same = all(map(torch.equal, model.parameters(), before))
-        assert same, "a weight has changed: leave the step to the caller"
+        assert same, "a weight has changed: do not update the parameters"
     for p, expected in zip(model.parameters(), right, strict=True):
         assert p.grad is not None, "a parameter has no gradient: call backward"
-        assert not p.grad.isnan().any(), "nan: a chunk without a single label gave 0 / 0"
-        assert torch.allclose(p.grad, expected), complaint
+        assert not p.grad.isnan().any(), "nan: the mean over a chunk without labels is 0 / 0"
+        close(p.grad, expected, complaint)
 
 
 def _accumulate_equal(f: Callable) -> None:
-    complaint = "even with equally many labels in each chunk the gradient is not the batch's"
+    complaint = (
+        "wrong even with the same number of labels in each chunk: compare with one whole batch"
+    )
     _accumulate_compare(f, [3, 3, 3], False, complaint)
 
 
 def _accumulate_unequal(f: Callable) -> None:
-    complaint = "chunks with few labels weigh too much: divide sums by the count of all labels"
+    complaint = (
+        "chunks with few labels have too much weight: divide sums by the number of all labels"
+    )
     _accumulate_compare(f, [1, 4, 7], False, complaint)
 
 
@@ -65,9 +70,7 @@ def _accumulate_empty(f: Callable) -> None:
 
 
 def _accumulate_clean(f: Callable) -> None:
-    _accumulate_compare(
-        f, [2, 5], True, "the gradients from before are still in it: clear them first"
-    )
+    _accumulate_compare(f, [2, 5], True, "the old gradients are still included: clear them first")
 
 
 def _accumulate_memory(f: Callable) -> None:
@@ -84,9 +87,11 @@ def _accumulate_memory(f: Callable) -> None:
         f(model, chunks)
         handle.remove()
     assert max(sizes, default=0) <= max(len(x) for x, _ in chunks), (
-        "several chunks went through the model at once: one at a time"
+        "the model received several chunks at once: call it once for each chunk"
     )
-    assert not any(left), "the graphs of several chunks live at once: backward after each one"
+    assert not any(left), (
+        "the graphs of several chunks exist at the same time: call backward after each chunk"
+    )
 
 
 def check_accumulate(
@@ -147,8 +152,8 @@ def _loss_gradients_norms(f: Callable) -> None:
     assert got is not None and len(got) == 3, "return one number for each loss"
     for mine, theirs in zip(got, right, strict=True):
         assert math.isclose(a_float(mine), theirs, rel_tol=1e-3), (
-            "a norm is wrong: take the root of the sum of squares over all parameters, "
-            "of one loss at a time, without what was in .grad before"
+            "a norm is wrong: for one loss at a time, take the root of the sum of squares over "
+            "all parameters, without the old values of .grad"
         )
 
 
@@ -162,10 +167,10 @@ def _loss_gradients_unreached(f: Callable) -> None:
         got = f(losses, parameters)
     except (RuntimeError, TypeError, AttributeError):
         raise AssertionError(
-            "with two heads each loss misses one of them: count its gradient as 0"
+            "with two heads, each loss does not depend on one of them: count its gradient as 0"
         ) from None
     assert all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(got, right, strict=True)), (
-        "with two heads a norm is wrong: a head that a loss does not reach counts as 0"
+        "with two heads a norm is wrong: a head that a loss does not depend on counts as 0"
     )
 
 
@@ -173,7 +178,7 @@ def _loss_gradients_precise(f: Callable) -> None:
     got = f(*_loss_gradients_half())
     assert all(math.isclose(a, b, rel_tol=1e-2) for a, b in zip(got, (800, 2), strict=True)), (
         f"with float16 gradients of 400 the norms are {got} instead of [800.0, 2.0]: "
-        "their squares do not fit into float16"
+        "their squares overflow in float16"
     )
 
 
@@ -183,7 +188,7 @@ def _loss_gradients_untouched(f: Callable) -> None:
     with unchanged(losses=losses, parameters=parameters):
         f(losses, parameters)
         same = all(map(_equal, (p.grad for p in parameters), before))
-        assert same, ".grad was changed: measure without writing into it"
+        assert same, ".grad was changed: compute the gradients without storing them there"
 
 
 def _loss_gradients_usable(f: Callable) -> None:
@@ -193,7 +198,7 @@ def _loss_gradients_usable(f: Callable) -> None:
         sum(losses).backward()
     except RuntimeError:
         raise AssertionError(
-            "the graph is gone, so the step itself can no longer run backward"
+            "the graph was freed, so the training step cannot call backward"
         ) from None
 
 

@@ -19,10 +19,15 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import instance, unchanged
 
 
-def _load_matching_case():
+def _load_matching_case(dtype=torch.float32):
     sizes = torch.randperm(5)[:2] + 2
     model, other = (
-        nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, int(n))) for n in sizes
+        nn.Sequential(
+            nn.Linear(3, 4, dtype=dtype),
+            nn.BatchNorm1d(4, dtype=dtype),
+            nn.Linear(4, int(n), dtype=dtype),
+        )
+        for n in sizes
     )
     return model, other.state_dict() | {"extra.weight": torch.randn(2)}
 
@@ -37,12 +42,16 @@ def _load_matching_call(f, model, saved):
 
 
 def _load_matching_loads(f):
-    model, saved = _load_matching_case()
-    _load_matching_call(f, model, saved)
-    own = model.state_dict()
-    for name in own:
-        if own[name].shape == saved[name].shape:
-            assert torch.equal(own[name], saved[name]), f"{name} fits and was not loaded"
+    for dtype in (torch.float32, torch.float64):
+        model, saved = _load_matching_case(dtype)
+        _load_matching_call(f, model, saved)
+        own = model.state_dict()
+        for name in own:
+            if own[name].shape == saved[name].shape:
+                assert torch.equal(own[name], saved[name]), f"{name} fits and was not loaded"
+                assert own[name].data_ptr() != saved[name].data_ptr(), (
+                    f"{name} shares the memory of saved: training would change saved"
+                )
     model, saved = _load_matching_case()
     _load_matching_call(
         f, model, {"1.running_mean": saved["1.running_mean"] + 1}
@@ -60,7 +69,9 @@ def _load_matching_leaves(f):
     del saved["0.bias"]
     got = _load_matching_call(f, model, saved)
     instance("a list of names", got, list)
-    assert got == sorted([*names, "0.bias"]), "the list does not name what was left alone"
+    assert got == sorted([*names, "0.bias"]), (
+        "the list is not that of the names that were not loaded"
+    )
     for name in got:
         assert torch.equal(model.state_dict()[name], before[name]), f"{name} was changed"
 
@@ -71,7 +82,7 @@ def _load_matching_keeps(f):
     _load_matching_call(f, model, {name: value.double() for name, value in saved.items()})
     same = all(old is new for old, new in zip(before, model.parameters(), strict=True))
     assert same and model[0].weight.dtype == torch.float32, (
-        "the model has other parameters than before; an optimizer would go on with the old ones"
+        "the model's parameters were replaced: an optimizer would update the old ones"
     )
 
 
@@ -81,7 +92,7 @@ def _load_matching_refuses(f):
         _load_matching_call(f, model, {f"module.{name}": value for name, value in saved.items()})
     except ValueError:
         return
-    raise AssertionError("nothing fitted and no ValueError was raised")
+    raise AssertionError("no entry fits, and no ValueError was raised")
 
 
 def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[str]]) -> Verdict:
@@ -98,10 +109,11 @@ def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[st
 
 
 def _continue_case():
-    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)).double()
     groups = [{"params": layer.parameters(), "lr": 0.1 / (n + 1)} for n, layer in enumerate(model)]
     old = torch.optim.AdamW(groups, weight_decay=0.3, betas=(0.8, 0.9), eps=1e-5)
-    model(torch.randn(4, 2)).square().mean().backward()
+    torch.optim.lr_scheduler.ExponentialLR(old, 0.9)  # writes initial_lr into the groups
+    model(torch.randn(4, 2).double()).square().mean().backward()
     old.step()
     new = torch.optim.AdamW([{"params": layer.parameters()} for layer in model])
     return new, copy.deepcopy(old.state_dict()), 0.001 + float(torch.rand(())) / 100
@@ -118,14 +130,20 @@ def _continue_rate(f):
 def _continue_rest(f):
     new, saved, lr = _continue_case()
     expected = copy.deepcopy(saved)
+    weights = [(p, p.detach().clone()) for group in new.param_groups for p in group["params"]]
     f(new, saved, lr)
     got = new.state_dict()
+    now = [p for group in new.param_groups for p in group["params"]]
+    same = len(now) == len(weights) and all(
+        p is old and torch.equal(p, value) for p, (old, value) in zip(now, weights, strict=True)
+    )
+    assert same, "the optimizer's parameters were changed: only load its state"
     assert got["state"], "the optimizer has no state: load the saved one"
     assert not differences(got["state"], expected["state"]), "the state is not the saved one"
     for mine, theirs in zip(got["param_groups"], expected["param_groups"], strict=True):
         for key in theirs.keys() - {"lr"}:
-            assert mine[key] == theirs[key], (
-                f"the other settings are not the saved ones: {key} is {mine[key]}"
+            assert mine.get(key) == theirs[key], (
+                f"the other settings are not the saved ones: {key} is {mine.get(key)}"
             )
 
 
@@ -137,7 +155,7 @@ def _continue_untouched(f):
         p.grad = torch.ones_like(p)
     new.step()
     assert not differences(saved, before), (
-        "saved changed: the optimizer goes on with its very tensors"
+        "saved changed: the optimizer uses its tensors and updates them"
     )
 
 
@@ -155,9 +173,9 @@ def check_continue(
 def _plain_case():
     x, n = float(torch.rand(())), int(torch.randint(1, 9, ()))
     array = np.arange(n) * x
-    args = argparse.Namespace(lr=np.float32(0.5), out=Path("runs") / str(n))
+    args = argparse.Namespace(lr=np.float32(0.5), out=Path("runs") / str(n), sizes=[np.int64(n)])
     state = {
-        "weight": torch.randn(n),
+        "weight": torch.randn(n, dtype=torch.float64),
         "best": np.float64(x),
         "history": [np.int64(n), x, {"deep": array}],
         "done": np.bool_(n > 4),
@@ -174,7 +192,7 @@ def _plain_case():
         "best": x,
         "history": [n, x, {"deep": torch.from_numpy(array.copy())}],
         "done": n > 4,
-        "args": {"lr": 0.5, "out": str(Path("runs") / str(n))},
+        "args": {"lr": 0.5, "out": str(Path("runs") / str(n)), "sizes": [n]},
         "name": "run",
         "betas": (x, 0.999),
         "runs": [({"args": {"out": "old"}},)],
@@ -190,14 +208,14 @@ def _plain_loads(f):
     got = f(state)
     instance("a dict", got, dict)
     for key in expected:
-        assert key in got, f"the entry {key!r} is gone"
+        assert key in got, f"the entry {key!r} is missing"
         file = io.BytesIO()
         torch.save(got[key], file)
         file.seek(0)
         try:
             torch.load(file, weights_only=True)
         except pickle.UnpicklingError as error:
-            raise AssertionError(f"torch.load refuses the entry {key!r}") from error
+            raise AssertionError(f"torch.load raises for the entry {key!r}") from error
 
 
 def _plain_values(f):
@@ -221,7 +239,7 @@ def _plain_copies(f):
     f(state)["history"][2]["deep"].fill_(-1)
     deep = torch.from_numpy(state["history"][2]["deep"])
     assert torch.equal(deep, expected["history"][2]["deep"]), (
-        "your tensor shares the array's memory: training on would change the original"
+        "your tensor shares the array's memory: changing it changes the original"
     )
 
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.convolution import adaptive_windows, conv_output_size
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, an_int
+from helpers.exercises.tools import a_tensor, an_int, in_dtypes, unchanged
 
 
 def check_output_padding(answer: Callable[[int, int, int, int, int], int]) -> Verdict:
@@ -39,13 +39,13 @@ def check_output_padding(answer: Callable[[int, int, int, int, int], int]) -> Ve
                 found = an_int(f(size, k, stride, p, d))
                 assert 0 <= found < stride, (
                     f"{found} is not allowed for stride {stride}: "
-                    f"it must lie between 0 and {stride - 1}"
+                    f"it must be between 0 and {stride - 1}"
                 )
                 layer = nn.ConvTranspose1d(1, 1, k, stride, p, found, dilation=d, device="meta")
                 got = layer(torch.empty(1, 1, out, device="meta")).shape[-1]
                 assert got == size, (
                     f"size {size}, kernel {k}, stride {stride}, padding {p}, dilation {d}: "
-                    f"it comes back as {got} with output_padding {found}"
+                    f"output_padding {found} gives size {got}"
                 )
 
         return back
@@ -62,10 +62,10 @@ def check_output_padding(answer: Callable[[int, int, int, int, int], int]) -> Ve
 
 
 class _NoAdaptive(TorchDispatchMode):
-    """Refuses torch's own adaptive pooling, under whatever name it is called."""
+    """Raise if the answer calls an adaptive pooling of torch, under any name."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert "adaptive" not in str(func), f"torch does it for you: {func}; write it yourself"
+        assert "adaptive" not in str(func), f"{func} is an adaptive function: write it yourself"
         return func(*args, **(kwargs or {}))
 
 
@@ -76,21 +76,32 @@ def check_adaptive(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
         def same(f):
             n, o = draw()
             x = torch.randn(2, 3, n, dtype=dtype)
-            with _NoAdaptive():
+            with unchanged(x=x), _NoAdaptive():
                 got = f(x, o)
             want = F.adaptive_avg_pool1d(x, o)
             a_tensor(got)
             assert got.shape == want.shape, (
-                f"from {n} to {o} cells: expected shape {tuple(want.shape)}, got {tuple(got.shape)}"
+                f"from size {n} to {o}: expected shape {tuple(want.shape)}, got {tuple(got.shape)}"
             )
-            assert got.dtype == dtype, f"from {dtype} it made {got.dtype}: keep the dtype of x"
-            wrong = (~torch.isclose(got, want, atol=1e-5)).any(0).any(0).nonzero().flatten()
+            assert got.dtype == dtype, f"from {dtype} it returned {got.dtype}: keep the dtype of x"
+            near = 1e-5 if dtype == torch.float32 else 1e-12
+            close = torch.isclose(got, want, rtol=near, atol=near)
+            wrong = (~close).any(0).any(0).nonzero().flatten()
             assert not len(wrong), (
-                f"from {n} to {o} cells ({what}): output cell {int(wrong[0])} is not the mean of "
-                f"the cells {list(range(*adaptive_windows(n, o)[wrong[0]]))}"
+                f"from size {n} to {o} ({what}): output position {int(wrong[0])} is not the mean "
+                f"of the input positions {list(range(*adaptive_windows(n, o)[wrong[0]]))}"
             )
 
         return same
+
+    def gradient(f):
+        n, o = smaller()
+        x, upstream = torch.randn(2, 3, n, requires_grad=True), torch.randn(2, 3, o)
+        got = f(x, o)
+        assert got.requires_grad, "the result has no graph, so no gradient flows to x"
+        (found,) = torch.autograd.grad(got, x, upstream)
+        (right,) = torch.autograd.grad(F.adaptive_avg_pool1d(x, o), x, upstream)
+        assert torch.allclose(found, right, atol=1e-5), "the gradient is not that of the means"
 
     def number(low: int, high: int) -> int:
         return int(torch.randint(low, high, ()))
@@ -112,9 +123,10 @@ def check_adaptive(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
         [
             test("the sizes divide", divides),
             test("they do not divide", smaller),
-            test("more cells than before", larger),
+            test("more positions than the input", larger),
             test("float64", smaller, torch.float64),
-            test("many cells", lambda: (36, 28)),  # (i + 1) * (n / o) rounds up too far here
+            test("many positions", lambda: (36, 28)),  # (i + 1) * (n / o) rounds up too far here
+            gradient,
         ],
     )
 
@@ -124,16 +136,20 @@ def check_signed_sqrt(answer: Callable[[Tensor], Tensor]) -> Verdict:
 
     def value(f):
         x = torch.randn(3, 4).abs() * torch.tensor([1, -1, 1, -1])  # both signs in any case
-        x = x * 10 ** torch.empty(3, 1).uniform_(-4, 2)
-        got, want = f(x), x.sign() * x.abs().sqrt()
-        a_tensor(got, x.shape)
-        off = (got - want).abs().max()
-        assert off < 0.01, "the value is more than 0.01 away from sign(x) · sqrt(|x|)"
+        x = x * 10 ** torch.tensor([[-4.0], [0.0], [5.0]])  # the last row overflows in float16
+        x = x * (0.5 + torch.rand(3, 1))
+        for given in (x, x.double()):
+            with unchanged(x=given):
+                got = f(given)
+            want = given.sign() * given.abs().sqrt()
+            a_tensor(got, x.shape, given.dtype)
+            off = (got - want).abs().max()
+            assert off < 0.01, "the value is more than 0.01 away from sign(x) · sqrt(|x|)"
 
     def gradient(f):
         x = torch.cat([torch.zeros(3), torch.randn(3)])[torch.randperm(6)].requires_grad_()
         out = f(x)
-        assert out.requires_grad, "the result has no graph, so no gradient can pass"
+        assert out.requires_grad, "the result has no graph, so no gradient flows to x"
         (found,) = torch.autograd.grad(out.sum(), x)
         assert found.isfinite().all(), "the gradient at 0 is not finite"
         assert (found[x != 0] > 0).all(), "the gradient away from 0 is not positive"
@@ -145,6 +161,11 @@ def check_signed_sqrt(answer: Callable[[Tensor], Tensor]) -> Verdict:
     def jump(f):
         tiny = 10 ** torch.empty(()).uniform_(-36, -34)
         below, above = f(torch.stack([-tiny, tiny])).tolist()
-        assert abs(above - below) < 1e-9, "there is a jump at 0: both sides must meet"
+        assert abs(above - below) < 1e-9, (
+            "there is a jump at 0: both sides must have the same limit"
+        )
 
-    return verdict(answer, [value, gradient, jump])
+    def dtypes(f):
+        in_dtypes(f, lambda x: x.sign() * x.abs().sqrt(), torch.randn(6), near=0.01)
+
+    return verdict(answer, [value, gradient, jump, dtypes])

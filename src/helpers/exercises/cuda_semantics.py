@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, instance, kind, leaves, unchanged
+from helpers.exercises.tools import close, instance, kind, leaves, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,12 +41,13 @@ def _normalize_make(f, mean, std):
 
 
 def _normalize_value(f):
-    mean, std, x = _normalize_draw()
-    out = _normalize_make(f, mean, std)(x)
-    a_tensor(out)
-    right = (x - mean) / std
-    assert torch.allclose(out, right, atol=1e-5), "the value is not (x - mean) / std"
-    learns = _normalize_make(f, mean, std)(x.clone().requires_grad_()).requires_grad
+    for dtype in (torch.float32, torch.float64):
+        mean, std, x = (t.to(dtype) / 3 for t in _normalize_draw())
+        module = _normalize_make(f, mean, std)
+        for mode in (False, True):
+            got = module.train(mode)(x)
+            close(got, (x - mean) / std, f"the value is not (x - mean) / std in {dtype}")
+    learns = module(x.requires_grad_()).requires_grad
     assert learns, "no gradient reaches x: a layer before this one would not learn"
 
 
@@ -64,7 +65,7 @@ def _normalize_follows(f):
     mean, std, x = _normalize_draw()
     module = _normalize_make(f, mean, std).to("meta")
     left = [n for n, v in vars(module).items() if isinstance(v, Tensor) and not v.is_meta]
-    assert not left, f"after .to('meta') {' and '.join(left)} stayed behind"
+    assert not left, f"after .to('meta') {' and '.join(left)} did not move"
     try:
         out = module(x.to("meta"))
     except RuntimeError as error:
@@ -78,16 +79,18 @@ def _normalize_follows(f):
 def _normalize_saved(f):
     mean, std, x = _normalize_draw()
     module, other = _normalize_make(f, mean, std), _normalize_make(f, mean + 1, std + 1)
-    assert module.state_dict(), "the state_dict should hold both constants, it is empty"
+    assert module.state_dict(), "the state_dict must contain both constants; it is empty"
     other.load_state_dict(module.state_dict())
-    assert torch.allclose(other(x), module(x)), "loading the state_dict did not bring them back"
+    assert torch.allclose(other(x), module(x)), (
+        "loading the state_dict did not restore the constants"
+    )
 
 
 def check_normalize(answer: Callable[[Tensor, Tensor], nn.Module]) -> Verdict:
     """Check `answer(mean, std)`: a module that computes `(x - mean) / std`.
 
-    `mean` and `std` are float32 of shape (channels,), `x` is (batch, channels). Both constants
-    follow the module to another device and dtype, are saved with it, and are not trained.
+    `mean` and `std` have shape (channels,), `x` has (batch, channels), in one floating dtype. Both
+    constants follow the module to another device and dtype, are saved with it, and are not trained.
     """
     return verdict(
         answer, [_normalize_value, _normalize_frozen, _normalize_follows, _normalize_saved]
@@ -121,6 +124,7 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
         assert got is batch or batch.device != device, (
             f"{path}: was copied although it was there already"
         )
+        assert got.requires_grad == batch.requires_grad, f"{path}: no gradient reaches the tensor"
     elif isinstance(batch, PackedSequence):
         assert got.data.device == device, f"{path}: the packed sequence is not on the device"
         assert got.data.dtype == batch.data.dtype and got.data.shape == batch.data.shape, (
@@ -129,7 +133,7 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
         assert got.batch_sizes.tolist() == batch.batch_sizes.tolist(), (
             f"{path}: the lengths of the packed sequence changed"
         )
-        assert got.batch_sizes.device.type == "cpu", f"{path}: batch_sizes belongs on the CPU"
+        assert got.batch_sizes.device.type == "cpu", f"{path}: batch_sizes must stay on the CPU"
         assert (got.sorted_indices is None) == (batch.sorted_indices is None), (
             f"{path}: the packed sequence lost the order of its rows"
         )
@@ -145,11 +149,11 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
         for number, (mine, theirs) in enumerate(zip(got, batch, strict=True)):
             _compare(mine, theirs, device, f"{path}[{number}]")
     else:
-        assert got is batch, f"{path}: {batch!r} is no tensor and should be left alone"
+        assert got is batch, f"{path}: {batch!r} is not a tensor and must not change"
 
 
 def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
-    """Check `answer(batch, device)`: the batch with its tensors on `device`, however deep they lie.
+    """Check `answer(batch, device)`: the batch with its tensors on `device`, at any depth.
 
     A batch is a tensor, a packed sequence, or a dict, list, tuple or named tuple of batches, or
     anything else, which is passed through. Containers keep their type; a tensor that is there
@@ -161,8 +165,9 @@ def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
     def simple(f):
         for batch in (
             torch.rand(2),
+            torch.rand(2, requires_grad=True),
             {"image": torch.rand(2), "name": "a.png"},
-            [torch.rand(2), [torch.arange(3), None]],
+            [torch.rand(2).double(), [torch.arange(3), None]],
             (torch.rand(2), 7),
             Pair(torch.rand(2), torch.tensor(1)),
             OrderedDict(b=torch.rand(2), a=7),
@@ -180,7 +185,7 @@ def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
         assert batch["encoder"].weight.device == cpu, "a module of the caller's was moved"
 
     def nothing_to_do(f):
-        batch = [torch.rand(2), {"y": torch.arange(2)}]
+        batch = [torch.rand(2).double(), {"y": torch.rand(2).half()}]
         _compare(f(batch, cpu), batch, cpu)
 
     def nested(f):
@@ -202,7 +207,7 @@ _OPTIMIZERS: Sequence[Callable[..., torch.optim.Optimizer]] = (
 
 
 class _Scaled(nn.Sequential):
-    """A model with a parameter and a buffer of its own, beside those of its layers."""
+    """A model with a parameter and a buffer of its own, besides those of its layers."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(*layers)
@@ -259,7 +264,7 @@ def _move_dtype(f):
         held = [p for group in optimizer.param_groups for p in group["params"]]
         parameters = list(model.parameters())
         assert sorted(map(id, held)) == sorted(map(id, parameters)), (
-            "the optimizer holds other parameters than the model"
+            "the optimizer refers to other parameters than the model"
         )
         assert all(t.dtype == torch.float64 for t in (*parameters, model.shift)), (
             "the model did not move"
@@ -269,13 +274,13 @@ def _move_dtype(f):
         ), "the weights of the model changed"
         assert _move_options(optimizer) == settings, "the optimizer's settings changed"
         after = _move_state(optimizer)
-        assert len(after) == len(before), "the optimizer forgot its moments"
+        assert len(after) == len(before), "the optimizer's moments are missing"
         for old, new in zip(before, after, strict=True):
             assert torch.equal(old.double(), new.double()), "the moments changed"
             assert new.dtype == torch.float64, (
                 f"the state of {type(optimizer).__name__} stayed {new.dtype}"
             )
-        assert _move_counted(optimizer) == steps, "the optimizer forgot how many steps it has made"
+        assert _move_counted(optimizer) == steps, "the optimizer's step count changed"
         _move_go_on(model, optimizer, torch.randn(5, 3).double())
 
 
@@ -290,7 +295,7 @@ def _move_device(f):
         )
         steps = [s["step"] for s in optimizer.state.values() if "step" in s]
         assert not any(isinstance(v, Tensor) and v.is_meta for v in steps), (
-            "the step counter moved too: it belongs on the CPU, where reading it costs nothing"
+            "the step count moved too: leave it on the CPU, where reading it does not synchronize"
         )
         _move_go_on(model, optimizer, torch.randn(5, 3, device="meta"))
 

@@ -15,7 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from helpers.autograd import storage_id
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import leaves
+from helpers.exercises.tools import close, in_dtypes, leaves
 
 
 def check_linear_backward(
@@ -48,7 +48,7 @@ def check_linear_backward(
                 f"the gradient of {name} is {mine.dtype}, but {name} is {theirs.dtype}"
             )
             assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4), (
-                f"the gradient of {name} has the right shape and wrong values"
+                f"the gradient of {name} has the right shape, but wrong values"
             )
 
     def oblong(f: Callable) -> None:
@@ -61,7 +61,11 @@ def check_linear_backward(
     def single(f: Callable) -> None:
         compare(f, 1, 1, 1)  # no axis may be squeezed away
 
-    return verdict(answer, [oblong, square, single])
+    def dtypes(f: Callable) -> None:
+        x, weight, upstream = torch.randn(3, 2), torch.randn(4, 2), torch.randn(3, 4)
+        in_dtypes(f, lambda x, w, up: (up @ w, up.T @ x, up.sum(0)), x, weight, upstream)
+
+    return verdict(answer, [oblong, square, single, dtypes])
 
 
 def _root_draw(n: int, *shape: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, int]:
@@ -70,7 +74,7 @@ def _root_draw(n: int, *shape: int, dtype: torch.dtype = torch.float64) -> tuple
 
 def _root_is_function(f: Any) -> None:
     assert inspect.isclass(f) and issubclass(f, torch.autograd.Function), (
-        "give the class itself, a subclass of torch.autograd.Function"
+        "pass the class itself, a subclass of torch.autograd.Function"
     )
 
 
@@ -83,9 +87,9 @@ def _root_forward(f: Any) -> None:
             "apply must return a tensor with the shape and the dtype of x"
         )
         assert torch.equal(x, before), "forward has changed x"
-        assert torch.allclose(y, before ** (1 / n), rtol=1e-4), "forward is not the n-th root"
+        close(y, before ** (1 / n), "forward is not the n-th root")
         assert f.apply(x, n).requires_grad, (
-            "the output requires no gradient: autograd sees no way from x to it"
+            "the output requires no gradient: there is no graph from x to it"
         )
 
 
@@ -100,13 +104,13 @@ def _root_saved(f: Any) -> None:
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         y = f.apply(x, n)
     own = [v for v in vars(y.grad_fn).values() if _holds_tensor(v)]
-    assert not own, "a tensor is an attribute of ctx: give it to save_for_backward"
+    assert not own, "a tensor is an attribute of ctx: pass it to save_for_backward"
     assert len(kept) == 1, f"{len(kept)} tensors are saved: one, the output, is enough"
-    assert storage_id(kept[0]) == storage_id(y), "what is saved is not the output"
+    assert storage_id(kept[0]) == storage_id(y), "the saved tensor is not the output"
     x = x * 1
     alive, y = weakref.ref(x), f.apply(x, n)
     del x
-    assert alive() is None, "the input is kept somewhere else than in save_for_backward"
+    assert alive() is None, "the input is still referenced outside of save_for_backward"
 
 
 def _root_first(f: Any) -> None:
@@ -119,7 +123,7 @@ def _root_first(f: Any) -> None:
             raise AssertionError("the derivative is wrong")
         got = torch.autograd.grad(f.apply(x, n), x, upstream)[0]
         assert torch.allclose(got, right), (
-            "on a sum the derivative is right, otherwise wrong: multiply by upstream"
+            "the derivative is right only if upstream is 1: multiply by upstream"
         )
     x, _ = _root_draw(2, 3, 2)
     square_root, cube_root = f.apply(x, 2), f.apply(x, 3)
@@ -128,17 +132,17 @@ def _root_first(f: Any) -> None:
         before = upstream.clone()
         got = torch.autograd.grad(y, x, upstream)[0]
         assert torch.allclose(got, before * x.detach() ** (1 / n - 1) / n), (
-            "wrong if another root is drawn before the backward pass: keep n in ctx"
+            "wrong if apply is called with another n before the backward pass: store n in ctx"
         )
-        assert torch.equal(upstream, before), "backward has changed the gradient that it got"
+        assert torch.equal(upstream, before), "backward has changed the gradient that it received"
     assert gradcheck(f.apply, _root_draw(4, 3, 2), raise_exception=False), "gradcheck fails"
 
 
 def _root_second(f: Any) -> None:
     for n in (2, 3):
         assert gradgradcheck(f.apply, _root_draw(n, 3, 2), raise_exception=False), (
-            "the second derivative is wrong: compute in backward with torch operations, "
-            "from the saved output"
+            "the second derivative is wrong: use only torch operations on the saved output in "
+            "backward"
         )
 
 

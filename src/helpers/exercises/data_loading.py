@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Load data with workers · DataLoader"."""
+"""Checkers of the exercises of the chapter "DataLoader"."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import ints, learns, leaves, random_state_kept
+
+RANDOM = "the state of {} was changed: this needs no random numbers"
 
 
 def check_share(answer: Callable[[int, Any], Iterable[int]]) -> Verdict:
@@ -20,10 +23,13 @@ def check_share(answer: Callable[[int, Any], Iterable[int]]) -> Verdict:
     """
 
     def ask(f, n, workers):
-        shares = [list(f(n, SimpleNamespace(id=i, num_workers=workers))) for i in range(workers)]
-        for share in shares:
-            assert all(isinstance(i, int) for i in share), "expected indices, plain integers"
-        return shares
+        shares = []
+        for worker in range(workers):
+            info = SimpleNamespace(id=worker, num_workers=workers)
+            with random_state_kept(RANDOM):
+                shares.append(list(f(n, info)))
+            assert vars(info) == {"id": worker, "num_workers": workers}, "info was changed"
+        return [ints(share, "expected indices, plain integers") for share in shares]
 
     def some():
         workers = int(torch.randint(2, 6, ()))
@@ -33,22 +39,22 @@ def check_share(answer: Callable[[int, Any], Iterable[int]]) -> Verdict:
         n, _ = some()
         share = f(n, None)
         assert share is not None, "expected indices, got None"
-        assert list(share) == list(range(n)), "without workers, everything must come, in order"
+        assert list(share) == list(range(n)), "without workers, expected all indices in order"
 
     def once(f):
         n, workers = some()
         seen = [i for share in ask(f, n, workers) for i in share]
-        assert len(seen) == len(set(seen)), f"{workers} workers read some index twice"
+        assert len(seen) == len(set(seen)), f"{workers} workers read some indices twice"
         assert set(seen) == set(range(n)), f"{workers} workers leave out some of {n} indices"
 
     def blocks(f):
         n, workers = some()
         for share in ask(f, n, workers):
-            assert share == sorted(share), "a worker must go forwards"
+            assert share == sorted(share), "expected the indices of a worker in ascending order"
             assert not share or share[-1] - share[0] == len(share) - 1, "a share is not one block"
 
     def even(f):
-        for n, workers in (some(), (2, 5), (6, 3), (0, 2)):
+        for n, workers in (some(), (2, 5), (6, 3), (7, 5), (61, 7), (0, 2)):
             sizes = [len(share) for share in ask(f, n, workers)]
             assert sum(sizes) == n, f"{workers} workers do not read {n} indices in all"
             assert max(sizes) - min(sizes) <= 1, f"shares of {sizes} differ by more than one"
@@ -57,7 +63,7 @@ def check_share(answer: Callable[[int, Any], Iterable[int]]) -> Verdict:
 
 
 def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdict:
-    """Check `answer(samples)`: 1-D tensors padded with 0 to (N, T), and where they are real.
+    """Check `answer(samples)`: 1-D tensors padded with 0 to (N, T), and a mask of the real values.
 
     Returns the padded tensor, of the samples' dtype, and a bool tensor (N, T), True at real
     values.
@@ -65,12 +71,13 @@ def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdic
 
     def batch():
         lengths = torch.randperm(6)[:4] + 1
-        # what might mark the padding is real here
+        # values often used as padding are real here
         real = torch.tensor([-1.0, 0.0, 1.0, -100.0, -999.0, 1e9, -1e9, math.inf, -math.inf])
         return [real[torch.randint(len(real), (int(n),))] for n in lengths]
 
     def both(f, samples):
-        got = f(samples)
+        with random_state_kept(RANDOM):
+            got = leaves(f, "samples")(samples)
         pair = isinstance(got, (tuple, list)) and len(got) == 2
         assert pair and all(isinstance(t, Tensor) for t in got), "expected a pair of tensors"
         return got
@@ -81,7 +88,9 @@ def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdic
         shape = (len(samples), max(map(len, samples)))
         assert values.shape == shape, f"expected values of shape {shape}, got {tuple(values.shape)}"
         for row, sample in zip(values, samples, strict=True):
-            assert torch.equal(row[: len(sample)], sample), "a sample is not at its place"
+            assert torch.equal(row[: len(sample)], sample), (
+                "a sample is not at the start of its row"
+            )
             assert not row[len(sample) :].any(), "the padding is not 0"
 
     def mask(f):
@@ -89,20 +98,32 @@ def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdic
         samples[0][:] = 0  # real zeros are not padding
         values, real = both(f, samples)
         assert real.dtype == torch.bool, f"expected a mask of bool, got {real.dtype}"
-        assert real.shape == values.shape, "the mask must have the shape of the values"
+        assert real.shape == values.shape, "expected a mask of the shape of the values"
         lengths = torch.tensor([len(sample) for sample in samples])
         want = torch.arange(values.shape[1]) < lengths[:, None]
-        assert not torch.equal(real, ~want), "the mask is True at the padding: turn it round"
+        assert not torch.equal(real, ~want), "the mask is True at the padding: invert it"
         assert torch.equal(real, want), "the mask is wrong: a real 0 is not padding"
-        for marker in (-100.0, -1.0, math.inf, -math.inf):
+        for marker in (-100.0, -1.0, math.inf, -math.inf, math.nan):
             marked, seen = both(f, [torch.full((1,), marker), torch.ones(2)])
-            assert marked[0, 0] == marker and seen.tolist() == [[True, False], [True, True]], (
-                f"the mask is wrong: a real value may be {marker}, too; count the lengths"
+            kept = str(marked[0, 0].item()) == str(marker)  # nan, too
+            assert kept and seen.tolist() == [[True, False], [True, True]], (
+                f"the mask is wrong: a real value may be {marker}; use the lengths"
             )
 
     def types(f):
-        samples = [torch.arange(3), torch.arange(1)]
-        values, _ = both(f, samples)
-        assert values.dtype == torch.int64, f"int64 samples became {values.dtype}"
+        for dtype in (torch.int64, torch.float64, torch.float16, torch.uint8):
+            limit = 1 / 3 if dtype.is_floating_point else torch.iinfo(dtype).max
+            samples = [torch.tensor([0, limit, 1], dtype=dtype), torch.arange(1).to(dtype)]
+            values, _ = both(f, samples)
+            name = str(dtype).removeprefix("torch.")
+            assert values.dtype == dtype, f"{name} samples became {values.dtype}"
+            assert torch.equal(values[0], samples[0]), f"{name} samples were rounded: keep {name}"
 
-    return verdict(answer, [padded, mask, types])
+    def gradient(f):
+        samples = [torch.rand(3, requires_grad=True), torch.rand(1, requires_grad=True)]
+        values, _ = both(f, samples)
+        lost = "the gradient does not flow from the padded batch to the samples"
+        for got in learns(values, samples, lost):
+            assert torch.equal(got, torch.ones_like(got)), "the gradient of a sample is wrong"
+
+    return verdict(answer, [padded, mask, types, gradient])

@@ -30,7 +30,7 @@ def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
         got = a_float(got)
         share = labels.bincount(minlength=classes).double() / len(labels)
         right = torch.special.entr(share).sum().item()
-        assert not math.isnan(got), "nan: 0 · log 0 counts as 0 for a class that never occurs"
+        assert not math.isnan(got), "nan: 0 · log 0 is 0 for a class that never occurs"
         assert math.isclose(got, right, rel_tol=1e-4, abs_tol=1e-5), (
             f"{complaint}: {got:.3f} instead of {right:.3f}"
         )
@@ -89,13 +89,13 @@ def _guarded_step_run(
     model = _Model()
     kinds = {"SGD": (torch.optim.SGD, {"momentum": 0.9}), "Adam": (torch.optim.Adam, {})}
     kind, options = kinds[name]
-    optimizer = kind(model.parameters(), lr=0.1, **options)
+    optimizer = kind([{"params": [p]} for p in model.parameters()], lr=0.1, **options)
     x = torch.randn(5, 3)
     _guarded_step_fine(model, x).backward()  # the state of the optimizer is there
     optimizer.step()
     optimizer.zero_grad()
     twin = copy.deepcopy(model)
-    other = kind(twin.parameters(), lr=0.1, **options)
+    other = kind([{"params": [p]} for p in twin.parameters()], lr=0.1, **options)
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     state = copy.deepcopy(optimizer.state_dict())
     if dirty:
@@ -107,11 +107,13 @@ def _guarded_step_run(
         taken = f(model, lambda: loss(model, x), optimizer)
     assert all(modes), "the loss was computed in eval mode"
     assert isinstance(taken, bool | np.bool_ | Tensor), (
-        f"return whether the step was taken, got {taken!r}"
+        f"return whether the parameters were updated, got {taken!r}"
     )
     same = all(map(torch.equal, model.parameters(), twin.parameters()))
     if not taken:
-        assert str(optimizer.state_dict()) == str(state), "the optimizer has changed"
+        assert str(optimizer.state_dict()) == str(state), (
+            "the step was skipped, but the state of the optimizer has changed"
+        )
     (_guarded_step_steep_but_fine if loss is _guarded_step_steep_but_fine else _guarded_step_fine)(
         twin, x
     ).backward()
@@ -126,7 +128,8 @@ def _guarded_step_takes(f: Callable) -> None:
         taken, right, _ = _guarded_step_run(f, _guarded_step_fine, name)
         large = _guarded_step_run(f, _guarded_step_steep_but_fine, name)
         assert taken and large[0], (
-            "all is finite, and no step was taken (a parameter without a gradient?)"
+            "the loss and all gradients are finite, "
+            "but the step was skipped (a parameter without a gradient?)"
         )
         assert right and large[1], (
             "the step is not that of the optimizer with the gradient of this loss"
@@ -136,7 +139,7 @@ def _guarded_step_takes(f: Callable) -> None:
 def _guarded_step_clean(f: Callable) -> None:
     for dirty in (math.nan, 1):
         taken, right, _ = _guarded_step_run(f, _guarded_step_fine, "SGD", dirty)
-        assert taken and right, "old gradients are still in it: clear them first"
+        assert taken and right, "the update contains old gradients: clear them first"
 
 
 def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) -> Verdict:
@@ -165,10 +168,10 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
             ):
                 side[:] = case
                 taken, right, left = _guarded_step_run(f, loss, name, dirty)
-                assert not taken, f"{complaint}, and a step was taken"
-                assert right, "a weight has changed although the step was refused"
+                assert not taken, f"{complaint}, but the step was not skipped"
+                assert right, "a parameter has changed although the step was skipped"
                 assert not any(g.any() for g in left), (
-                    "a bad or an old gradient is left behind in .grad"
+                    "the step was skipped, but .grad still contains a gradient"
                 )
 
         return test
@@ -204,20 +207,20 @@ def _bad_samples_compare(
     got = f(model, x, y)
     drawn = random_states() != streams
     got = ints(got, "return a list of ints")
-    assert [m.training for m in model.modules()] == modes, "a module is in another mode now"
+    assert [m.training for m in model.modules()] == modes, "the mode of a module has changed"
     same = torch.allclose(x, before[0], rtol=0, atol=0, equal_nan=True)
-    assert same and torch.equal(y, before[1]) and not x.requires_grad, (
-        "`x` or `y` has changed: leave both as they were"
-    )
+    assert same and torch.equal(y, before[1]) and not x.requires_grad, "`x` or `y` has changed"
     now = model.state_dict()
     same = [t.dtype == now[n].dtype and torch.equal(t, now[n]) for n, t in state.items()]
-    assert all(same), "a parameter or buffer of the model has changed: leave it as it was"
-    assert all(p.requires_grad for p in model.parameters()), "the model is frozen now"
+    assert all(same), "a parameter or buffer of the model has changed"
+    assert all(p.requires_grad for p in model.parameters()), (
+        "`requires_grad` of a parameter has changed"
+    )
     assert all(p.grad is not None and (p.grad == 1).all() for p in model.parameters()), (
         "the gradients have changed"
     )
     assert got == right, f"{got} instead of {right}"
-    assert not drawn, "random numbers were drawn: leave the streams where they were"
+    assert not drawn, "random numbers were drawn: the random state has changed"
 
 
 def _bad_samples_none(f: Callable) -> None:
@@ -236,12 +239,13 @@ def _bad_samples_infinite(f: Callable) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x[:, :3] + 0 * super().forward(torch.zeros_like(x))
 
-    x = torch.randn(6, 4)
     y = torch.tensor([0, 1, 2, 0, 1, 2])
-    x[1, 1] = -math.inf  # the label's score: the loss is inf
-    x[3, 2] = -math.inf  # another one's: the loss is finite
-    x[4, 1] = -1e30  # the label's score: the loss is large and finite
-    _bad_samples_compare(f, Scores(4, 3), x, y, [1])
+    for dtype, large in ((torch.float32, 1e30), (torch.float64, 1e300)):
+        x = torch.randn(6, 4, dtype=dtype)
+        x[1, 1] = -math.inf  # the label's score: the loss is inf
+        x[3, 2] = -math.inf  # another one's: the loss is finite
+        x[4, 1] = -large  # the label's score: the loss is large and finite
+        _bad_samples_compare(f, Scores(4, 3).to(dtype), x, y, [1])
 
 
 def _bad_samples_ignored(f: Callable) -> None:

@@ -26,7 +26,7 @@ def _partition_shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]
     found = []
     for rank in range(world):
         hashes = _hashes_of_another_process()
-        torch.manual_seed(int(torch.randint(0, 10**6, ())) + rank)  # as other processes would
+        torch.rand(1)  # other random numbers for each rank, as in other processes
         with hashes:
             share = list(f(n, rank, world, epoch))
         for index in share:
@@ -50,9 +50,9 @@ def _partition_once(f: Any) -> None:
         strangers = [index for index in every if not 0 <= index < n]
         assert not strangers, f"{where}: {strangers[0]} is not an index from 0 to {n - 1}"
         twice = sorted({a for a, b in zip(every, every[1:], strict=False) if a == b})
-        assert not twice, f"{where}: sample {twice[0]} is seen twice"
+        assert not twice, f"{where}: sample {twice[0]} is used twice"
         missing = sorted(set(range(n)) - set(every))
-        assert not missing, f"{where}: sample {missing[0]} is never seen"
+        assert not missing, f"{where}: sample {missing[0]} is never used"
         sizes = [len(share) for share in got]
         assert max(sizes) - min(sizes) <= 1, f"{where}: uneven shares {sizes}"
 
@@ -73,10 +73,10 @@ def _partition_fresh(f: Any) -> None:
         for other in epochs[:number]:
             assert one != other, "two epochs have the same order"
             assert len(_partition_neighbours(one) & _partition_neighbours(other)) < 15, (
-                "the same samples follow one another in two epochs: draw the order anew"
+                "the same samples follow one another in two epochs: draw a new permutation"
             )
     assert set(epochs[1][0]) != set(first[0]), (
-        "a process sees the same samples in every epoch; only their order changes"
+        "a process uses the same samples in every epoch; only their order changes"
     )
 
     places = torch.arange(60.0)
@@ -84,7 +84,7 @@ def _partition_fresh(f: Any) -> None:
         torch.tensor(_partition_shares(f, 60, 1, epoch)[0], dtype=torch.float) for epoch in range(6)
     ]
     near = [torch.corrcoef(torch.stack([places, order]))[0, 1].abs() for order in drawn]
-    assert sum(near) / len(near) < 0.6, "samples stay near their places: shuffle all of them"
+    assert sum(near) / len(near) < 0.6, "samples stay near their positions: shuffle all of them"
 
 
 def _partition_own_state(f: Any) -> None:
@@ -96,9 +96,9 @@ def _partition_own_state(f: Any) -> None:
 
 
 def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Verdict:
-    """Check `answer(n, rank, world, epoch)`: which of `n` samples a process sees in an epoch.
+    """Check `answer(n, rank, world, epoch)`: which of `n` samples a process uses in an epoch.
 
-    All processes together must see every sample once, in an order that each epoch draws anew,
+    All processes together must use every sample once, in a new permutation in each epoch,
     and none may get two samples more than another.
     """
     return verdict(
@@ -107,7 +107,7 @@ def check_partition(answer: Callable[[int, int, int, int], Sequence[int]]) -> Ve
 
 
 def _hashes_of_another_process() -> Any:
-    """Hash strings as another process would: Python draws their hashes anew in each."""
+    """Hash strings as another process would: each has its own salt."""
     salt = random.SystemRandom().random()
 
     def has_text(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Evaluate a model and count its mistakes"."""
+"""Checkers of the exercises of the chapter "Evaluation metrics"."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from helpers.evaluation import averages, confusion_matrix, scores
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, ints, kind, leaves, unchanged
+from helpers.exercises.tools import instance, ints, kind, leaves, random_state_kept, unchanged
+
+RANDOM = "the state of {} was changed: this needs no random numbers"
 
 
 class _Probe(nn.Module):
-    """Takes logits for inputs; notices how it is run, and answers wrongly in training mode."""
+    """Returns its inputs as logits, wrong ones in training mode; records how it is run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,33 +34,35 @@ class _Probe(nn.Module):
         return out.roll(1, 1) if self.training else out
 
 
-def _accuracy_case() -> tuple[_Probe, list[tuple[Tensor, Tensor]], float, float]:
+def _accuracy_case(
+    dtype: torch.dtype = torch.float32,
+) -> tuple[_Probe, list[tuple[Tensor, Tensor]], float, float]:
     batches, shares, right, total = [], [], 0, 0
     for size, hits in ((4, 2), (4, 2), (last := int(torch.randint(1, 4, ())), last)):
         labels = torch.randint(4, (size,))
-        best = (labels + (torch.arange(size) >= hits) * 2) % 4  # two off: a roll mends nothing
-        x = torch.rand(size, 4)
-        x[torch.arange(size), best] += 2
+        best = (labels + (torch.arange(size) >= hits) * 2) % 4  # two off: a roll fixes nothing
+        x = (torch.rand(size, 1, dtype=dtype) + 2).repeat(1, 4)
+        x[torch.arange(size), best] += 500 * torch.finfo(dtype).eps  # lost in a narrower dtype
         batches.append((x, labels))
         shares.append(hits / size)
         right, total = right + hits, total + size
-    return _Probe(), batches, right / total, sum(shares) / 3
+    return _Probe().to(dtype), batches, right / total, sum(shares) / 3
 
 
-def _accuracy_value(f: Callable) -> None:
-    model, batches, want, mean = _accuracy_case()
-    got = f(model, iter(batches))
+def _accuracy_value(f: Callable, dtype: torch.dtype = torch.float32) -> None:
+    model, batches, want, mean = _accuracy_case(dtype)
+    with random_state_kept(RANDOM):
+        got = f(model, iter(batches))
     assert isinstance(got, (float, int)) or hasattr(got, "item"), (
         f"expected a float, got {kind(got)}"
     )
     assert not model.trained, "the model ran in training mode"
     number = float(got)
-    assert math.isfinite(number), f"expected a share of the samples, got {number}"
+    assert math.isfinite(number), f"expected a fraction of the samples, got {number}"
     assert abs(number - mean) > 1e-4, (
-        "this is the mean of the batches' accuracies; the last batch is smaller and must not "
-        "count as much"
+        "this is the mean of the batches' accuracies; the last batch is smaller and must count less"
     )
-    assert abs(number - 100 * want) > 1e-3, "give a fraction, not a percentage"
+    assert abs(number - 100 * want) > 1e-3, "expected a fraction, not a percentage"
     assert abs(number - want) < 1e-6, f"expected {want:.3f}, got {number:.3f}"
     assert type(got) is float, f"expected a Python float, got {kind(got)}"
 
@@ -77,22 +81,28 @@ def _accuracy_modes(f: Callable) -> None:
         model.active.train()
         f(model, batches)
         assert model.training == training, (
-            f"the model came in {_mode(training)} mode and was left in {_mode(not training)} mode"
+            f"the model was in {_mode(training)} mode before and is in "
+            f"{_mode(not training)} mode now"
         )
         assert not model.frozen.training and model.active.training, (
-            "a layer was left in another mode than the one it came in: train() and eval() "
-            "reach all of them"
+            "the mode of a layer was changed: train() and eval() set the mode of all submodules"
         )
 
 
 def _accuracy_shapes(f: Callable) -> None:
-    model, batches, *_ = _accuracy_case()
-    try:
-        got = f(model, [(x, y[:, None]) for x, y in batches])
-    except Exception:  # whatever the answer raises is an error, as asked
-        assert model.training, "after the error for labels (n, 1) the mode is another"
-    else:
-        raise AssertionError(f"labels of shape (n, 1) must be an error, got {got}")
+    for shape in ("(n, 1)", "(1,)"):
+        model, (*batches, (x, y)), *_ = _accuracy_case()
+        model.frozen.eval()
+        bad = (x, y[:, None]) if shape == "(n, 1)" else (x.repeat(2, 1), y[:1])
+        try:
+            got = f(model, [*batches, bad])
+        except Exception:  # any error is accepted
+            kept = model.training and model.active.training and not model.frozen.training
+            assert kept, f"after the error for labels {shape}, the mode is not restored"
+        else:
+            raise AssertionError(
+                f"expected an error for labels of shape {shape} in the last batch, got {got}"
+            )
 
 
 def _accuracy_empty(f: Callable) -> None:
@@ -100,22 +110,30 @@ def _accuracy_empty(f: Callable) -> None:
     try:
         got = f(model, [])
     except ValueError:
+        assert model.training, "after the error for an empty loader, the mode is not restored"
         return
-    raise AssertionError(f"an empty loader must be a ValueError, got {got}")
+    raise AssertionError(f"expected a ValueError for an empty loader, got {got}")
 
 
 def check_accuracy(
     answer: Callable[[nn.Module, Iterable[tuple[Tensor, Tensor]]], float],
 ) -> Verdict:
-    """Check `answer(model, loader)`: the accuracy over all samples, and an untouched model.
+    """Check `answer(model, loader)`: the accuracy over all samples; the model is not changed.
 
     `loader` gives (inputs, labels), the last batch smaller than the others; the model maps inputs
-    to logits (n, 4). The result is a Python float in [0, 1]. Labels of another shape than (n,) are
-    an error, and no sample at all is a `ValueError`. The loader may be read once only.
+    to logits (n, 4). The result is a Python float in [0, 1]. Labels of another shape than (n,)
+    raise an error, and a loader without samples a `ValueError`. The loader can be read only once.
     """
     return verdict(
         answer,
-        [_accuracy_value, _accuracy_no_graph, _accuracy_modes, _accuracy_shapes, _accuracy_empty],
+        [
+            _accuracy_value,
+            lambda f: _accuracy_value(f, torch.float64),
+            _accuracy_no_graph,
+            _accuracy_modes,
+            _accuracy_shapes,
+            _accuracy_empty,
+        ],
     )
 
 
@@ -140,20 +158,25 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
 
     def compare(f: Callable, matrix: Tensor, c: int, k: int) -> None:
         before = matrix.clone()
-        got = f(matrix, c, k)
+        with random_state_kept(RANDOM):
+            got = f(matrix, c, k)
         instance("a list", got, list)
         got = ints(got, "expected a list of Python ints")
-        assert torch.equal(matrix, before), "your function changed the matrix it was given"
-        assert c not in got, "the class itself is in the list: the diagonal is no mistake"
+        assert torch.equal(matrix, before), "the matrix was changed: work on a copy"
+        assert c not in got, (
+            "the class itself is in the list: the diagonal counts correct predictions"
+        )
         row = [(n, j) for j, n in enumerate(matrix[c].tolist()) if n and j != c]
         want = [j for _, j in sorted(row, reverse=True)][:k]
         column = [(n, i) for i, n in enumerate(matrix[:, c].tolist()) if n and i != c]
         assert got != [i for _, i in sorted(column, reverse=True)][:k], (
             "this is the column: the classes that are mistaken for c, not those it is mistaken for"
         )
-        assert all(matrix[c, j] for j in got), "a class is listed that it was never mistaken for"
+        assert all(matrix[c, j] for j in got), (
+            "the list contains a class that c was never mistaken for"
+        )
         assert len(got) == len(want), f"expected {len(want)} classes for k={k}, got {len(got)}"
-        assert got == want, "these are not the most frequent ones, most frequent first"
+        assert got == want, "expected the most frequent ones, the most frequent first"
 
     def value(f: Callable) -> None:
         compare(f, *draw(), 3)
@@ -170,7 +193,11 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
         matrix[c, c] = 0  # never right: the diagonal is not the largest entry
         compare(f, matrix, c, 3)
 
-    return verdict(answer, [value, first, few, poor])
+    def large(f: Callable) -> None:
+        matrix, c = draw()
+        compare(f, torch.where(matrix > 0, 37 * matrix + 2**40, 0), c, 3)  # many pixels
+
+    return verdict(answer, [value, first, few, poor, large])
 
 
 def _macro_f1_others(batches: Sequence[tuple[Tensor, Tensor]], c: int) -> dict[str, float]:
@@ -215,17 +242,18 @@ def _macro_f1_draw(c: int, missing: int) -> tuple[list[tuple[Tensor, Tensor]], i
 
 def _macro_f1_compare(f: Callable, missing: int) -> None:
     batches, c, want = _macro_f1_draw(int(torch.randint(4, 7, ())), missing)
-    got: Any = leaves(f, "batches")(batches, c)
+    with random_state_kept(RANDOM):
+        got: Any = leaves(f, "batches")(batches, c)
     assert isinstance(got, (float, int)) or getattr(got, "ndim", None) == 0, (
         f"expected one number, got {kind(got)}"
     )
     got = float(got)
-    assert not math.isnan(got), "the result is nan: somewhere 0 was divided by 0"
+    assert not math.isnan(got), "the result is nan: 0 was divided by 0"
     if abs(got - want) < 1e-4:
         return
     for what, value in _macro_f1_others(batches, c).items():
         assert abs(got - value) > 1e-4, f"this is {what}"
-    raise AssertionError(f"expected {want:.3f}, got {got:.3f}")
+    raise AssertionError(f"expected {want:.6g}, got {got:.6g}")
 
 
 def check_macro_f1(
@@ -233,7 +261,7 @@ def check_macro_f1(
 ) -> Verdict:
     """Check `answer(batches, num_classes)`: the macro F1 of all samples.
 
-    `batches` holds (target, prediction), int64 of shape (n,). A class that occurs and is never
+    `batches` contains (target, prediction), int64 of shape (n,). A class that occurs and is never
     predicted has F1 0; one that is neither in the targets nor in the predictions does not count.
     """
     return verdict(answer, [lambda f: _macro_f1_compare(f, 0), lambda f: _macro_f1_compare(f, 2)])

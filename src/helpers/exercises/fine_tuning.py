@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, unchanged
+from helpers.exercises.tools import close, instance, random_state_kept, unchanged
 
 
 def _groups_case() -> tuple[nn.Module, float]:
@@ -42,16 +42,21 @@ def _groups_reusable(f: Callable) -> None:
 
 def _groups_members(f: Callable) -> None:
     model, lr = _groups_case()
+    _groups_rates(f, model, "head", lr)
+    _groups_rates(f, nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), "1", lr)
+
+
+def _groups_rates(f: Callable, model: nn.Module, head: str, lr: float) -> None:
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
-    optimizer = torch.optim.SGD(f(model, "head", lr), lr=1.0)
+    optimizer = torch.optim.SGD(f(model, head, lr), lr=1.0)
     rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
     for name, p in model.named_parameters():
-        assert p.requires_grad == (name not in frozen), "leave requires_grad as it is"
+        assert p.requires_grad == (name not in frozen), "requires_grad has changed"
         if name in frozen:
-            assert id(p) not in rates, f"{name} is frozen, leave it out"
+            assert id(p) not in rates, f"{name} is frozen and must be in no group"
             continue
         assert id(p) in rates, f"{name} is in no group"
-        right = lr if name.startswith("head.") else lr / 10
+        right = lr if name.startswith(f"{head}.") else lr / 10
         assert abs(rates[id(p)] - right) < 1e-3 * right, (
             f"{name} has the wrong learning rate: expected lr{'' if right == lr else ' / 10'}"
         )
@@ -84,25 +89,31 @@ def check_train_mode(answer: Callable[[nn.Module], Any]) -> Verdict:
         model(torch.randn(8, 3) + 1)
         for name in ("0.0", "1.0"):
             norm = model.get_submodule(name)[1]
-            assert norm.running_mean.eq(0).all(), "a frozen BatchNorm layer still moves"
-        assert model[1][1][1].running_mean.ne(0).any(), "a BatchNorm layer that learns stands still"
+            assert norm.running_mean.eq(0).all(), (
+                "a frozen BatchNorm layer still updates its statistics"
+            )
+        assert model[1][1][1].running_mean.ne(0).any(), (
+            "a trained BatchNorm layer does not update its statistics"
+        )
 
     def modes(f: Callable) -> None:
         model = case()
         f(model)
         assert not model[0][1].training, "the dropout inside a frozen part is still on"
         assert model[2].training, "the dropout outside of the frozen parts is off"
-        assert model.training and model[3].training, "what learns must be in training mode"
+        assert model.training and model[3].training, (
+            "modules that are trained must be in training mode"
+        )
 
     def again(f: Callable) -> None:
         model = case()
         f(model)
         model[0].requires_grad_(True)
         f(model)
-        assert model[0][0][1].training, "a part that was unfrozen must come back to training mode"
+        assert model[0][0][1].training, "a part that was unfrozen must be in training mode again"
         assert not model[1][0][1].training, "the second call lost the frozen part"
         flags = [p.requires_grad for p in model[1].parameters()]
-        assert flags == [False] * 4 + [True] * 4, "leave requires_grad as it is"
+        assert flags == [False] * 4 + [True] * 4, "requires_grad has changed"
 
     return verdict(answer, [statistics, modes, again])
 
@@ -111,37 +122,37 @@ def _norm(frozen: bool) -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).requires_grad_(not frozen)
 
 
-def _capture_case() -> tuple[nn.Module, Tensor]:
+def _capture_case(dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Tensor]:
     block = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(inplace=True))
     model = nn.Sequential(block, nn.Linear(5, 2), nn.Dropout())
     model.eval()
     block[1].running_mean.uniform_(-1, 1)
     block[1].running_var.uniform_(0.5, 2)
-    return model, torch.randn(int(torch.randint(8, 16, ())), 3)
+    return model.to(dtype), torch.randn(int(torch.randint(8, 16, ())), 3, dtype=dtype)
 
 
 def _capture_alike(name: str, got: Any, right: Tensor) -> None:
     assert isinstance(got, Tensor), f"{name!r} is not a tensor"
-    same = got.shape == right.shape and torch.allclose(got, right, atol=1e-6)
-    assert same, f"{name!r} does not hold the output of that module"
+    close(got, right, f"{name!r} is not the output of that module")
     assert not got.requires_grad, f"{name!r} still has a graph"
 
 
-def _capture_values(f: Callable) -> None:
-    model, x = _capture_case()
+def _capture_values(f: Callable, dtype: torch.dtype = torch.float32) -> None:
+    model, x = _capture_case(dtype)
+    model[0][0].bias.requires_grad_(False)
     with torch.no_grad():
         linear = model[0][0](x)
         norm = model[0][1](linear)
         right = {"0.0": linear, "0.1": norm, "1": model[1](norm.relu())}
     names = list(right)
-    with unchanged("modes hooks settings", model=model, names=names, x=x):
+    drawn = random_state_kept("random numbers were drawn: the random state of {} has changed")
+    with drawn, unchanged("modes hooks settings", model=model, names=names, x=x):
         got = f(model, names, x)
     instance("a dict", got, dict)
-    assert sorted(got) == sorted(right), f"expected a key for each name, got {list(got)}"
+    assert sorted(got) == sorted(right), f"expected one key per name, got {list(got)}"
     overwritten = got["0.1"]
-    if isinstance(overwritten, Tensor) and overwritten.shape == norm.shape:
-        lost = torch.allclose(overwritten, norm.relu(), atol=1e-6)
-        assert not lost, "the output of '0.1' was overwritten by the in-place ReLU"
+    lost = isinstance(overwritten, Tensor) and torch.equal(overwritten, norm.relu())
+    assert not lost, "the output of '0.1' was overwritten by the in-place ReLU"
     for name, value in right.items():
         _capture_alike(name, got[name], value)
 
@@ -168,21 +179,21 @@ def _capture_modes(f: Callable) -> None:
     mean = model[0][1].running_mean.clone()
     got = f(model, ["2"], x)["2"]
     assert torch.equal(model[0][1].running_mean, mean), (
-        "the running statistics of a model in training mode were moved"
+        "the running statistics of a model in training mode have changed"
     )
     _capture_alike("2", got, right)
-    assert [m.training for m in model.modules()] == before, "a module is left in another mode"
+    assert [m.training for m in model.modules()] == before, "the mode of a module has changed"
 
 
 def _capture_clean(f: Callable) -> None:
     model, x = _capture_case()
     f(model, ["0.1"], x)
-    assert not _hooks(model), "a hook is left on the model"
-    assert model[0][2].inplace, "a layer was changed: its inplace is off"
+    assert not _hooks(model), "a hook is still registered on the model"
+    assert model[0][2].inplace, "`inplace` of a layer has changed"
     calls: list[int] = []
     model[0].register_forward_hook(lambda *_: calls.append(1))
     f(model, ["0.1"], x)
-    assert _hooks(model) == 1, "remove your own hooks, and leave those of others"
+    assert _hooks(model) == 1, "remove your own hooks, but not those of others"
 
 
 def _capture_missing(f: Callable) -> None:
@@ -193,11 +204,11 @@ def _capture_missing(f: Callable) -> None:
     try:
         f(model, ["0.0", "relu"], x)
     except Exception:  # whatever the answer raises is an error, as asked
-        assert not _hooks(model), "after the error for a missing name a hook is left"
+        assert not _hooks(model), "after the error for a missing name, a hook is still registered"
         after = [m.training for m in model.modules()]
-        assert after == before, "after the error for a missing name the mode is another"
+        assert after == before, "after the error for a missing name, a mode has changed"
     else:
-        raise AssertionError("a name that does not exist must be an error")
+        raise AssertionError("a name that does not exist must raise an error")
 
 
 def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> Verdict:
@@ -208,7 +219,15 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
     name does not exist, which is an error.
     """
     return verdict(
-        answer, [_capture_values, _capture_tuples, _capture_modes, _capture_clean, _capture_missing]
+        answer,
+        [
+            _capture_values,
+            lambda f: _capture_values(f, torch.float64),
+            _capture_tuples,
+            _capture_modes,
+            _capture_clean,
+            _capture_missing,
+        ],
     )
 
 

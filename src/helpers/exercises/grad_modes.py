@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from helpers.autograd import saved_tensors
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, unchanged
+from helpers.exercises.tools import a_tensor, close, random_state_kept, unchanged
 
 
 def _network() -> nn.Sequential:
@@ -24,19 +24,20 @@ def _network() -> nn.Sequential:
     return net
 
 
-def _predict_case():
-    return _network(), torch.randn(random.randint(4, 9), 3)
+def _predict_case(dtype=torch.float32):
+    return _network().to(dtype), torch.randn(random.randint(4, 9), 3, dtype=dtype)
 
 
-def _predict_value(f):
-    net, x = _predict_case()
+def _predict_value(f, dtype=torch.float32):
+    net, x = _predict_case(dtype)
     expected = copy.deepcopy(net).eval()(x)
     for p in net.parameters():
         p.grad = torch.randn_like(p)
-    with unchanged("modes", net=net, x=x):
+    drawn = random_state_kept("in eval mode nothing is drawn, and the state of {} has changed")
+    with drawn, unchanged("modes", net=net, x=x):
         out = a_tensor(f(net, x))
         assert out.shape == expected.shape, f"expected shape (n, 2), got {tuple(out.shape)}"
-        assert torch.allclose(out, expected, atol=1e-6), "this is not the output in eval mode"
+        close(out, expected, "this is not the output in eval mode")
 
 
 def _predict_graph(f):
@@ -44,7 +45,7 @@ def _predict_graph(f):
     out = []
     saved = saved_tensors(lambda: out.append(f(net, x)))
     assert not out[0].requires_grad, "the output still has a graph"
-    assert not saved, "the graph is still built and thrown away: run the net without one"
+    assert not saved, "a graph is built and then discarded: run the net without recording"
 
 
 def _predict_modes(f):
@@ -52,15 +53,15 @@ def _predict_modes(f):
         net, x = _predict_case()
         net.train()
         if mixed:
-            net[1].eval()  # people freeze BatchNorm like this
+            net[1].eval()  # a frozen BatchNorm
         before = [m.training for m in net.modules()]
         f(net, x)
         after = [m.training for m in net.modules()]
-        assert any(after), "the net stays in eval mode: what trains it next has no dropout"
-        assert after == before, "a module that was in eval mode before is in train mode now"
+        assert any(after), "the net stays in eval mode, so further training has no dropout"
+        assert after == before, "a module that was in eval mode before is now in train mode"
     net, x = _predict_case()
     f(net.eval(), x)
-    assert not any(m.training for m in net.modules()), "a net in eval mode was set to train"
+    assert not any(m.training for m in net.modules()), "a net in eval mode was set to train mode"
 
 
 def _predict_broken(f):
@@ -74,16 +75,26 @@ def _predict_broken(f):
 def _predict_caller(f):
     with torch.no_grad():
         f(*_predict_case())
-        assert not torch.is_grad_enabled(), "the caller had switched gradients off"
+        assert not torch.is_grad_enabled(), (
+            "the caller had switched gradients off, and they are on after the call"
+        )
 
 
 def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
     """Check `answer(net, x)`: the output in eval mode, without a graph, `net` as it was before.
 
-    `x` is float32 of shape (n, 3), the output of shape (n, 2).
+    `x` is float32 or float64 of shape (n, 3), the output of shape (n, 2).
     """
     return verdict(
-        answer, [_predict_value, _predict_graph, _predict_modes, _predict_broken, _predict_caller]
+        answer,
+        [
+            _predict_value,
+            lambda f: _predict_value(f, torch.float64),
+            _predict_graph,
+            _predict_modes,
+            _predict_broken,
+            _predict_caller,
+        ],
     )
 
 
@@ -112,7 +123,7 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
         for name, values, dtype in sources():
             out = f(values, dtype)
             assert out.requires_grad, f"{name}: the result does not require a gradient"
-            assert out.is_leaf, f"{name}: the result is not a leaf, its .grad will stay None"
+            assert out.is_leaf, f"{name}: the result is not a leaf, so its .grad stays None"
 
     def memory(f):
         for name, values, dtype in sources():
@@ -127,13 +138,13 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
         with torch.inference_mode():
             values = torch.randn(3)
         out = f(values, torch.float32)
-        assert not out.is_inference(), "an inference tensor: the result is one too"
+        assert not out.is_inference(), "for an inference tensor, the result is one too"
 
     return verdict(answer, [content, leaf, memory, inference])
 
 
-def _stream_case():
-    return nn.Linear(3, 2), [torch.randn(4, 3) for _ in range(random.randint(4, 6))]
+def _stream_case(dtype=torch.float32):
+    return nn.Linear(3, 2, dtype=dtype), list(torch.randn(random.randint(4, 6), 4, 3, dtype=dtype))
 
 
 def _stream_walk(f, net, batches):
@@ -149,8 +160,8 @@ def _stream_walk(f, net, batches):
     return outputs, flags
 
 
-def _stream_values(f):
-    net, batches = _stream_case()
+def _stream_values(f, dtype=torch.float32):
+    net, batches = _stream_case(dtype)
     for p in net.parameters():
         p.grad = torch.randn_like(p)
     with unchanged(net=net, batches=batches):
@@ -159,9 +170,7 @@ def _stream_values(f):
         f"expected {len(batches)} outputs for as many batches, got {len(outputs)}"
     )
     for out, x in zip(outputs, batches, strict=True):
-        a_tensor(out)
-        right = out.shape == (4, 2) and torch.allclose(out, net(x), atol=1e-6)
-        assert right, "an output is not net(x)"
+        close(out, net(x), "an output is not net(x)")
 
 
 def _stream_graph(f):
@@ -170,7 +179,7 @@ def _stream_graph(f):
     assert not any(out.requires_grad for out in _stream_walk(f, net, batches)[0]), (
         "the outputs still have a graph"
     )
-    assert not saved, "the graph is still built and thrown away: run the net without one"
+    assert not saved, "a graph is built and then discarded: run the net without recording"
 
 
 def _stream_caller(f):
@@ -178,9 +187,14 @@ def _stream_caller(f):
     _, flags = _stream_walk(f, net, batches)
     assert all(flags), "between two outputs, gradients are off in the caller's code"
     assert torch.is_grad_enabled(), "after the loop, gradients are off in the caller's code"
+    for _ in f(net, batches):
+        trained = all(p.requires_grad for p in net.parameters())
+        assert trained, "between two outputs, the parameters are frozen in the caller's code"
     with torch.no_grad():
         _, flags = _stream_walk(f, net, batches)
-    assert not any(flags), "the caller had switched gradients off, and they were on"
+    assert not any(flags), (
+        "the caller had switched gradients off, and they are on between two outputs"
+    )
 
 
 def _stream_lazy(f):
@@ -191,7 +205,7 @@ def _stream_lazy(f):
     first = len(taken)
     if hasattr(stream, "close"):
         stream.close()
-    assert first < len(batches), "all batches are read before the first output is given out"
+    assert first < len(batches), "all batches are read before the first output is yielded"
 
 
 def _stream_broken(f):
@@ -207,5 +221,13 @@ def check_stream(answer: Callable[[nn.Module, Iterable[Tensor]], Iterable[Tensor
     The caller's code, which runs between two outputs, keeps its own mode.
     """
     return verdict(
-        answer, [_stream_values, _stream_graph, _stream_caller, _stream_lazy, _stream_broken]
+        answer,
+        [
+            _stream_values,
+            lambda f: _stream_values(f, torch.float64),
+            _stream_graph,
+            _stream_caller,
+            _stream_lazy,
+            _stream_broken,
+        ],
     )

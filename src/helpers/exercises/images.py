@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, leaves
+from helpers.exercises.tools import a_tensor, between, leaves, random_state_kept
+
+RANDOM = "the state of {} was changed: this needs no random numbers"
 
 
 def _prepare_case(mode):
@@ -26,32 +28,43 @@ def _prepare_case(mode):
     return image, mean.tolist(), std.tolist(), right
 
 
+def _ask(f, image, mean, std):
+    before = (image.mode, image.size, image.tobytes())
+    with random_state_kept(RANDOM):
+        got = leaves(f, "", "mean", "std")(image, mean, std)
+    after = (image.mode, image.size, image.tobytes())
+    assert after == before, "the image was changed: work on a copy"
+    return got
+
+
 def _prepare_shape(f):
     image, mean, std, right = _prepare_case("RGB")
-    got = f(image, mean, std)
+    got = _ask(f, image, mean, std)
     a_tensor(got, right.shape, torch.float32)
 
 
 def _prepare_values(f):
     image, mean, std, right = _prepare_case("RGB")
-    got = f(image, mean, std)
+    got = _ask(f, image, mean, std)
     m, s = (torch.tensor(v)[:, None, None] for v in (mean, std))
     rgb = right * s + m
 
     def close(other):
-        return torch.allclose(got, other, atol=1e-3, rtol=1e-3)
+        return torch.allclose(got, other, atol=1e-4, rtol=1e-4)
 
-    assert not close(rgb), "the values are scaled, but mean and std are not used"
-    assert not close((rgb * 255 - m) / s), "the values were not scaled to [0, 1] first"
+    assert not close(rgb), "the values are scaled, but not normalized with mean and std"
+    assert not close((rgb * 255 - m) / s), "the values are not scaled to [0, 1]"
     assert not close((rgb.flip(0) - m) / s), "the channels are in the order BGR"
     assert close(right), "the values are not (rgb / 255 - mean) / std"
 
 
 def _prepare_modes(f):
-    for mode in ("L", "RGBA", "P", "LA", "CMYK", "1"):
+    for mode in ("L", "RGBA", "P", "LA", "CMYK", "1", "YCbCr", "HSV"):
         image, mean, std, right = _prepare_case(mode)
         try:
-            got = f(image, mean, std)
+            got = _ask(f, image, mean, std)
+        except AssertionError:
+            raise
         except Exception as error:
             raise AssertionError(
                 f"an image of mode {mode} raises {type(error).__name__}"
@@ -59,7 +72,8 @@ def _prepare_modes(f):
         assert got.shape == right.shape, (
             f"an image of mode {mode} gives shape {tuple(got.shape)}, expected {tuple(right.shape)}"
         )
-        assert torch.allclose(got, right, atol=1e-3, rtol=1e-3), (
+        a_tensor(got, right.shape, torch.float32)
+        assert torch.allclose(got, right, atol=1e-4, rtol=1e-4), (
             f"an image of mode {mode} gives wrong values"
         )
 
@@ -73,7 +87,7 @@ def check_prepare(answer: Callable[[Any, Sequence[float], Sequence[float]], Tens
 
 
 def check_to_classes(answer: Callable[[Tensor, list[tuple[int, ...]]], Tensor]) -> Verdict:
-    """Check `answer(mask, palette)`: a mask of colours as class numbers.
+    """Check `answer(mask, palette)`: a mask of colours as class indices.
 
     `mask` is uint8 (3, H, W), `palette` a list of colours (red, green, blue) in 0..255, one per
     class. The result is int64 (H, W), 255 where the colour is not in the palette.
@@ -83,28 +97,37 @@ def check_to_classes(answer: Callable[[Tensor, list[tuple[int, ...]]], Tensor]) 
         # every channel is shared by several classes, and so is the sum of the channels
         low, high = sorted(int(i) for i in torch.randperm(256)[:2])
         palette = [(low, low, high), (low, high, low), (high, low, low), (high, high, low)]
-        palette = [palette[i] for i in torch.randperm(4)]
+        other = torch.randint(256, (between(0, 20), 3)).tolist()  # more classes than four
+        palette += [tuple(c) for c in other if not {low, high} & set(c)]
+        palette = list(dict.fromkeys(palette))
+        palette = [palette[i] for i in torch.randperm(len(palette))]
+        count = len(palette)
         height, width = (int(i) for i in torch.randperm(6)[:2] + 4)
-        right = torch.randint(4, (height, width))
+        right = torch.randint(count, (height, width))
         colours = torch.tensor([*palette, (high, high, high)])
         if others:
-            right[0, 0], right[-1, -1] = 4, 4
+            right[0, 0], right[-1, -1] = count, count
         mask = colours[right].permute(2, 0, 1).byte()
         if others:
             r, g, b = palette[0]
             mask[:, 0, -1] = torch.tensor((r, g, b - 1 if b else 1))  # one level off is another
-            right[0, -1] = 4
-        return mask, palette, right.where(right < 4, 255)
+            right[0, -1] = count
+        return mask, palette, right.where(right < count, 255)
 
     def test(others: bool) -> Callable[[Callable], None]:
         def same(f: Callable) -> None:
             mask, palette, right = case(others)
-            got = leaves(f, "the mask itself", "palette")(mask, palette)
+            with random_state_kept(RANDOM):
+                got = leaves(f, "the mask", "palette")(mask, palette)
             a_tensor(got, right.shape)
-            assert got.dtype == torch.int64, f"class numbers must be int64, got {got.dtype}"
-            known = right < 4
-            assert torch.equal(got[known], right[known]), "a colour of the palette is mistaken"
-            assert torch.equal(got, right), "a colour that is not in the palette must give 255"
+            assert got.dtype == torch.int64, (
+                f"expected class indices of dtype int64, got {got.dtype}"
+            )
+            known = right < len(palette)
+            assert torch.equal(got[known], right[known]), (
+                "a colour of the palette has a wrong class index"
+            )
+            assert torch.equal(got, right), "expected 255 for a colour that is not in the palette"
 
         return same
 
@@ -112,16 +135,17 @@ def check_to_classes(answer: Callable[[Tensor, list[tuple[int, ...]]], Tensor]) 
 
 
 def check_middle_frames(answer: Callable[[int, int], Tensor]) -> Verdict:
-    """Check `answer(num_frames, segments)`: the middle frame of each of the equal parts.
+    """Check `answer(num_frames, segments)`: the middle frame of each of the equal segments.
 
     The result is an int64 tensor (segments,), sorted and in range, also for clips with fewer
-    frames than segments. Either of two middle frames counts.
+    frames than segments. Either of two middle frames is accepted.
     """
 
     def call(f, n, k):
-        got = f(n, k)
+        with random_state_kept(RANDOM):
+            got = f(n, k)
         a_tensor(got, (k,))
-        assert got.dtype == torch.int64, f"frame numbers must be int64, got {got.dtype}"
+        assert got.dtype == torch.int64, f"expected frame numbers of dtype int64, got {got.dtype}"
         assert got.min() >= 0 and got.max() < n, (
             f"{n} frames, {k} segments: frame {got.max().item()} does not exist"
             if got.max() >= n
@@ -130,20 +154,23 @@ def check_middle_frames(answer: Callable[[int, int], Tensor]) -> Verdict:
         assert (got.diff() >= 0).all(), f"{n} frames, {k} segments: the frames are not in order"
         off = (got + 0.5 - (torch.arange(k) + 0.5) * n / k).abs().max().item()
         assert off <= 1.01, (
-            f"{n} frames, {k} segments: a frame lies {off:.1f} frames from its segment's middle"
+            f"{n} frames, {k} segments: a frame is {off:.1f} frames from its segment's middle"
         )
 
     def long_clip(f):
         k = int(torch.randint(2, 9, ()))
         call(f, k * int(torch.randint(5, 20, ())) * 2, k)
 
+    def hours(f):
+        call(f, between(400_000, 800_000), between(50, 100))
+
     def odd_parts(f):
         k, width = int(torch.randint(2, 9, ())), 2 * int(torch.randint(2, 9, ())) + 1
         call(f, k * width, k)
         off = (f(k * width, k) - width // 2 - width * torch.arange(k)).abs().max().item()
         assert off == 0, (
-            f"{k * width} frames, {k} segments: parts of {width} have one middle, "
-            f"and a frame lies {off} away from it"
+            f"{k * width} frames, {k} segments: a segment of {width} frames has one "
+            f"middle frame, and a frame is {off} away from it"
         )
 
     def uneven(f):
@@ -155,4 +182,4 @@ def check_middle_frames(answer: Callable[[int, int], Tensor]) -> Verdict:
         n = int(torch.randint(1, 5, ()))
         call(f, n, 3 * n + int(torch.randint(0, 4, ())))
 
-    return verdict(answer, [long_clip, odd_parts, uneven, short_clip])
+    return verdict(answer, [long_clip, odd_parts, uneven, short_clip, hours])

@@ -36,58 +36,58 @@ def _next_token_loss_compare(
     real = torch.tensor(lengths)
     got = leaves(f, "logits", "ids", "lengths")(logits.requires_grad_(), ids, real)
     a_tensor(got)
-    assert got.shape == (), f"the loss has shape {tuple(got.shape)}: one number is wanted"
+    assert got.shape == (), f"expected a scalar loss, got shape {tuple(got.shape)}"
     expected = _next_token_loss_right(logits, ids, real)
     assert got.dtype == logits.dtype, f"{logits.dtype} logits give a loss of {got.dtype}"
-    assert not got.isnan(), "nan: does a row without a pair of tokens divide by zero?"
+    assert not got.isnan(), "the loss is nan: check the row that has a single token"
     assert torch.allclose(got, expected, rtol=1e-4, atol=1e-4), complaint
     single = got.dtype == torch.float32
     assert single or torch.allclose(got, expected, rtol=1e-10, atol=1e-10), (
-        f"{complaint}: digits are lost in float32"
+        f"{complaint}: the result has only float32 precision"
     )
-    assert got.requires_grad, "the loss has no graph: gradients could not reach the logits"
+    assert got.requires_grad, "the loss has no graph, so the logits get no gradient"
     mine, theirs = (
         torch.autograd.grad(loss, logits, allow_unused=True)[0] for loss in (got, expected)
     )
     assert mine is not None and torch.allclose(mine, theirs, rtol=1e-3, atol=1e-4), (
-        "the number is right, but gradients do not reach all the logits that count"
+        "the loss is right, but not all logits that it depends on get their gradient"
     )
 
 
 def _next_token_loss_full(f: Callable) -> None:
     complaint = (
-        "wrong even without padding: the scores at position t belong to the token at t + 1, "
-        "the last position of a row has none, and each row keeps its own tokens"
+        "wrong even without padding: compare the logits at position t with the token at t + 1 "
+        "of the same row; the last position has no label"
     )
     _next_token_loss_compare(f, [6, 6, 6], 6, complaint)
 
 
 def _next_token_loss_square(f: Callable) -> None:
-    for vocab in (4, 5):  # as many as labels, and as places
-        complaint = "wrong where the vocabulary is as large as the text"
+    for vocab in (4, 5):  # as many as labels, and as positions
+        complaint = "wrong if the vocabulary has as many tokens as the text"
         _next_token_loss_compare(f, [5, 5], 5, complaint, vocab=vocab)
 
 
 def _next_token_loss_unequal(f: Callable) -> None:
     complaint = (
-        "wrong with padding: each real pair counts once, whatever its row, and padding not at all"
+        "wrong with padding: average over the pairs of real tokens of all rows, without padding"
     )
     _next_token_loss_compare(f, [7, 3, 5], 7, complaint)
     _next_token_loss_compare(f, [2, 7], 9, complaint)
 
 
 def _next_token_loss_ends(f: Callable) -> None:
-    complaint = "wrong where padding and end are one token: the first end of each row is a label"
+    complaint = "wrong if padding and EOS are one token: the first EOS token of each row is a label"
     _next_token_loss_compare(f, [6, 3, 4], 6, complaint, end=True)
 
 
 def _next_token_loss_inside(f: Callable) -> None:
-    complaint = "wrong where tokens repeat: padding is told by its place, not by its number"
+    complaint = "wrong if tokens repeat: find padding by position, not by token ID"
     _next_token_loss_compare(f, [8, 5], 8, complaint, vocab=2)
 
 
 def _next_token_loss_single(f: Callable) -> None:
-    complaint = "a row of one token has no pair: it adds nothing to sum and count"
+    complaint = "a row with one token has no label: it adds nothing to the sum and the count"
     _next_token_loss_compare(f, [1, 4], 5, complaint)
 
 
@@ -98,8 +98,8 @@ def _next_token_loss_double(f: Callable) -> None:
 def check_next_token_loss(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Verdict:
     """Check `answer(logits, ids, lengths)`: the mean loss per token that has a next one.
 
-    `logits` has shape (N, T, V), `ids` (N, T) and `lengths` (N,): the real tokens of each row, the
-    end token among them. What is behind is padding, with any token in it. Expected is the mean
+    `logits` has shape (N, T, V), `ids` (N, T) and `lengths` (N,): the number of real tokens in each
+    row, EOS included. Later tokens are padding, whatever they are. Expected is the mean
     cross-entropy over all pairs of a real token and the real token after it.
     """
     return verdict(
@@ -130,7 +130,7 @@ def _nucleus_right(logits: Tensor, p: float) -> Tensor:
 
 
 def _nucleus_safe(shape: tuple[int, ...], p: float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Scores none of whose sums is too close to `p` for the last bits to decide."""
+    """Return logits whose cumulative sums are far enough from `p` for rounding not to matter."""
     while True:
         logits = 2 * torch.randn(shape, dtype=dtype)
         sums = logits.softmax(-1).sort(-1, descending=True).values.cumsum(-1)
@@ -142,49 +142,51 @@ def _nucleus_compare(f: Callable, logits: Tensor, p: float, complaint: str) -> N
     got = leaves(f, "logits")(logits, p)
     a_tensor(got, logits.shape)
     assert got.is_floating_point(), f"return probabilities, got {got.dtype}"
-    assert not got.isnan().any(), f"nan with p = {p}: at least one token must stay"
+    assert not got.isnan().any(), f"nan with p = {p}: keep at least one token"
     expected = _nucleus_right(logits, p)
     if torch.allclose(got.double(), expected.double(), atol=1e-5):
         return
     mine, theirs = got > 0, expected > 0
     n, m = int(mine.sum()), int(theirs.sum())
-    assert n == m, f"{complaint}: {n} tokens are kept instead of {m} (p = {p})"
-    assert torch.equal(mine, theirs), f"{complaint}: others are kept than the best ones"
-    raise AssertionError("the right tokens are kept, but a row does not add up to 1")
+    assert n == m, f"{complaint}: the number of kept tokens is {n}, not {m} (p = {p})"
+    assert torch.equal(mine, theirs), f"{complaint}: the kept tokens are not the most likely ones"
+    raise AssertionError("the right tokens are kept, but a row does not sum to 1")
 
 
 def _nucleus_one(f: Callable) -> None:
     for p in (0.3, 0.6, 0.9):
         _nucleus_compare(f, _nucleus_safe((12,), p), p, "wrong for one row")
     even = torch.linspace(0, 0.5, 12)[torch.randperm(12)]
-    _nucleus_compare(f, even, 0.24, "wrong where many tokens are nearly as probable")
+    _nucleus_compare(f, even, 0.24, "wrong if many tokens have nearly the same probability")
 
 
 def _nucleus_exact(f: Callable) -> None:
     got = f(torch.zeros(4), 0.5)
     n = int((got > 0).sum())
-    assert n == 2, f"two of four equal tokens reach p = 0.5 exactly, and {n} are kept"
+    assert n == 2, f"two of four equally likely tokens sum to p = 0.5 exactly, and {n} are kept"
 
 
 def _nucleus_small(f: Callable) -> None:
-    _nucleus_compare(f, torch.tensor([0.1, 3.0, 0.2]), 0.2, "the best token always stays")
+    _nucleus_compare(
+        f, torch.tensor([0.1, 3.0, 0.2]), 0.2, "keep the most likely token for every p"
+    )
 
 
 def _nucleus_everything(f: Callable) -> None:
-    _nucleus_compare(f, _nucleus_safe((30,), 1.0), 1.0, "with p = 1 all stay")
+    _nucleus_compare(f, _nucleus_safe((30,), 1.0), 1.0, "with p = 1 keep all tokens")
 
 
 def _nucleus_rows(f: Callable) -> None:
-    _nucleus_compare(f, _nucleus_safe((4, 9), 0.7), 0.7, "each row is cut for itself")
+    _nucleus_compare(f, _nucleus_safe((4, 9), 0.7), 0.7, "filter each row separately")
     _nucleus_compare(
-        f, _nucleus_safe((2, 3, 5), 0.5), 0.5, "any number of dimensions may stand in front"
+        f, _nucleus_safe((2, 3, 5), 0.5), 0.5, "logits may have any number of leading dimensions"
     )
     _nucleus_compare(f, _nucleus_safe((1, 6), 0.7), 0.7, "wrong for a batch of one")
 
 
 def _nucleus_cut(f: Callable) -> None:
     logits = torch.tensor([-torch.inf, 1.0, 0.0, -torch.inf, 0.5])
-    _nucleus_compare(f, logits, 0.8, "tokens that were cut before stay cut")
+    _nucleus_compare(f, logits, 0.8, "tokens with logits of -inf must keep the probability 0")
 
 
 def _nucleus_double(f: Callable) -> None:
@@ -194,8 +196,8 @@ def _nucleus_double(f: Callable) -> None:
 def check_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
     """Check `answer(logits, p)`: the probabilities that top-p sampling draws from.
 
-    `logits` has shape (..., V) and stays as it is. Tokens are kept, the most probable first, until
-    their probabilities reach `p`; the others get 0, and each row adds up to 1.
+    `logits` has shape (..., V) and must not change. Tokens are kept, the most likely first, until
+    their probabilities sum to `p`; the others get 0, and each row sums to 1.
     """
     return verdict(
         answer,
@@ -211,14 +213,20 @@ def check_nucleus(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
     )
 
 
+class _Log(list):
+    """A list that a copy of a model shares with the model."""
+
+    def __deepcopy__(self, memo: dict) -> _Log:
+        return self
+
+
 class _Watched(nn.Module):
-    """Scores from a table with dropout before it; remembers how it was called."""
+    """Logits from an embedding, followed by dropout; records the mode of each call."""
 
     def __init__(self, vocab: int) -> None:
         super().__init__()
         self.table, self.drop = nn.Embedding(vocab, vocab), nn.Dropout(0.5)
-        self.modes: list[bool] = []
-        self.graphs: list[bool] = []
+        self.modes, self.graphs = _Log(), _Log()
 
     def forward(self, ids: Tensor) -> Tensor:
         out = self.drop(self.table(ids))
@@ -252,7 +260,7 @@ def _perplexity_asked(f: Callable, model: _Watched, batches: list[tuple[Tensor, 
 def _perplexity_compare(f: Callable, sizes: list[tuple[int, int, int]], complaint: str) -> None:
     model, batches = _perplexity_case(sizes)
     got = a_float(_perplexity_asked(f, model, batches))
-    assert not math.isnan(got), "nan: a batch without a label must add nothing"
+    assert not math.isnan(got), "nan: a batch without labels must add nothing"
     assert math.isclose(got, _perplexity_right(model, batches), rel_tol=1e-3), complaint
 
 
@@ -261,18 +269,18 @@ def _perplexity_mode(f: Callable) -> None:
         model, batches = _perplexity_case([(3, 4, 0)])
         model.train(before)
         _perplexity_asked(f, model, batches)
-        assert model.modes and not any(model.modes), "dropout was on: call eval() first"
+        assert model.modes and not any(model.modes), "dropout was active: call eval() first"
         assert not any(model.graphs), "graphs were recorded: use torch.no_grad()"
         assert all(m.training == before for m in model.modules()), (
-            f"the model came in {'training' if before else 'evaluation'} mode and left in the "
-            "other: put back the mode that it had"
+            f"the model was in {'training' if before else 'evaluation'} mode and is now in the "
+            "other: restore the mode of each module"
         )
     model, batches = _perplexity_case([(3, 4, 0)])
     model.train().table.eval()
     _perplexity_asked(f, model, batches)
     assert model.training and model.drop.training and not model.table.training, (
-        "a layer that was in evaluation mode inside a model in training mode was switched: "
-        "put back the mode of each module"
+        "a layer in evaluation mode inside a model in training mode has changed its mode: "
+        "restore the mode of each module"
     )
 
 
@@ -281,12 +289,12 @@ def _perplexity_single(f: Callable) -> None:
 
 
 def _perplexity_unequal(f: Callable) -> None:
-    complaint = "wrong for batches of unequal size: sum over all tokens, and exp at the end"
+    complaint = "wrong for batches of unequal size: sum over all tokens, and take exp at the end"
     _perplexity_compare(f, [(1, 2, 0), (6, 7, 0)], complaint)
 
 
 def _perplexity_padded(f: Callable) -> None:
-    complaint = "wrong with labels of -100: they count neither in the sum nor in the divisor"
+    complaint = "wrong with labels of -100: leave them out of the sum and of the count"
     _perplexity_compare(f, [(4, 6, 20), (4, 6, 1)], complaint)
 
 
@@ -299,9 +307,9 @@ def check_perplexity(
 ) -> Verdict:
     """Check `answer(model, batches)`: the perplexity over all labels that are not -100, a float.
 
-    `batches` yields `(ids, labels)`, each of shape (N, T), once; N and T differ from batch to
-    batch. `model(ids)` gives scores of shape (N, T, V). It is measured in evaluation mode, without
-    graphs, and afterwards has the mode that it had.
+    `batches` is an iterator over `(ids, labels)`, each of shape (N, T); N and T differ between
+    batches. `model(ids)` returns logits of shape (N, T, V). It must run in evaluation mode, without
+    graphs, and each module's mode must be restored.
     """
     return verdict(
         answer,

@@ -38,7 +38,7 @@ def _factor_at(t, warm_up, total):
 
 def _factor_rises(f):
     warm_up, total = _factor_case()
-    assert _factor_value(f, 0, warm_up, total) != 0, "epoch 0 would train with a rate of 0"
+    assert _factor_value(f, 0, warm_up, total) != 0, "epoch 0 would have a learning rate of 0"
     for t in range(warm_up):
         got = _factor_value(f, t, warm_up, total)
         assert math.isclose(got, (t + 1) / warm_up, abs_tol=1e-9), (
@@ -77,7 +77,7 @@ def _factor_edges(f):
     ):
         got = _factor_value(f, t, warm_up, total)
         assert math.isclose(got, want, abs_tol=1e-9), (
-            f"{_factor_at(t, warm_up, total)} is {got:.3f}, and should be {want:.3f}"
+            f"{_factor_at(t, warm_up, total)} is {got:.3f}, expected {want:.3f}"
         )
 
 
@@ -95,15 +95,21 @@ def check_per_step(answer: Callable[[Optimizer, int, int, int], LRScheduler]) ->
     """Check `answer(optimizer, epochs, batches, accumulate)`: a cosine stepped with the optimizer.
 
     The optimizer steps after every `accumulate` batches and after the last batch of each epoch;
-    the rate falls as half a cosine from the base rate and is 0 after the last of these steps.
+    the learning rate falls as half a cosine from its base and is 0 after the last of these steps.
     """
 
     def run(f, epochs, batches, accumulate):
         base = 0.1 + torch.rand(()).item()
         optimizer = one_weight(base)
+        before = optimizer.param_groups[0].copy()
         scheduler = f(optimizer, epochs, batches, accumulate)
         instance("a scheduler", scheduler, LRScheduler)
         assert scheduler.optimizer is optimizer, "the scheduler belongs to another optimizer"
+        (group,) = optimizer.param_groups
+        changed = any(group[k] is not v for k, v in before.items() if k != "lr")
+        assert not changed and not optimizer.state, (
+            "the optimizer was changed: return the scheduler without a step"
+        )
         seen = [optimizer.param_groups[0]["lr"] / base]
         for _ in range(epochs):
             for batch in range(batches):
@@ -117,14 +123,16 @@ def check_per_step(answer: Callable[[Optimizer, int, int, int], LRScheduler]) ->
         seen = run(f, epochs, batches, accumulate)
         where = f"{epochs} epochs of {batches} batches, accumulate={accumulate}"
         climbs = [i for i in range(1, len(seen)) if seen[i] > seen[i - 1] + 1e-9]
-        assert not climbs, f"{where}: the rate climbs at step {climbs[0]} of {len(seen) - 1}"
+        assert not climbs, (
+            f"{where}: the learning rate rises at step {climbs[0]} of {len(seen) - 1}"
+        )
         assert abs(seen[-1]) < 1e-6, (
-            f"{where}: after the last step the rate is {seen[-1]:.3f} of the base, not 0"
+            f"{where}: after the last step the factor is {seen[-1]:.3f}, expected 0"
         )
         for i, got in enumerate(seen):
             want = (1 + math.cos(math.pi * i / (len(seen) - 1))) / 2
             assert math.isclose(got, want, abs_tol=1e-6), (
-                f"{where}: after step {i} the rate is {got:.3f} of the base, the cosine {want:.3f}"
+                f"{where}: after step {i} the factor is {got:.3f}, expected {want:.3f}"
             )
 
     def plain(f):
@@ -195,7 +203,8 @@ def _resume_interrupted(f):
 def _resume_weights(f):
     straight, parts, _, _ = _resume_interrupted(f)
     assert parts[2].optimizer is parts[1], "the scheduler belongs to another optimizer"
-    assert parts[0] is not straight[0], "build a fresh model"
+    assert parts[0] is not straight[0], "build a new model"
+    assert parts[0].training, "the model is in evaluation mode: the training would not be the same"
     for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
         assert torch.equal(mine, theirs), "the weights are not those of the checkpoint"
     held = {id(p) for group in parts[1].param_groups for p in group["params"]}
@@ -209,23 +218,23 @@ def _resume_goes_on(f):
     want, got = _resume_train(straight, x), _resume_train(parts, x)
     for number, (a, b) in enumerate(zip(want, got, strict=True)):
         assert math.isclose(a, b, rel_tol=1e-9), (
-            f"epoch {number} after the resume trains with a rate of {b:.4f}, "
-            f"the uninterrupted run with {a:.4f}"
+            f"epoch {number} after resuming has a learning rate of {b:.4f}, "
+            f"the uninterrupted run one of {a:.4f}"
         )
     for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
         assert torch.allclose(mine, theirs, rtol=1e-9), (
-            "the rates are right, but the weights move differently: the momentum is lost"
+            "the learning rates are right, but the weights differ: the momentum is lost"
         )
     assert untouched(), (
-        "training changed the checkpoint: an optimizer keeps the tensors it is given"
+        "training changed the checkpoint: an optimizer stores the tensors that it is given"
     )
 
 
 def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verdict:
-    """Check `answer(checkpoint, build, schedule)`: a run that goes on as if never interrupted.
+    """Check `answer(checkpoint, build, schedule)`: a run that continues as if never interrupted.
 
-    `checkpoint` holds the state dicts under "model", "optimizer" and "scheduler"; `build()` makes
-    a fresh model and its optimizer, `schedule(optimizer)` a fresh scheduler. The checkpoint is
-    left as it is, also by the training that follows.
+    `checkpoint` contains the state dicts under "model", "optimizer" and "scheduler"; `build()`
+    returns a new model and its optimizer, `schedule(optimizer)` a new scheduler. The checkpoint
+    must not change, also not by the training that follows.
     """
     return verdict(answer, [_resume_weights, _resume_goes_on])

@@ -10,19 +10,21 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, leaves
+from helpers.exercises.tools import a_tensor, in_dtypes, leaves
 
 
-def _scalar(value: object) -> Tensor:
-    a_tensor(value)
-    assert value.shape == (), "expected one number, a tensor of shape (), got a tensor with axes"
-    return value.float()
+def one_number(got: object) -> Tensor:
+    """Return `got`, a tensor of shape (), as float32."""
+    a_tensor(got)
+    assert got.shape == (), "expected one number, a tensor of shape (), got a tensor with axes"
+    return got.float()
 
 
-def _same_gradient(got: Tensor, want: Tensor, x: Tensor) -> None:
-    assert got.requires_grad, "the result has no graph, so nothing can learn from it"
-    (mine,) = torch.autograd.grad(got, x, allow_unused=True)
-    (theirs,) = torch.autograd.grad(want, x)
+def same_gradient(got: Tensor, right: Tensor, inputs: Tensor) -> None:
+    """Raise if the gradients of two scalars with respect to `inputs` differ."""
+    assert got.requires_grad, "the result has no graph: backward() raises"
+    (mine,) = torch.autograd.grad(got, inputs, allow_unused=True)
+    (theirs,) = torch.autograd.grad(right, inputs)
     assert mine is not None and torch.allclose(mine, theirs, atol=1e-5), (
         "the value is right, the gradient is not"
     )
@@ -35,7 +37,7 @@ def _cross_entropy_batch() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _cross_entropy_same(got: object, want: Tensor) -> bool:
-    return torch.allclose(_scalar(got), want, rtol=1e-4, atol=1e-5)
+    return torch.allclose(one_number(got), want, rtol=1e-4, atol=1e-5)
 
 
 def _cross_entropy_plain(f):
@@ -65,7 +67,7 @@ def _cross_entropy_weights(f):
 def _cross_entropy_ignored(f):
     for marker in (-100, 255, 0):
         x, y, w = _cross_entropy_batch()
-        y[:2] = marker
+        y[:2], y[-1] = marker, 1  # one sample is not ignored
         got = f(x, y, w, marker)
         if _cross_entropy_same(got, F.cross_entropy(x, y, weight=w, ignore_index=marker)):
             continue
@@ -79,8 +81,12 @@ def _cross_entropy_ignored(f):
 
 def _cross_entropy_stable(f):
     x, y, w = _cross_entropy_batch()
-    got = _scalar(f(x * 1000, y, w, -100))
+    x = x * 1000
+    got = one_number(f(x, y, w, -100))
     assert got.isfinite(), "large logits give inf or nan: take log_softmax, not log(softmax)"
+    assert _cross_entropy_same(got, F.cross_entropy(x, y, weight=w)), (
+        "wrong value for large logits: take log_softmax, without an epsilon or a limit"
+    )
 
 
 def _cross_entropy_gradient(f):
@@ -88,14 +94,23 @@ def _cross_entropy_gradient(f):
         x, y, w = _cross_entropy_batch()
         x.requires_grad_()
         y[:ignored] = -100
-        _same_gradient(f(x, y, w, -100), F.cross_entropy(x, y, weight=w), x)
+        same_gradient(f(x, y, w, -100), F.cross_entropy(x, y, weight=w), x)
+
+
+def _cross_entropy_dtypes(f):
+    x, y, w = _cross_entropy_batch()
+    y[0] = -100
+    in_dtypes(
+        f, lambda x, y, w, i: F.cross_entropy(x, y, w, ignore_index=i), x, y, w, -100, wider=True
+    )
 
 
 def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Verdict:
     """Check `answer(logits, target, weight, ignore_index)`: `F.cross_entropy` with 'mean'.
 
-    `logits` is float32 of shape (N, C), `target` int64 of shape (N,) with labels below C or
-    `ignore_index`, `weight` float32 of shape (C,). At least one sample is not ignored.
+    `logits` is floating point of shape (N, C), `target` int64 of shape (N,) with labels below C or
+    `ignore_index`, `weight` of shape (C,) and the dtype of `logits`. At least one sample is not
+    ignored.
     """
     return verdict(
         leaves(answer, "logits", "target", "weight"),
@@ -105,6 +120,7 @@ def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor])
             _cross_entropy_ignored,
             _cross_entropy_stable,
             _cross_entropy_gradient,
+            _cross_entropy_dtypes,
         ],
     )
 
@@ -123,8 +139,8 @@ class _Smoothed(TorchFunctionMode):
 def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdict:
     """Check `answer(logits, target, eps)`: cross-entropy smoothed onto the other classes.
 
-    The true class gets 1 - eps, each of the C - 1 others eps / (C - 1). `logits` is float32 of
-    shape (N, C), `target` int64 of shape (N,), and eps is at most 0.4.
+    The true class gets 1 - eps, each of the C - 1 others eps / (C - 1). `logits` is floating point
+    of shape (N, C), `target` int64 of shape (N,), and eps is at most 0.4.
     """
 
     def compare(f, c: int, eps: float) -> None:
@@ -134,7 +150,7 @@ def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdic
             true = F.one_hot(y, c)
             lead = (x * true - x * (1 - true) / (c - 1)).sum(1).mean()
         soft = true * (1 - eps) + (1 - true) * eps / (c - 1)
-        got = _scalar(f(x, y, eps))
+        got = one_number(f(x, y, eps))
         if torch.allclose(got, F.cross_entropy(x, soft), rtol=1e-4, atol=1e-5):
             return
         assert not torch.allclose(got, F.cross_entropy(x, y)), "the labels are not smoothed"
@@ -163,57 +179,12 @@ def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdic
         x = torch.randn(5, 4, requires_grad=True)
         y = torch.randint(0, 4, (5,))
         want = F.cross_entropy(x, y, label_smoothing=0.2 * 4 / 3)
-        _same_gradient(f(x, y, 0.2), want, x)
+        same_gradient(f(x, y, 0.2), want, x)
 
-    return verdict(leaves(answer, "logits", "target"), [tenth, other, none, gradient])
+    def dtypes(f):
+        def right(x, y, eps):
+            return F.cross_entropy(x, y, label_smoothing=eps * 4 / 3)
 
+        in_dtypes(f, right, torch.randn(5, 4), torch.randint(0, 4, (5,)), 0.2, wider=True)
 
-def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
-    """Check `answer(loss, keep)`: the mean of the losses kept, and 0 where none is.
-
-    `loss` is float32 and `keep` bool, both of shape (n,). The result always has a graph, so that
-    `backward` works; losses that are not kept may be anything, nan and inf included.
-    """
-
-    def draw() -> tuple[Tensor, Tensor]:
-        keep = torch.tensor([True, False, True, False, False, True])
-        return torch.rand(6, requires_grad=True), keep[torch.randperm(6)]
-
-    def value(f):
-        loss, keep = draw()
-        got = _scalar(f(loss, keep))
-        if torch.allclose(got, loss[keep].mean()):
-            _same_gradient(got, loss[keep].mean(), loss)
-            return
-        assert not torch.allclose(got, (loss * keep).mean()), (
-            "divide by the number of losses kept, not by all of them"
-        )
-        raise AssertionError("not the mean of the losses kept")
-
-    def nothing(f):
-        loss, _ = draw()
-        got = _scalar(f(loss, torch.zeros(6, dtype=torch.bool)))
-        assert not got.isnan(), "with nothing kept the result is nan: 0 / 0"
-        assert got == 0, "with nothing kept the result is not 0"
-        assert got.requires_grad, "with nothing kept the result has no graph: backward() raises"
-        (gradient,) = torch.autograd.grad(got, loss)
-        assert not gradient.any(), "with nothing kept the gradient is not 0"
-
-    def garbage(f):
-        loss, keep = draw()
-        for junk, name in ((torch.nan, "a nan"), (torch.inf, "an inf")):
-            got = _scalar(f(torch.where(keep, loss, junk), keep))
-            assert torch.allclose(got, loss[keep].mean()), (
-                f"{name} among the losses that are not kept spoils the mean: 0 * nan is nan"
-            )
-        got = _scalar(f(loss * torch.nan, torch.zeros(6, dtype=torch.bool)))
-        assert got == 0, "with nothing kept and nan among the losses the result is not 0"
-
-    def honest(f):
-        loss, keep = draw()
-        got = _scalar(f(torch.where(keep, torch.nan, loss), keep))
-        assert got.isnan(), "a nan among the losses kept is hidden: the reader must see it"
-        got = _scalar(f(torch.where(keep, torch.inf, loss), keep))
-        assert not got.isfinite(), "an inf among the losses kept is hidden: the reader must see it"
-
-    return verdict(leaves(answer, "loss", "keep"), [value, nothing, garbage, honest])
+    return verdict(leaves(answer, "logits", "target"), [tenth, other, none, gradient, dtypes])

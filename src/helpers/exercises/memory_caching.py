@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -145,19 +146,19 @@ def check_mean_loss(answer: Callable[..., float]) -> Verdict:
     return verdict(answer, [_mean_loss_is_right, _mean_loss_keeps_nothing])
 
 
-def _validation(count: int, seed: int) -> tuple[torch.nn.Sequential, list, Callable]:
+def _validation(
+    count: int, seed: int, dtype: torch.dtype = torch.float32
+) -> tuple[torch.nn.Sequential, list, Callable]:
     generator = torch.Generator().manual_seed(seed)
     sizes = [4] * (count - 1) + [1]
-    batches = [
-        (torch.randn(n, 8, generator=generator), torch.randn(n, 1, generator=generator))
-        for n in sizes
-    ]
-    return _small_model().eval(), batches, torch.nn.MSELoss()
+    draw = partial(torch.randn, generator=generator, dtype=dtype)
+    batches = [(draw(n, 8), draw(n, 1)) for n in sizes]
+    return _small_model().to(dtype).eval(), batches, torch.nn.MSELoss()
 
 
 def _mean_loss_is_right(answer: Callable[..., float]) -> None:
-    for count in (1, 2, 7):
-        model, batches, loss_fn = _validation(count, seed=count)
+    for count, dtype in ((1, torch.float32), (2, torch.float64), (7, torch.float32)):
+        model, batches, loss_fn = _validation(count, count, dtype)
         with torch.no_grad():
             losses = [loss_fn(model(x), y).item() for x, y in batches]
         sizes = [len(y) for _, y in batches]
@@ -196,8 +197,9 @@ def _mean_loss_keeps_nothing(answer: Callable[..., float]) -> None:
     outputs: list[Callable[[], bool]] = []
 
     def look_at_output(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        assert not module.training, "your function runs the model in training mode"
         kept = sum(alive() for alive in outputs)
-        # An output still bound to its name goes when the name is assigned anew
+        # An output still bound to its name is freed when the name is assigned again
         assert kept <= 1, (
             f"at batch {len(outputs) + 1} the outputs of {kept} earlier batches are still in "
             "memory: turn each into its loss, and the loss into a number, before the next batch"

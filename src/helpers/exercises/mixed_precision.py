@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, unchanged
+from helpers.exercises.tools import a_tensor, random_state_kept, unchanged
 
 
 def _scaled_step_flat_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -43,8 +43,9 @@ def _scaled_step_run(f: Callable, share: float, stale: bool = False) -> None:
         for p in model.parameters():
             p.grad = torch.full_like(p, scale * gradient.norm().item())
     batch = {"x, of the batch": x, "y, of the batch": y}
-    with unchanged("values gradients", model=model), unchanged(**batch):
+    with unchanged("values gradients", model=model), unchanged(**batch), random_state_kept():
         f(model, x, y, optimizer, scaler, gradient.norm().item() * share)
+    assert optimizer.param_groups[0]["lr"] == lr, "the learning rate was changed"
     moved = (before - _scaled_step_flat(model)) / lr
     taken = (moved @ gradient / gradient.square().sum()).item()  # 1: the whole gradient
     straight = (moved - taken * gradient).norm() <= 5e-4 * moved.norm()
@@ -53,15 +54,15 @@ def _scaled_step_run(f: Callable, share: float, stale: bool = False) -> None:
         return math.isclose(taken, factor, rel_tol=5e-4) and bool(straight)
 
     if close(min(1.0, share)):
-        assert scaler.get_scale() == scale, "the scale changed after a step that worked"
+        assert scaler.get_scale() == scale, "the scale changed after a successful step"
         return
-    assert moved.any(), "the weights did not move"
+    assert moved.any(), "the weights were not updated"
     assert not close(share / scale), (
-        "the scaled gradients were clipped: unscale_ comes before the clipping"
+        "the scaled gradients were clipped: call unscale_ before clipping"
     )
     assert not close(1.0), "the gradients were not clipped"
-    assert not stale, "gradients of an earlier step were still there"
-    raise AssertionError("the step is not that of SGD on clipped gradients")
+    assert not stale, "the gradients of an earlier step were not cleared"
+    raise AssertionError("the update differs from that of SGD on clipped gradients")
 
 
 def _scaled_step_skip(f: Callable, factor: float, scale: float | None = None) -> None:
@@ -115,15 +116,16 @@ def check_scaled_step(answer: Callable[..., None]) -> Verdict:
 def _rms_compare(f: Callable, x: Tensor, complaint: str) -> None:
     given = x.clone()
     autocast = torch.is_autocast_enabled("cpu")
-    got = f(given)
+    with random_state_kept():
+        got = f(given)
     assert torch.equal(given, x), "the input was changed"
-    assert torch.is_autocast_enabled("cpu") == autocast, "autocast was left switched"
+    assert torch.is_autocast_enabled("cpu") == autocast, "autocast was not restored"
     want = x.double().square().mean(-1, keepdim=True).sqrt()
     a_tensor(got)
     assert got.shape == want.shape, (
         f"the shape should be {(*want.shape,)}, got {(*got.shape,)}: keepdim=True"
     )
-    assert got.dtype == x.dtype, f"{x.dtype} went in and {got.dtype} came out"
+    assert got.dtype == x.dtype, f"expected {x.dtype}, the dtype of x, got {got.dtype}"
     finest = torch.finfo(x.dtype)
     close = torch.isclose(
         got.double(), want, rtol=2 * finest.eps, atol=finest.smallest_normal * finest.eps
@@ -138,15 +140,15 @@ def _rms_plain(f):
 
 
 def _rms_large(f):
+    _rms_compare(f, torch.randn(3, 64).sign().half() * 300, "300 in float16: its square is inf")
     _rms_compare(
-        f, torch.randn(3, 64).sign().half() * 300, "300 in float16: its square has no room"
+        f, torch.full((2, 1000), 60000.0).half(), "60,000 in float16: the result is in range"
     )
-    _rms_compare(f, torch.full((2, 1000), 60000.0).half(), "60,000 in float16 fits, and so does it")
 
 
 def _rms_small(f):
     tiny = torch.rand(3, 64).add(1).mul(1e-7)
-    _rms_compare(f, tiny, "small float32 numbers are off: an epsilon is not needed")
+    _rms_compare(f, tiny, "small float32 numbers are wrong: no epsilon is needed")
     _rms_compare(f, torch.rand(3, 64).add(1).mul(1e-5).half(), "small float16 numbers became 0")
 
 
@@ -155,7 +157,8 @@ def _rms_brain(f):
 
 
 def _rms_zeros(f):
-    _rms_compare(f, torch.zeros(2, 8).half(), "rows of zeros should give 0")
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        _rms_compare(f, torch.zeros(2, 8, dtype=dtype), "rows of zeros should give 0")
 
 
 def _rms_under_autocast(f):
@@ -170,7 +173,7 @@ def _rms_learning(f):
             x = torch.randn(3, 8).to(dtype).requires_grad_()
             with torch.autocast("cpu", dtype, enabled=enabled):
                 got = f(x)
-            assert got.requires_grad, f"the result carries no gradient for {dtype}"
+            assert got.requires_grad, f"the result has no gradient for {dtype}"
             (grad,) = torch.autograd.grad(got.float().sum(), x)
             wide = x.detach().double()
             want = wide / wide.norm(dim=1, keepdim=True) / 8**0.5

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, ints, leaves
+from helpers.exercises.tools import instance, ints, leaves, unchanged
 
 
 def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
@@ -33,11 +33,11 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
     def buffers(f):
         a = width()
         got = ask(f, nn.BatchNorm1d(a))
-        assert got[0] == 2 * a, "of BatchNorm1d only scale and shift are parameters"
+        assert got[0] == 2 * a, "the parameters of BatchNorm1d are only scale and shift"
         assert got[1] == 2 * a + 1, "the buffers of BatchNorm1d are mean, variance and a counter"
         model = nn.Linear(a, 1)
         model.register_buffer("scratch", torch.zeros(a), persistent=False)
-        assert ask(f, model)[1] == a, "a buffer that is not saved is a buffer, too"
+        assert ask(f, model)[1] == a, "a non-persistent buffer is a buffer, too"
 
     def frozen(f):
         model = nn.Sequential(nn.Linear(width(), 3), nn.Linear(3, 2))
@@ -57,7 +57,15 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
         got, _ = ask(f, nn.Sequential(embedding, head))
         assert got == a * b, "a weight that two layers share is counted twice"
 
-    return verdict(answer, [plain, buffers, frozen, shared, tied])
+    def nested(f):
+        a = width()
+        norm = nn.BatchNorm1d(a, affine=False)
+        model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(a, a), norm)), norm)
+        got = ask(f, model)
+        assert got[0] == a * a + a, "a layer inside of a nested module is not counted"
+        assert got[1] == 2 * a + 1, "the buffers of a layer that is used twice count once"
+
+    return verdict(answer, [plain, buffers, frozen, shared, tied, nested])
 
 
 def _standardized_build(f):
@@ -93,36 +101,63 @@ def _standardized_moves(f):
     for weight, bias in zip(trained[::2], trained[1::2], strict=True):
         right = F.linear(right, weight, bias).relu()
     model.eval()
-    got = model(x)
-    assert torch.equal(got, model(x)), "in eval mode it still drops: two calls differ"
+    with unchanged(x=x):
+        got = model(x)
+    assert torch.equal(got, model(x)), "in eval mode dropout is still active: two calls differ"
     assert got.shape == right.shape, f"expected shape {tuple(right.shape)}, got {tuple(got.shape)}"
     assert torch.allclose(got, right, atol=1e-5), "in eval mode the values are not right"
     try:
         model.to("meta")(x.to("meta"))
     except RuntimeError:
-        raise AssertionError("a tensor that it uses stays behind when the model moves") from None
+        raise AssertionError("a tensor that forward uses is not moved with the model") from None
 
 
 def _standardized_drops(f):
     model, _, widths = _standardized_build(f)
     x = torch.randn(8, widths[0])
     model.eval().train()
-    assert not torch.equal(model(x), model(x)), "in training mode nothing is dropped"
+    assert not torch.equal(model(x), model(x)), "in training mode dropout is not active"
+
+
+def _standardized_learns(f):
+    model, _, widths = _standardized_build(f)
+    x = torch.randn(8, widths[0], requires_grad=True)
+    out = model.train()(x)
+    assert out.requires_grad, "no gradient flows through forward, so no layer is trained"
+    out.sum().backward()
+    for name, p in model.named_parameters():
+        trained = p.grad is not None or not p.requires_grad
+        assert trained, f"{name} gets no gradient, so it is not trained"
+    assert x.grad is not None, "no gradient flows back to the input"
 
 
 def _standardized_halves(f):
-    model = f(torch.zeros(3), [3, 40])  # a single layer, so what is dropped can be seen
+    model = f(torch.zeros(3), [3, 40])  # a single layer, so that dropout is visible in the output
     x = torch.randn(200, 3)
     full, kept = model.eval()(x), model.train()(x)
     full, kept = full[full > 0], kept[full > 0]
     share = (kept == 0).float().mean().item()
-    assert abs(share - 0.5) < 0.1, f"in training {share:.0%} is dropped instead of a half"
+    assert abs(share - 0.5) < 0.1, (
+        f"in training mode {share:.0%} of the values are dropped, expected 50%"
+    )
     doubled = torch.allclose(kept[kept != 0], 2 * full[kept != 0], atol=1e-5)
-    assert doubled, "in training what is kept must be doubled"
+    assert doubled, "in training mode the values that are kept must be doubled"
+
+
+def _standardized_every_layer(f):
+    model = f(torch.zeros(3), [3, 40, 400])
+    with torch.no_grad():
+        for p in model.parameters():
+            p.abs_()  # all values are positive, so only dropout makes zeros
+    x = torch.rand(8, 3) + 1
+    full, kept = model.eval()(x), model.train()(x)
+    assert (kept == 0).float().mean() > 0.3, "in training mode the last layer has no dropout"
+    hidden = not torch.allclose(kept[kept != 0], 2 * full[kept != 0], rtol=1e-3)
+    assert hidden, "in training mode only the last layer has dropout: it follows every layer"
 
 
 def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verdict:
-    """Check a class `answer(mean, widths)`: everything it needs is registered, as what it is.
+    """Check a class `answer(mean, widths)`: its layers and its mean are registered.
 
     Its forward pass subtracts `mean`, then runs for each pair of neighbouring widths a linear
     layer, ReLU and, in training, dropout of 0.5. The mean is saved and not trained: a buffer, or
@@ -135,6 +170,8 @@ def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verd
             _standardized_saved,
             _standardized_moves,
             _standardized_drops,
+            _standardized_learns,
             _standardized_halves,
+            _standardized_every_layer,
         ],
     )

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Watch a run"."""
+"""Checkers of the exercises of the chapter "TensorBoard and profiler"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from helpers.monitoring import Sink, quiet
 
 
 class _OutOfOrderError(Exception):
-    """What a library of its own may raise."""
+    """An exception of a library's own."""
 
 
 def _never_fatal_wrap(f: Callable[[Sink], Sink], send: Sink) -> Sink:
@@ -34,8 +34,9 @@ def _never_fatal_passes(f: Callable[[Sink], Sink]) -> None:
         warnings.simplefilter("always")
         for point in points:
             safe(*point)
-    assert got == points, f"of {len(points)} points, {len(got)} arrived as they were sent"
-    assert not warned, "it warns although nothing failed"
+    sent = f"expected {len(points)} points sent on unchanged, got {len(got)}: {got[:1]}"
+    assert got == points, sent
+    assert not warned, "the function warns although send did not fail"
 
 
 def _never_fatal_survives(f: Callable[[Sink], Sink]) -> None:
@@ -54,7 +55,7 @@ def _never_fatal_survives_one(f: Callable[[Sink], Sink], error: type[Exception])
     def send(tag: str, step: int, value: float) -> None:
         calls.append(step)
         if step >= dies:
-            raise error("the server is gone")
+            raise error("the server has stopped")
 
     safe = _never_fatal_wrap(f, send)
     with warnings.catch_warnings(record=True) as warned:
@@ -63,15 +64,15 @@ def _never_fatal_survives_one(f: Callable[[Sink], Sink], error: type[Exception])
             try:
                 safe("loss", step, 0.0)
             except Exception:
-                raise AssertionError("a failing sink still stops the training") from None
-    assert warned, "the sink failed and nobody was told"
-    assert len(calls) == dies + 1, "a sink that has failed is called again, a timeout each time"
+                raise AssertionError("a send that fails still stops the training") from None
+    assert warned, "send failed, and there was no warning"
+    assert len(calls) == dies + 1, "send is called again after it has failed"
     assert len(warned) == 1, f"one failure, and {len(warned)} warnings"
 
 
 def _never_fatal_apart(f: Callable[[Sink], Sink]) -> None:
     def dead(*_: object) -> None:
-        raise ConnectionError("the server is gone")
+        raise ConnectionError("the server has stopped")
 
     got: list[tuple] = []
     first, second = (
@@ -82,7 +83,7 @@ def _never_fatal_apart(f: Callable[[Sink], Sink]) -> None:
         warnings.simplefilter("ignore")
         first("loss", 0, 0.0)
     second("loss", 0, 0.0)
-    assert got, "one sink failed, and another one gets no numbers either"
+    assert got, "one send failed, and another one is not called either"
 
 
 def _never_fatal_interrupts(f: Callable[[Sink], Sink]) -> None:
@@ -96,11 +97,11 @@ def _never_fatal_interrupts(f: Callable[[Sink], Sink]) -> None:
             safe("loss", 0, 0.0)
     except KeyboardInterrupt:
         return
-    raise AssertionError("Ctrl-C is swallowed: catch Exception, not everything")
+    raise AssertionError("Ctrl-C does not stop the training: catch only Exception")
 
 
 def check_never_fatal(answer: Callable[[Sink], Sink]) -> Verdict:
-    """Check `answer(send)`: sends on, warns once when `send` fails, leaves it alone from then on.
+    """Check `answer(send)`: calls `send`, warns once when it fails, and does not call it again.
 
     `send` takes a tag, a step and a value. Each wrapped sink fails for itself alone.
     `KeyboardInterrupt` must pass.
@@ -132,7 +133,7 @@ def check_smooth(answer: Callable[[list[float], float], Sequence[float]]) -> Ver
         before = list(values)
         got = f(values, weight)
         instance("a list", got, Sequence)
-        assert values == before, "the values that came in were changed"
+        assert values == before, "the input list was changed"
         assert len(got) == len(values), f"expected {len(values)} values, got {len(got)}"
         return list(got)
 
@@ -173,7 +174,10 @@ def check_count_calls(answer: Callable[[Callable[[], Any], str], int]) -> Verdic
 
     def task() -> tuple[Callable[[], Any], int, int]:
         layers, times = random.randint(2, 4), random.randint(2, 4)
-        net = nn.Sequential(*(nn.Sequential(nn.Linear(3, 3), nn.ReLU()) for _ in range(layers)))
+        wide = [3] * layers + [2]  # the last layer has another shape
+        net = nn.Sequential(
+            *(nn.Sequential(nn.Linear(*wide[i : i + 2]), nn.ReLU()) for i in range(layers))
+        )
         x = torch.randn(2, 3)
 
         def work() -> None:
@@ -187,6 +191,7 @@ def check_count_calls(answer: Callable[[Callable[[], Any], str], int]) -> Verdic
 
         def function() -> None:
             ran.append(1)
+            assert torch.is_grad_enabled(), "gradients are switched off while the function runs"
             work()
 
         with quiet():

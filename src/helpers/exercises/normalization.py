@@ -10,24 +10,26 @@ import torch
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import leaves, tensors, unchanged
+from helpers.exercises.tools import close, leaves, random_state_kept, tensors, unchanged
 
 
 def _recompute_flat(x: Tensor) -> Tensor:
     return x.flatten(1)  # one pixel at most
 
 
-def _recompute_case() -> tuple[nn.Module, list[Tensor], dict[str, Tensor]]:
+def _recompute_case(
+    dtype: torch.dtype = torch.float32,
+) -> tuple[nn.Module, list[Tensor], dict[str, Tensor]]:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=0.3), nn.Tanh())
     model += nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
     inner = nn.Sequential(nn.Unflatten(1, (2, 1, 1)), nn.BatchNorm2d(2))
-    model.append(inner)
+    model.append(inner).to(dtype)
     model.train(bool(torch.randint(2, ())))
     for layer in (model[1], model[4], inner[1]):
         layer.running_mean.uniform_(5, 6)
         layer.running_var.uniform_(5, 6)
         layer.num_batches_tracked.fill_(40)
-    batches = list(torch.randn(5, 8, 3) * 2 + 1)
+    batches = list(torch.randn(5, 8, 3, dtype=dtype) * 2 + 1)
     seen: dict[str, list[Tensor]] = {"1": [], "4": [], "5.1": []}
     twin = copy.deepcopy(model).train()
     for name, inputs in seen.items():
@@ -48,12 +50,12 @@ def _recompute_case() -> tuple[nn.Module, list[Tensor], dict[str, Tensor]]:
 
 
 def _recompute_statistics(f: Callable) -> None:
-    model, batches, right = _recompute_case()
-    leaves(f, "", "batches")(model, batches)
-    for name, value in right.items():
-        found = model.get_buffer(name)
-        what = f"{name} is not the average over the batches"
-        assert torch.allclose(found, value, atol=1e-4), what
+    for dtype in (torch.float32, torch.float64):
+        model, batches, right = _recompute_case(dtype)
+        leaves(f, "", "batches")(model, batches)
+        for name, value in right.items():
+            what = f"{name} is not the average over the batches"
+            close(model.get_buffer(name), value, what, atol=1e-4)
 
 
 def _recompute_the_rest(f: Callable, training: bool, frozen: bool) -> None:
@@ -62,23 +64,28 @@ def _recompute_the_rest(f: Callable, training: bool, frozen: bool) -> None:
     model[1].train(not frozen)
     modes = {name or "the model": m.training for name, m in model.named_modules()}
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    f(model, batches)
+    with random_state_kept("the random state of {} was changed: the statistics need no seed"):
+        f(model, batches)
     for name, p in model.named_parameters():
         assert torch.equal(p, before[name]), f"the parameter {name} has changed"
-    momenta = [model[1].momentum, model[4].momentum]
-    assert momenta == [0.3, 0.1], f"the momentum should be as before, [0.3, 0.1]: got {momenta}"
+        assert p.requires_grad, f"the parameter {name} was frozen"
+        assert p.grad is None, f"the parameter {name} has a gradient now"
+    momenta = [layer.momentum for layer in (model[1], model[4], model[5][1])]
+    came = [0.3, 0.1, 0.1]
+    assert momenta == came, f"the momentum was changed: expected {came}, got {momenta}"
     for name, m in model.named_modules():
         came = modes[name or "the model"]
-        what = f"{name or 'the model'} came with training={came}: leave it like that"
+        what = f"{name or 'the model'} had training={came} before the call: restore it"
         assert m.training == came, what
 
 
 def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Verdict:
     """Check `answer(model, batches)`: running statistics become the average over the batches.
 
-    `batches` is a list of float32 tensors of shape (n, 3). The running mean of every BatchNorm
-    layer must be the mean of the batch means, its running variance the mean of the unbiased batch
-    variances, whatever it held before; parameters, momentum and the mode of every module must stay.
+    `batches` is a list of tensors of shape (n, 3) in the model's dtype. The running mean of every
+    BatchNorm layer must be the mean of the batch means, its running variance the mean of the
+    unbiased batch variances, whatever its value was before. Parameters, momentum and the mode of
+    every module must not change.
     """
 
     tests = [
@@ -95,8 +102,9 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
 
     `means` and `variances` (biased) have shape (shards, channels), float64 or, with means near
     30000, float32; `counts` has shape (shards,), int64. The result is a pair of tensors of shape
-    (channels,).
+    (channels,) with the dtype of `means`.
     """
+    digits = "float64 statistics give a {} with the digits of float32: counts / counts.sum()?"
 
     def case() -> tuple[list[Tensor], Tensor]:
         counts = [2, 3, 5, 9]
@@ -117,28 +125,31 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
         for name, t in zip(("mean", "variance"), got, strict=True):
             shape = tuple(t.shape)
             assert shape == (3,), f"the {name} should have one number per channel, got {shape}"
+            assert t.dtype == torch.double, f"float64 statistics give a {name} of {t.dtype}"
         return (*got, whole)
 
     def mean(f: Callable) -> None:
         got, _, whole = run(f)
         what = "the mean is not that of the whole batch: the shards have different sizes"
-        assert torch.allclose(got.double(), whole.mean(0), atol=1e-4), what
+        assert torch.allclose(got, whole.mean(0), atol=1e-4), what
+        assert torch.allclose(got, whole.mean(0), rtol=0, atol=1e-10), digits.format("mean")
 
     def variance(f: Callable) -> None:
         _, got, whole = run(f)
-        got, right = got.double(), whole.var(0, correction=0)
+        right = whole.var(0, correction=0)
         what = "that is the unbiased variance: divide by the number of samples"
         assert not torch.allclose(got, whole.var(0), atol=1e-4), what
-        what = "the variance is too small: the means of the shards differ, which counts too"
+        what = "the variance is too small: the means of the shards differ, and that adds to it"
         assert not (got < right - 1e-4).any(), what
         assert torch.allclose(got, right, atol=1e-4), "the variance is not that of the whole batch"
+        assert torch.allclose(got, right, rtol=0, atol=1e-10), digits.format("variance")
 
     def far_away(f: Callable) -> None:
         (means, variances, counts), whole = case()
         mean, got = f((means + 30_000).float(), variances.float(), counts)
         what = "in float32, means near 30000: the mean is not that of the whole batch"
         assert torch.allclose(mean.double(), whole.mean(0) + 30_000, rtol=0, atol=0.05), what
-        what = "in float32, means near 30000: the variance is lost between two large squares"
+        what = "in float32, means near 30000: two large squares were subtracted"
         assert torch.allclose(got.double(), whole.var(0, correction=0), rtol=0.05), what
 
     return verdict(answer, [mean, variance, far_away])
@@ -198,7 +209,7 @@ def _init_same_objects(f: Callable) -> None:
     with unchanged("values requires_grad objects settings", net=net):
         f(net)
     for name, p in net.named_parameters():
-        what = f"{name} is a new object: an optimizer built before would train the old one"
+        what = f"{name} is a new object: an existing optimizer would train the old one"
         assert p is before.get(name), what
         assert p.requires_grad and p.is_leaf, f"{name} can no longer be trained"
 
@@ -206,7 +217,7 @@ def _init_same_objects(f: Callable) -> None:
 def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
     """Check `answer(model)`: Kaiming-normal weights for ReLU (fan-in), biases zero, in place.
 
-    Holds for every `nn.Linear` and `nn.Conv1d/2d/3d`, however deep inside, also behind a
+    Holds for every `nn.Linear` and `nn.Conv1d/2d/3d`, however deep inside, also with a
     parametrization; normalization layers and embeddings must stay as they are.
     """
     return verdict(answer, [_init_weights, _init_others, _init_same_objects])

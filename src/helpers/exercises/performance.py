@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Make it faster"."""
+"""Checkers of the exercises of the chapter on speed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
 from helpers.exercises.tensor_recipes import _on_one_device
-from helpers.exercises.tools import a_tensor, leaves
+from helpers.exercises.tools import a_tensor, in_dtypes, leaves
 from helpers.performance import operators, waits
 
 
@@ -35,7 +35,9 @@ class _Machine:
             yield i
 
     def step(self, batch: int) -> None:
-        assert self.given <= self.steps + 1, "run each step before you ask for the next batch"
+        assert self.given <= self.steps + 1, (
+            "run the step of a batch before you ask for the next batch"
+        )
         assert batch == self.steps, "call step once for each batch, in order, with that batch"
         self.now += self.launches[batch]
         self.free = max(self.now, self.free) + self.works[batch]
@@ -64,10 +66,11 @@ def check_split_time(answer: Callable[..., tuple[float, float]]) -> Verdict:
         data, compute = sum(made.loads), sum(made.launches) + sum(made.works)
         assert not (
             math.isclose(got[0], compute) and math.isclose(got[1], data) and data != compute
-        ), "the two are exchanged: first data, then compute"
-        assert math.isclose(got[0], data), f"{complaint}: data took {data} s, you say {got[0]:g}"
+        ), "the two are swapped: return data first, then compute"
+        assert math.isclose(got[0], data), f"{complaint}: data took {data} s, you return {got[0]:g}"
         assert math.isclose(got[1], compute), (
-            f"{complaint}: the steps took {compute} s until their work was done, you say {got[1]:g}"
+            f"{complaint}: the steps took {compute} s until the queue was empty, "
+            f"you return {got[1]:g}"
         )
 
     def one(f: Callable) -> None:
@@ -78,7 +81,7 @@ def check_split_time(answer: Callable[..., tuple[float, float]]) -> Verdict:
             compare(f, machine(n), f"wrong for {n} batches")
 
     def long(f: Callable) -> None:
-        compare(f, _Machine([3, 3, 3], [1, 1, 1], [50, 50, 50]), "wrong where the GPU is slow")
+        compare(f, _Machine([3, 3, 3], [1, 1, 1], [50, 50, 50]), "wrong for a slow GPU")
 
     def empty(f: Callable) -> None:
         compare(f, machine(0), "wrong without a batch")
@@ -131,19 +134,20 @@ def _nearest_edges(f: Callable) -> None:
 
 
 def _nearest_double(f: Callable) -> None:
-    _nearest_compare(f, *_nearest_case(7, 4, 3, torch.float64), "wrong in float64")
     far = [0.1 * t + 1e4 for t in _nearest_case(20, 10, 3)]
     _nearest_compare(
         f, *far, "wrong far from the origin, where squares lose their digits: subtract"
     )
+    far = [0.1 * t + 1e9 for t in _nearest_case(7, 4, 3, torch.float64)]
+    _nearest_compare(f, *far, "wrong in float64")
 
 
 def _nearest_free(f: Callable) -> None:
     points, centres = _nearest_case(6, 3, 2)
     found = waits(lambda: f(points, centres))
     assert not found, (
-        f"{found[0].call} in the line `{found[0].line}` reads numbers into Python: "
-        "leave the search to PyTorch"
+        f"{found[0].call} in the line `{found[0].line}` reads values into Python: "
+        "use a PyTorch function for the search"
     )
     _on_one_device(f, points, centres)
 
@@ -155,7 +159,7 @@ def _nearest_count(f: Callable) -> None:
         numbers.append(sum(operators(lambda p=points, c=centres: f(p, c)).values()))
     assert max(numbers) <= numbers[0] + 5, (
         f"{numbers[0]} operators ran for 8 points and 3 centres, {numbers[1]} for 200 points, "
-        f"{numbers[2]} for 40 centres: leave the loops to PyTorch"
+        f"{numbers[2]} for 40 centres: use operations on whole tensors"
     )
 
 
@@ -193,29 +197,39 @@ def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
         assert torch.allclose(losses.grad, slope), f"{complaint}: the gradient is wrong"
 
     def some(f: Callable) -> None:
-        compare(f, torch.rand(9).tolist() + [5.0, 7.0], 2.0, "wrong where two do not count")
+        compare(
+            f,
+            torch.rand(9).tolist() + [5.0, 7.0],
+            2.0,
+            "wrong where two losses are not below the limit",
+        )
         compare(f, (-torch.rand(5)).tolist() + [3.0], 1.0, "wrong for negative losses")
-        compare(f, [2.0, 1.0], 2.0, "wrong: what equals the limit is not below it")
+        compare(f, [2.0, 1.0], 2.0, "wrong: a loss equal to the limit is not below it")
 
     def none(f: Callable) -> None:
-        compare(f, [3.0, 4.0], 1.0, "wrong where no loss counts")
+        compare(f, [3.0, 4.0], 1.0, "wrong where no loss is below the limit")
 
     def all_of_them(f: Callable) -> None:
-        compare(f, torch.rand(4).tolist(), 2.0, "wrong where all count")
+        compare(f, torch.rand(4).tolist(), 2.0, "wrong where all losses are below the limit")
 
     def strange(f: Callable) -> None:
         compare(f, [0.5, math.inf, 1.5], 2.0, "wrong with inf")
         compare(f, [0.5, math.nan, 1.5], 2.0, "wrong with nan")
-        compare(f, [0.5, -math.inf, 1.5], 2.0, "wrong with -inf, which is below every limit")
+        compare(f, [0.5, -math.inf, 1.5], 2.0, "wrong with -inf, which is below the limit")
 
     def free(f: Callable) -> None:
         found = waits(lambda: f(torch.rand(6, requires_grad=True), 0.5))
-        assert not found, f"it waits for the GPU: {found[0].call} in the line `{found[0].line}`"
+        assert not found, (
+            f"it synchronizes with the GPU: {found[0].call} in the line `{found[0].line}`"
+        )
         _on_one_device(f, torch.rand(6), 0.5)
 
     def any_dtype(f: Callable) -> None:
-        got = f(torch.tensor([1.0, 1.0, 5.0], dtype=torch.float64), 2.0)
-        assert got.dtype == torch.float64, f"float64 losses give {got.dtype}"
-        assert abs(got.item() - 1) < 1e-12, f"in float64 the mean of two ones is {got.item():.9f}"
+        in_dtypes(f, lambda x, limit: x[x < limit].mean(), torch.rand(6), 2.0)
+        half = torch.full((100,), 1000.0, dtype=torch.float16)
+        got = f(half, 2000.0)
+        assert torch.isclose(got, half[0], rtol=0.01), (
+            f"the mean of 100 losses of 1000 in float16 is {got.item():g}: divide before you add up"
+        )
 
     return verdict(answer, [some, none, all_of_them, strange, free, any_dtype])

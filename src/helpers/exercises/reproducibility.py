@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Get the same numbers twice"."""
+"""Checkers of the exercises of the chapter on reproducibility."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from helpers.reproducibility import draws, seed_everything
 
 
 def check_undisturbed(answer: Callable[[Callable[[], Any], int], Any]) -> Verdict:
-    """Check `answer(function, seed)`: `function()` under `seed`, all global streams put back."""
+    """Check `answer(function, seed)`: `function()` under `seed`, all global streams restored."""
 
     def shuffle() -> None:
-        seed_everything(random.SystemRandom().randrange(2**32))
+        with torch.random.fork_rng(devices=[]):  # torch has a seed of its own in a verdict
+            seed_everything(random.SystemRandom().randrange(2**32))
+        draws()  # the seed alone does not restore this state
 
     def repeats(f):
         shuffle()
@@ -32,7 +34,7 @@ def check_undisturbed(answer: Callable[[Callable[[], Any], int], Any]) -> Verdic
         second, other = f(draws, seed), f(draws, (seed + 1) % 2**32)
         for name in first:
             assert first[name] == second[name], f"{name} draws other numbers under the same seed"
-            assert first[name] != other[name], f"{name} draws the same under another seed"
+            assert first[name] != other[name], f"{name} draws the same numbers under another seed"
 
     def puts_back(f):
         shuffle()
@@ -58,9 +60,9 @@ def check_undisturbed(answer: Callable[[Callable[[], Any], int], Any]) -> Verdic
             except error:
                 pass
             else:
-                raise AssertionError("the exception of function() is swallowed")
+                raise AssertionError("the exception of function() is not raised")
             assert random_states() == before, (
-                f"after a {error.__name__} the streams are not where they were"
+                f"after a {error.__name__} the random states are not restored"
             )
 
     return verdict(answer, [repeats, puts_back, once, after_error])
@@ -79,21 +81,23 @@ def check_sum(answer: Callable[[Tensor], float]) -> Verdict:
         for x in (numbers(), twice, 1e-6 * torch.rand(300)):  # a 0 hides among big ones
             got = float(f(x))
             exact, size = math.fsum(x.tolist()), x.double().abs().sum().item()
-            assert abs(got - exact) <= 1e-5 * size, "that is not the sum"
+            assert abs(got - exact) <= 1e-5 * size, "the result is not the sum"
 
     def order(f):
         x = numbers()
         sums = {float(f(x[torch.randperm(len(x))])) for _ in range(10)}
-        assert len(sums) == 1, "other orders of the same numbers give other sums"
+        assert len(sums) == 1, "a different order of the same numbers gives a different sum"
 
     def untouched(f):
-        leaves(f, "x")(numbers())
+        x = numbers()
+        with random_state_kept():
+            leaves(f, "x")(x)
 
     return verdict(answer, [value, order, untouched])
 
 
 def check_stop(answer: Callable[[subprocess.Popen[str]], Any]) -> Verdict:
-    """Check `answer(process)`: the process is asked first, killed only if it does not listen.
+    """Check `answer(process)`: terminated first, and killed only if it ignores SIGTERM.
 
     The jobs need up to half a second to clean up; more than 20 s in all is too long.
     """
@@ -104,7 +108,9 @@ def check_stop(answer: Callable[[subprocess.Popen[str]], Any]) -> Verdict:
             f(j.process)
             left = j.left_behind()
             assert "process" not in left, "the process is still running"
-            assert not left, f"killed before it could clean up: the {' and the '.join(left)} stayed"
+            assert not left, (
+                f"killed before it could clean up: the {' and the '.join(left)} remained"
+            )
 
     def deaf(f):
         with job(deaf=True) as j:
@@ -115,8 +121,8 @@ def check_stop(answer: Callable[[subprocess.Popen[str]], Any]) -> Verdict:
                 j.process.wait(timeout=2)
             except subprocess.TimeoutExpired:
                 raise AssertionError("a process that ignores SIGTERM is left running") from None
-            assert time.monotonic() - begin < 20, "you wait too long before you kill"
-            assert reaped, "after kill() wait for the process: until then it is still there"
+            assert time.monotonic() - begin < 20, "kill() comes too late"
+            assert reaped, "after kill(), wait for the process: until then it has not ended"
 
     def gone(f):
         with job() as j:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, instance, leaves
+from helpers.exercises.tools import a_tensor, close, in_dtypes, instance, leaves
 
 
 def _vectors_case(layers: int, both: bool, lengths: list[int], padding: float) -> tuple:
@@ -33,48 +33,50 @@ def _vectors_compare(f: Callable, gru: nn.GRU, x: Tensor, lengths: Tensor, compl
     hook = gru.register_forward_pre_hook(lambda module, _: modes.append(module.training))
     got = leaves(f, "the GRU", "x", "lengths")(gru, x.clone(), lengths)
     hook.remove()
-    a_tensor(got, expected.shape)
+    a_tensor(got, expected.shape, expected.dtype)
     assert all(mode == training for mode in modes), (
-        "the GRU ran in another mode than it came in: its dropout is another"
+        "the GRU ran in another mode than it was in, so its dropout differs"
     )
-    assert torch.allclose(got, expected, atol=1e-5), complaint
+    close(got, expected, complaint)
     learns = [gru.weight_ih_l0, x]
     assert got.requires_grad and None not in torch.autograd.grad(
         got.sum(), learns, allow_unused=True
-    ), "no gradient reaches the GRU and x through the result"
+    ), "the result gives no gradient to the GRU or to x"
 
 
 def _vectors_full(f: Callable) -> None:
     gru, x, lengths = _vectors_case(1, False, [6, 6, 6], 0)
-    _vectors_compare(f, gru, x[:, :6], lengths, "wrong even where no sentence has padding")
+    _vectors_compare(f, gru, x[:, :6], lengths, "wrong even if no sentence has padding")
 
 
 def _vectors_short(f: Callable) -> None:
-    complaint = "short sentences differ from what they give alone: their padding was read"
+    complaint = "the result of short sentences depends on their padding"
     _vectors_compare(f, *_vectors_case(1, False, [2, 5, 1, 4], 0), complaint)
 
 
 def _vectors_layers(f: Callable) -> None:
     for count in (2, 3):
-        complaint = f"with {count} layers it is not the last one's state"
+        complaint = f"with {count} layers, the result is not the state of the last layer"
         _vectors_compare(f, *_vectors_case(count, False, [3, 5, 2], 0), complaint)
 
 
 def _vectors_both(f: Callable) -> None:
     complaint = (
-        "with two directions: the backward half must have read the whole sentence, "
-        "and each row must be of one sentence"
+        "with two directions: the backward half must depend on the whole sentence, "
+        "and each row on one sentence only"
     )
     _vectors_compare(f, *_vectors_case(1, True, [2, 5, 1, 4], 0), complaint)
     _vectors_compare(f, *_vectors_case(2, True, [3, 3, 6, 1, 2], 0), complaint)
 
 
 def _vectors_filled(f: Callable) -> None:
-    complaint = "the result changes with the values in the padding"
+    complaint = "the result depends on the values in the padding"
     for directions in (False, True):
         _vectors_compare(f, *_vectors_case(1, directions, [4, 1, 3], 9.0), complaint)
         _vectors_compare(
-            f, *_vectors_case(1, directions, [4, 1, 3], math.nan), f"{complaint}: nan in it"
+            f,
+            *_vectors_case(1, directions, [4, 1, 3], math.nan),
+            f"{complaint}, here nan",
         )
 
 
@@ -82,15 +84,16 @@ def _vectors_single(f: Callable) -> None:
     gru, x, lengths = _vectors_case(2, True, [3], 0)
     _vectors_compare(f, gru, x, lengths, "wrong for a batch of one sentence")
     _vectors_compare(f, gru.eval(), x, lengths, "wrong for a GRU in eval mode")
+    _vectors_compare(f, gru.double(), x.double() / 3, lengths, "wrong in float64")
 
 
 def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict:
     """Check `answer(gru, x, lengths)`: the last layer's state after each sentence.
 
-    `gru` is an `nn.GRU` with `batch_first`, `x` float32 of shape (N, L, F) and `lengths` int64 of
-    shape (N,), unsorted, from 1 to L. Expected is shape (N, H), with two directions (N, 2H),
-    forward first, equal to what the GRU gives for each sentence alone, without its padding. The
-    GRU keeps its mode and its weights.
+    `gru` is an `nn.GRU` with `batch_first`, `x` of shape (N, L, F) in its dtype and `lengths` int64
+    of shape (N,), unsorted, from 1 to L. Expected is shape (N, H), with two directions (N, 2H),
+    forward first, equal to the GRU's result for each sentence alone, without its padding. The GRU
+    must keep its mode and its weights.
     """
     return verdict(
         answer,
@@ -122,53 +125,77 @@ def _tag_loss_compare(
     words = ids != padding
     right = F.cross_entropy(logits[words], tags[words])
     got = leaves(f, "logits", "tags", "ids")(logits, tags, ids, padding)
-    assert isinstance(got, Tensor) and got.dim() == 0, (
-        "return one number as a tensor without dimensions"
-    )
+    assert isinstance(got, Tensor) and got.dim() == 0, "return a tensor without dimensions"
     assert math.isclose(got.item(), right.item(), rel_tol=1e-4), why
-    assert got.requires_grad, "no gradient reaches the logits"
+    assert got.requires_grad, "the loss gives no gradient to the logits"
     (gradient,) = torch.autograd.grad(got, logits)
     assert not gradient[~words].any(), "the padding has a gradient"
+    (wanted,) = torch.autograd.grad(right, logits)
+    assert torch.allclose(gradient, wanted, atol=1e-5), (
+        "the loss is right, but its gradient is not: use logits without detach"
+    )
 
 
 def _tag_loss_full(f: Callable) -> None:
     _tag_loss_compare(
-        f, [5, 5, 5], 4, 0, "wrong even without padding: is each score at its own label?"
+        f,
+        [5, 5, 5],
+        4,
+        0,
+        "wrong even without padding: compare each word with its own label",
     )
 
 
 def _tag_loss_padded(f: Callable) -> None:
-    why = "the padding counts: leave it out of the sum and of the count"
+    why = "the padding is included: leave it out of the sum and of the count"
     _tag_loss_compare(f, [4, 4, 4], 3, 0, why, extra=3)
 
 
 def _tag_loss_words(f: Callable) -> None:
-    why = "each word counts once: not a mean of the sentences' means"
+    why = "average over words, not over the means of the sentences"
     _tag_loss_compare(f, [7, 1, 1, 2], 3, 0, why)
 
 
 def _tag_loss_other(f: Callable) -> None:
-    _tag_loss_compare(f, [4, 2, 3], 4, 7, "wrong where the padding has another id than 0")
-    _tag_loss_compare(f, [3, 1, 3], 3, -1, "wrong where the padding has another id than 0")
+    _tag_loss_compare(f, [4, 2, 3], 4, 7, "wrong if the ID of the padding is not 0")
+    _tag_loss_compare(f, [3, 1, 3], 3, -1, "wrong if the ID of the padding is not 0")
 
 
 def _tag_loss_first(f: Callable) -> None:
-    _tag_loss_compare(f, [6, 3], 2, 0, "words whose tag is 0 were left out")
+    _tag_loss_compare(f, [6, 3], 2, 0, "words whose tag is 0 are left out")
     logits, tags, ids, padding = _tag_loss_case([4, 2], 3, 0, 5)
     spoiled = logits.detach().masked_fill((ids == padding)[..., None], math.nan)
     same = torch.allclose(f(spoiled, tags, ids, padding), f(logits, tags, ids, padding))
-    assert same, "scores of nan at the padding spoil the loss: 0 * nan is nan"
+    assert same, "logits of nan at the padding make the loss nan: 0 * nan is nan"
+
+
+def _tag_loss_dtypes(f: Callable) -> None:
+    logits, tags, ids, padding = _tag_loss_case([4, 2], 3, 0, 5)
+    words = ids != padding
+
+    def right(logits, *_):
+        return F.cross_entropy(logits[words], tags[words])
+
+    in_dtypes(f, right, logits, tags, ids, padding, wider=True)
 
 
 def check_tag_loss(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Verdict:
     """Check `answer(logits, tags, ids, padding)`: the mean cross-entropy over all words.
 
-    `logits` is float32 of shape (N, L, C), `tags` int64 of shape (N, L) from 0 to C - 1, `ids`
-    int64 of shape (N, L); a word is where `ids` is not `padding`. `tags` are 0 at the padding.
+    `logits` is floating point of shape (N, L, C), `tags` int64 of shape (N, L) from 0 to C - 1,
+    `ids` int64 of shape (N, L); a word is where `ids` is not `padding`. `tags` are 0 at the
+    padding.
     """
     return verdict(
         answer,
-        [_tag_loss_full, _tag_loss_padded, _tag_loss_words, _tag_loss_other, _tag_loss_first],
+        [
+            _tag_loss_full,
+            _tag_loss_padded,
+            _tag_loss_words,
+            _tag_loss_other,
+            _tag_loss_first,
+            _tag_loss_dtypes,
+        ],
     )
 
 
@@ -201,7 +228,7 @@ def _table_known(f: Callable) -> None:
     table, vocab, vectors = _table_build(f)
     for word in ("film", "good", "plot"):
         assert torch.equal(table(torch.tensor(vocab[word])), vectors[word]), (
-            "row i must hold the vector of the word whose id is i"
+            "row i must be the vector of the word with ID i"
         )
 
 
@@ -209,11 +236,11 @@ def _table_unknown(f: Callable) -> None:
     table, vocab, _ = _table_build(f)
     unk, bad = (table.weight[vocab[word]] for word in ("<unk>", "bad"))
     assert min(unk.abs().max(), bad.abs().max()) > 1e-3 and not torch.equal(unk, bad), (
-        "words without a vector need random vectors, each its own"
+        "words without a vector need different random vectors"
     )
     again, other, _ = _table_build(f)
     assert not torch.equal(bad, again.weight[other["bad"]]), (
-        "words without a vector get the same one in each table: draw it at random"
+        "words without a vector get the same vector in each call: make it random"
     )
 
 
@@ -221,32 +248,32 @@ def _table_padding(f: Callable) -> None:
     for pad_first in (False, True):
         table, vocab, _ = _table_build(f, pad_first)
         pad = vocab["<pad>"]
-        assert not table.weight[pad].any(), "the vector of the padding is not zero"
+        assert not table.weight[pad].any(), "the padding vector is not zero"
         if not table.weight.requires_grad:
             continue
         (gradient,) = torch.autograd.grad(table(torch.arange(len(vocab))).sum(), table.weight)
         assert not gradient.to_dense()[pad].any(), (
-            "the padding gets a gradient: give its id as padding_idx"
+            "the padding gets a gradient: pass its ID as padding_idx"
         )
 
 
 def _table_trained(f: Callable) -> None:
     table, vocab, vectors = _table_build(f)
     before = {word: vector.clone() for word, vector in vectors.items()}
-    assert table.max_norm is None, "max_norm makes a lookup write into the table"
-    assert not table.scale_grad_by_freq, "scale_grad_by_freq changes what is learned"
-    assert table.weight.requires_grad, "the table is frozen"
-    assert table.weight.is_leaf, "the weight is no leaf: fill it under no_grad"
+    assert table.max_norm is None, "with max_norm, a lookup writes to the embedding"
+    assert not table.scale_grad_by_freq, "scale_grad_by_freq changes the gradients"
+    assert table.weight.requires_grad, "the embedding is frozen"
+    assert table.weight.is_leaf, "the weight is not a leaf: fill it under no_grad"
     optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
     start = table.weight.detach().clone()
     table(torch.arange(len(vocab))).sum().backward()
     optimizer.step()
     moved = (table.weight != start).any(1).nonzero().flatten().tolist()
     assert moved == sorted(set(vocab.values()) - {vocab["<pad>"]}), (
-        "a step must move every word and not the padding"
+        "an optimizer step must change every word and not the padding"
     )
     assert all(torch.equal(vectors[w], v) for w, v in before.items()), (
-        "training the table changed `vectors`: copy them"
+        "training the embedding changed `vectors`: copy them"
     )
 
 
@@ -262,7 +289,7 @@ def check_table(
 
     `vocab` maps words, among them `"<pad>"`, to 0 … n - 1 in any order; `vectors` maps words to
     float32 of shape (dim,). Words without a vector get a random one, the padding zeros and no
-    gradient; everything else is trained, and `vectors` stays as it is.
+    gradient; everything else is trained, and `vectors` must not change.
     """
     return verdict(
         answer, [_table_known, _table_unknown, _table_padding, _table_trained, _table_kept]

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Get the everyday tensor recipes right"."""
+"""Checkers of the exercises of the chapter "Indexing, gather, einsum"."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _on_one_device(f: Callable[..., Tensor], *inputs: Any) -> None:
         except Exception as error:
             device = "cuda" if "device" not in str(error).lower() else "the CPU and the GPU"
     assert device == "cuda", (
-        "on a GPU it mixes devices: make new tensors where the input is"
+        "on a GPU it mixes devices: create new tensors on the device of the input"
         if device != "cpu"
         else "with inputs on a GPU the result is on the CPU"
     )
@@ -80,37 +80,52 @@ def _windows_to_the_end(f):
     _windows_compare(f, x, torch.tensor([4, 0, 2]), 3)
 
 
+def _windows_dtypes(f):
+    x, start, length = _windows_draw(4, 3)
+    ids = (x * 1e9).long() + 2**30  # float32 cannot represent most of these
+    for values in (x.double() / 3, x.half(), ids):
+        got = a_tensor(f(values, start, length))
+        name = str(values.dtype).removeprefix("torch.")
+        assert got.dtype == values.dtype, f"with {name} values the result is {got.dtype}"
+        _windows_compare(f, values, start, length)
+
+
 def _windows_gradient(f):
     x, start, length = _windows_draw(4, 3)
     x.requires_grad_()
     got = f(x, start, length)
     assert got.requires_grad, "the result has no graph"
     (g,) = torch.autograd.grad(got.sum(), x)
-    assert (g.sum(1) == length).all(), "the gradient does not go to the entries taken"
+    assert (g.sum(1) == length).all(), "the gradient is not that of the selected entries"
 
 
 def _windows_device(f):
     found = waits(partial(f, *_windows_draw(4, 3)))
     assert not found, (
-        f"{found[0].call} in the line `{found[0].line}` reads numbers into Python, which waits "
-        "for a GPU"
+        f"{found[0].call} in the line `{found[0].line}` reads numbers into Python, which "
+        "synchronizes with a GPU"
     )
     few, many = (sum(operators(partial(f, *_windows_draw(n, 3))).values()) for n in (4, 40))
-    assert many <= few + 5, (
-        f"{few} operators ran for 4 rows and {many} for 40: leave the loop to PyTorch"
-    )
+    assert many <= few + 5, f"{few} operators ran for 4 rows and {many} for 40: use no Python loop"
     _on_one_device(f, *_windows_draw(4, 3))
 
 
 def check_windows(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
     """Check `answer(x, start, length)`: from each row the `length` entries that begin at `start`.
 
-    `x` is float32 of shape (N, T), `start` int64 of shape (N,) with start + length <= T; the
-    result has the shape (N, length).
+    `x` has the shape (N, T), `start` is int64 of shape (N,) with start + length <= T; the
+    result has the shape (N, length) and the dtype of `x`.
     """
     return verdict(
         answer,
-        [_windows_value, _windows_sizes, _windows_to_the_end, _windows_gradient, _windows_device],
+        [
+            _windows_value,
+            _windows_sizes,
+            _windows_to_the_end,
+            _windows_dtypes,
+            _windows_gradient,
+            _windows_device,
+        ],
     )
 
 
@@ -128,7 +143,7 @@ def _class_means_means(values: Tensor, labels: Tensor, c: int) -> Tensor:
 def _class_means_value(f):
     values, labels, c = _class_means_draw()
     want = _class_means_means(values, labels, c)
-    got = _shaped(leaves(f, "values", "labels")(values, labels, c), (c, 4))
+    got = a_tensor(leaves(f, "values", "labels")(values, labels, c), (c, 4), values.dtype)
     if torch.allclose(got, want, atol=1e-5):
         return
     counts = labels.bincount(minlength=c)[:, None]
@@ -136,7 +151,7 @@ def _class_means_value(f):
     for divisor in (torch.ones_like(counts), counts):
         one = (torch.cdist(got * divisor, values, compute_mode=EXACT) < 1e-4).any(1)
         assert not one.all(), (
-            "of each class only one sample is left: equal indices overwrite each other"
+            "only one sample of each class is used: equal indices overwrite each other"
         )
     raise AssertionError("these are not the means of the classes")
 
@@ -146,7 +161,7 @@ def _class_means_empty(f):
     got = _shaped(f(values, labels, c + 2), (c + 2, 4))
     assert not got.isnan().any(), "a class without samples gives nan: 0 / 0"
     assert torch.allclose(got, _class_means_means(values, labels, c + 2), atol=1e-5), (
-        "a class without samples must give 0, and leave the others as they are"
+        "a class without samples must give 0, and must not change the other means"
     )
 
 
@@ -168,7 +183,7 @@ def _class_means_dtypes(f):
             got = f(values.to(dtype), labels, c)
         except RuntimeError as error:
             assert "dtype" not in str(error) and "type" not in str(error), (
-                f"it fails if values is {name}: make new tensors in the dtype of values"
+                f"it fails if values is {name}: create new tensors in the dtype of values"
             )
             raise
         assert got.dtype == dtype, f"with {name} values the result is {got.dtype}"
@@ -211,8 +226,8 @@ def check_class_means(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdic
 def check_distances(answer: Callable[[Tensor], Tensor]) -> Verdict:
     """Check `answer(x)`: the distances between all rows of `x`, fit for training.
 
-    `x` is float32 of shape (N, D); the result has the shape (N, N), is exactly 0 where two points
-    coincide, is right far from the origin, and its gradient is finite.
+    `x` is floating point of shape (N, D); the result has the shape (N, N) and the dtype of `x`, is
+    exactly 0 where two points coincide, is right far from the origin, and its gradient is finite.
     """
 
     def exact(x: Tensor) -> Tensor:
@@ -220,7 +235,7 @@ def check_distances(answer: Callable[[Tensor], Tensor]) -> Verdict:
 
     def value(f):
         x = torch.randn(int(torch.randint(5, 9, ())), 3)
-        got = _shaped(leaves(f, "x")(x), (len(x), len(x)))
+        got = a_tensor(leaves(f, "x")(x), (len(x), len(x)), x.dtype)
         want = exact(x).float()
         assert not torch.allclose(got, want**2, atol=1e-4), "these are the squares"
         assert not got.isnan().any(), "there is a nan among the distances"
@@ -249,4 +264,10 @@ def check_distances(answer: Callable[[Tensor], Tensor]) -> Verdict:
         (theirs,) = torch.autograd.grad((exact(x) * weight).sum(), x)
         assert torch.allclose(mine, theirs, atol=1e-3), "the gradient is wrong"
 
-    return verdict(answer, [value, far, gradient])
+    def double(f):
+        x = torch.randn(5, 3, dtype=torch.float64)
+        got = f(x)
+        assert got.dtype == x.dtype, f"with float64 points the result is {got.dtype}"
+        assert torch.allclose(got, exact(x), rtol=1e-10), "with float64 points digits are lost"
+
+    return verdict(answer, [value, far, gradient, double])

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Know what your tensor holds"."""
+"""Checkers of the exercises of the chapter "Tensors and dtypes"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_float, a_tensor, instance
+from helpers.exercises.tools import a_float, a_tensor, instance, unchanged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,7 @@ def _to_uint8_layout(f):
     out = f(torch.rand(shape))
     instance("a NumPy array", out, np.ndarray)
     assert out.dtype == np.uint8, f"expected uint8, got {out.dtype}"
-    assert out.shape != shape, "the shape is still (C, H, W), and PIL wants (H, W, C)"
+    assert out.shape != shape, "the shape is still (C, H, W), and PIL requires (H, W, C)"
     assert out.shape == (*shape[1:], 3), "the shape is not (H, W, C)"
     grey = f(torch.rand(1, *shape[1:]))
     assert grey.shape == (*shape[1:], 1), "a grey image (1, H, W) must become (H, W, 1)"
@@ -43,7 +43,7 @@ def _to_uint8_rounding(f):
     assert not (out <= 1).all(), "nearly everything is 0 or 1: scale by 255 before the cast"
     assert not far.any(), "some values inside [0, 1] are wrong by more than one level"
     assert torch.equal(out.long(), wanted), (
-        "a value is one level off: the cast cuts off, it does not round"
+        "a value is one level off: the cast truncates, it does not round"
     )
 
 
@@ -75,8 +75,10 @@ def _to_uint8_half(f):
 
 
 def _to_uint8_gradient(f):
+    x = torch.rand(_to_uint8_draw(), requires_grad=True)
     try:
-        f(torch.rand(_to_uint8_draw(), requires_grad=True))
+        with unchanged(x=x):
+            f(x)
     except RuntimeError as error:
         assert "numpy()" not in str(error), "it fails if x requires a gradient"
         raise
@@ -86,7 +88,7 @@ def check_to_uint8(answer: Callable[[Tensor], np.ndarray]) -> Verdict:
     """Check `answer(x)`: an image of floats (C, H, W) as a uint8 array (H, W, C).
 
     Values are scaled by 255 and rounded to the nearest level; those outside [0, 1] become 0 and
-    255; `x` stays as it was. It may be in half precision or require a gradient.
+    255; `x` must not change. It may be in half precision or require a gradient.
     """
     return verdict(
         answer,
@@ -110,7 +112,8 @@ def _own_tensor_arrays() -> list[np.ndarray]:
 
 def _own_tensor_content(f):
     for array in _own_tensor_arrays():
-        out = f(array)
+        with unchanged(array=array):
+            out = f(array)
         a_tensor(out, dtype=torch.float32)
         assert out.tolist() == array.tolist(), "the values are not those of the array"
 
@@ -195,14 +198,15 @@ def _mean_of_draw(dtype: torch.dtype) -> tuple[list[Tensor], float]:
 
 def _mean_of_run(f, batches: list[Tensor]) -> object:
     try:
-        return f(b for b in batches)
+        with unchanged(batches=batches):
+            return f(b for b in batches)
     except (TypeError, ZeroDivisionError) as error:
         try:
             f(batches)
         except Exception:
             raise error from None
         raise AssertionError(
-            "it works for a list, but the batches come only once, as from a loader"
+            "it works for a list, but the iterator can be read only once, as with a loader"
         ) from None
 
 
@@ -239,6 +243,6 @@ def check_mean_of(answer: Callable[[Iterable[Tensor]], float]) -> Verdict:
     """Check `answer(batches)`: the mean of all elements of half-precision tensors, as a float.
 
     The batches come from an iterator that can be read once. They differ in shape and level, one may
-    be empty or without dimensions; their sum is beyond what float16 can hold.
+    be empty or without dimensions; their sum is above the limit of float16.
     """
     return verdict(answer, [_mean_of_kind, _mean_of_value, _mean_of_odd])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -86,15 +87,52 @@ def close(
 ) -> None:
     """Raise with the sentence `wrong` if `got` is not a tensor near `right`.
 
-    Shape and dtype must be the same. Without `wrong` the first difference is named.
+    Shape and dtype must be the same. Without `wrong` the first difference is named. The
+    tolerances are those of float32; float64 gets a hundred-thousandth of them.
     """
     a_tensor(got, right.shape, right.dtype, name)
+    if right.dtype == torch.float64:
+        rtol, atol = 1e-5 * rtol, 1e-5 * atol
     differs = ~torch.isclose(got, right, rtol=rtol, atol=atol, equal_nan=True)
     if differs.any():
         place = differs.nonzero()[0].tolist()
         at = f" at {place}" if place else ""
         mine, theirs = (t[tuple(place)].item() for t in (got, right))
         raise AssertionError(wrong or f"{name or 'the result'}{at} is {mine:.5g}, not {theirs:.5g}")
+
+
+def in_dtypes(
+    f: Callable[..., Any],
+    right: Callable[..., Any],
+    *inputs: Any,
+    near: float = 0,
+    wider: bool = False,
+) -> None:
+    """Raise if `f` differs from `right`, or has another dtype, for float64 and bfloat16 inputs.
+
+    The floating-point tensors among `inputs` are cast, to numbers that float32 does not have.
+    Both return a tensor or several; `right` runs in float64. `near` is the smallest tolerance;
+    with `wider` a result may have more digits than the inputs.
+    """
+    for dtype, own in ((torch.float64, 1e-10), (torch.bfloat16, 0.1)):
+        name, near = f"with {str(dtype)[6:]} inputs", max(near, own)
+        floats = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
+        given = [
+            (x.detach().double() * (1 + 2**-30)).to(dtype) if cast else x
+            for x, cast in zip(inputs, floats, strict=True)
+        ]
+        exact = [x.double() if cast else x for x, cast in zip(given, floats, strict=True)]
+        try:
+            got, want = f(*given), right(*exact)
+        except RuntimeError as error:
+            raise AssertionError(f"{name} it fails: {error}") from error
+        if isinstance(want, Tensor):
+            got, want = [got], [want]
+        for mine, theirs in zip(tensors(got, len(want), name), want, strict=True):
+            more = wider and isinstance(mine, Tensor) and mine.dtype.itemsize > dtype.itemsize
+            a_tensor(mine, theirs.shape, None if more else dtype, name)
+            far = ~torch.isclose(mine.double(), theirs, rtol=near, atol=near, equal_nan=True)
+            assert not far.any(), f"{name} the result is wrong, or digits are lost"
 
 
 def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Tensor]:
@@ -110,29 +148,33 @@ def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Ten
 
 
 @contextmanager
-def grad_mode_kept() -> Iterator[None]:
-    """Switch gradients on for the block; raise if they are off behind it, and restore the mode.
+def global_state_kept() -> Iterator[None]:
+    """Run the block with gradients on and a seed of its own; raise if either is another after it.
 
-    If both this and a test of the block fail, the mode is named, because the rest follows from it.
+    The caller's grad mode is restored, and so is the state of PyTorch's generator on the CPU, of
+    which one number is drawn. If both this and a test of the block fail, the mode or the seed is
+    named, because the rest follows from it.
     """
-    before = torch.is_grad_enabled()
-    torch.set_grad_enabled(True)
-    try:
+    seed = between(2**40, 2**60)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.default_generator.manual_seed(seed)  # not those of the GPUs
         try:
             yield
         except AssertionError as wrong:
-            if "gradients" not in str(wrong):  # else the sentence is about them already
-                _gradients_are_on()
+            if not re.search("gradients|random|state of", str(wrong)):
+                _global_state_is(seed)
             raise
-        _gradients_are_on()
-    finally:
-        torch.set_grad_enabled(before)
+        _global_state_is(seed)
 
 
-def _gradients_are_on() -> None:
+def _global_state_is(seed: int) -> None:
     assert torch.is_grad_enabled(), (
         "gradients stay switched off for all that follows: use torch.no_grad() as a decorator or "
         "in a with statement"
+    )
+    assert torch.initial_seed() == seed, (
+        "the random state of torch was changed: leave out torch.manual_seed, or give a "
+        "torch.Generator the seed"
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from helpers.autograd import saved_tensors
 from helpers.evaluation import evaluating
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, kind, leaves, unchanged
+from helpers.exercises.tools import instance, kind, leaves, random_state_kept, unchanged
 from helpers.training_loop import Batches, untrained
 
 
@@ -35,9 +35,17 @@ def _evaluate_right(model: nn.Module, loader: list) -> float:
 def _evaluate_number(got: object) -> float:
     assert isinstance(got, Real | Tensor), f"expected a float, got {kind(got)}"
     if isinstance(got, Tensor):
-        assert got.shape == (), "expected one number, got a tensor with axes"
+        assert got.shape == (), f"expected one number, got a tensor of shape {tuple(got.shape)}"
         return got.item()
     return got
+
+
+def _evaluate_double(f):
+    model = _evaluate_net().double()
+    loader = [(x.double(), y) for x, y in _evaluate_batches(4, 3)]
+    assert _evaluate_close(_evaluate_number(f(model, loader)), _evaluate_right(model, loader)), (
+        "wrong for a model in float64"
+    )
 
 
 def _evaluate_close(a: float, b: float) -> bool:
@@ -59,7 +67,7 @@ def _evaluate_uneven(f):
         naive = sum(_evaluate_right(model, [batch]) for batch in loader) / 3
     got = _evaluate_number(f(model, loader))
     assert not _evaluate_close(got, naive), (
-        "the last batch holds one sample and counts as much as the others with eight"
+        "the last batch has one sample and the same weight as the others, which have eight"
     )
     assert _evaluate_close(got, want), "with a smaller last batch the mean is wrong"
 
@@ -76,20 +84,25 @@ def _evaluate_modes(f):
         model = _evaluate_net(drop=0.5).train(mode)
         f(model, _evaluate_batches(4, 3))
         assert model.training == mode and model[2].training == mode, (
-            f"the model came in with training={mode} and was left with training={not mode}"
+            f"the model had training={mode} before the call and has training={not mode} after it"
         )
     model = _evaluate_net(drop=0.5).train()
     model[2].eval()
     f(model, _evaluate_batches(4, 3))
     assert model.training and not model[2].training, (
-        "a layer that was in eval mode inside a training model was switched to training"
+        "a layer that was in eval mode inside a training model was put into training mode"
+    )
+    nested = nn.Sequential(_evaluate_net(drop=0.5)).train()
+    f(nested, _evaluate_batches(4, 3))
+    assert nested[0][2].training, (
+        "a layer inside a block was left in eval mode: restore the mode of every submodule"
     )
 
 
 def _evaluate_graph(f):
     model, loader, got = _evaluate_net(), _evaluate_batches(4, 3), []
     saved = saved_tensors(lambda: got.append(f(model, loader)))
-    assert not saved, "autograd recorded the forward passes: nobody will go backward"
+    assert not saved, "autograd recorded the forward passes, but no backward pass follows"
     assert all(p.grad is None for p in model.parameters()), "parameters have gradients now"
 
 
@@ -97,11 +110,12 @@ def _evaluate_once(f):
     model, loader = _evaluate_net().train(), _evaluate_batches(4, 3)
     for p in model.parameters():
         p.grad = torch.ones_like(p)
-    with unchanged(model=model, loader=loader):
+    seeded = "the random state of {} was changed: an evaluation must not seed"
+    with unchanged(model=model, loader=loader), random_state_kept(seeded):
         f(model, loader)
     assert _evaluate_close(
         _evaluate_number(f(model, iter(loader))), _evaluate_right(model, loader)
-    ), "the loader is read twice, and an iterator gives its batches once"
+    ), "the loader is read twice, but an iterator can be read only once"
 
 
 def _evaluate_broken(f):
@@ -119,17 +133,18 @@ def _evaluate_broken(f):
 
 
 def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
-    """Check `answer(model, loader)`: the mean cross-entropy per sample of a model at rest.
+    """Check `answer(model, loader)`: the mean cross-entropy per sample, in eval mode.
 
-    `loader` gives batches (x, y), float32 of shape (n, 3) and int64 of shape (n,), whose last one
-    may be smaller; it may give them only once. The model keeps its modes, also after an error, and
-    autograd records nothing.
+    `loader` gives batches (x, y), floating point of shape (n, 3) and int64 of shape (n,), whose
+    last one may be smaller; it may give them only once. The model keeps its modes, also after an
+    error, and autograd records nothing.
     """
     return verdict(
         answer,
         [
             _evaluate_even,
             _evaluate_uneven,
+            _evaluate_double,
             _evaluate_dropout,
             _evaluate_modes,
             _evaluate_graph,
@@ -149,6 +164,7 @@ class _Net(nn.Module):
         self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
         self.layer_norm, self.table_norm = nn.LayerNorm(4), nn.LayerNorm((2, 4))
         self.positions = nn.Parameter(torch.zeros(7, 4))
+        self.block = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
         if tied:
             self.second.weight = self.first.weight
 
@@ -160,11 +176,13 @@ def _decay_groups_groups(f, model: nn.Module, weight_decay: float) -> dict[int, 
     ids = [id(p) for g in given for p in g["params"]]
     names = {id(p): n for n, p in model.named_parameters()}
     for one in ids:
-        assert one in names, "a group holds something that is no parameter of the model"
-        assert ids.count(one) == 1, f"{names[one]} comes more than once"
+        assert one in names, "a group contains something that is not a parameter of the model"
+        assert ids.count(one) == 1, f"{names[one]} is listed more than once"
+    for group in given:
+        assert "weight_decay" in group, "a group has no weight_decay of its own"
     optimizer = torch.optim.SGD([g for g in given if g["params"]], lr=0.1)
     missing = untrained(model, optimizer)
-    assert not missing, f"{missing[0]} is in no group and would never learn"
+    assert not missing, f"{missing[0]} is in no group and would not be trained"
     return {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
 
 
@@ -172,14 +190,14 @@ def _decay_groups_compare(f, tied: bool) -> None:
     weight_decay = round(0.01 + torch.rand(()).item(), 3)
     model = _Net(tied)
     found = _decay_groups_groups(f, model, weight_decay)
-    layers = ("conv", "pixels", "voxels", "first", "second")
+    layers = ("conv", "pixels", "voxels", "first", "second", "block.0")
     matrices = {f"{layer}.weight" for layer in layers}
     for name, p in model.named_parameters():
         decay = found[id(p)]
         if name in matrices:
-            assert decay == weight_decay, f"{name} has decay {decay}, not the one asked for"
+            assert decay == weight_decay, f"{name} has decay {decay}, expected {weight_decay}"
         else:
-            assert decay == 0, f"{name} is decayed, and should not be"
+            assert decay == 0, f"{name} is decayed, but should have weight_decay 0"
 
 
 def _decay_groups_plain(f):

@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter "Tell views from copies"."""
+"""Checkers of the exercises of the chapter "Views and copies"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, an_int, instance, leaves
+from helpers.exercises.tools import a_tensor, an_int, instance, learns, leaves
 from helpers.views_and_copies import same_storage, storage_cells
 
 
@@ -27,14 +27,14 @@ def check_position(answer: Callable[[Tensor, tuple[int, ...]], int]) -> Verdict:
 
     def compare(f, t: Tensor, index: tuple[int, ...]) -> None:
         want, offset = int(storage_cells(t)[index]), t.storage_offset()
-        got = f(t, index)
+        got = leaves(f, "t")(t, index)
         an_int(got)
         if got == want:
             return
         where = f"shape {tuple(t.shape)}, stride {t.stride()}, offset {offset}, index {index}"
         assert offset == 0 or got != want - offset, f"the offset is missing: {where}"
         assert got not in (packed(index, t.shape), packed(index, t.shape) + offset), (
-            f"that is the cell in a contiguous tensor; take the strides as they are: {where}"
+            f"that is the cell in a contiguous tensor; use the strides of t: {where}"
         )
         raise AssertionError(f"got cell {got}: {where}")
 
@@ -68,7 +68,7 @@ def check_position(answer: Callable[[Tensor, tuple[int, ...]], int]) -> Verdict:
 def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     """Check `answer(x, heads)`: (B, T, heads * D) as (B, heads, T, D), without copying.
 
-    Head h of token t is `x[:, t, h * D : (h + 1) * D]`. `x` is float32; it may be a slice of a
+    Head h of token t is `x[:, t, h * D : (h + 1) * D]`. `x` may be a slice of a
     larger tensor, or transposed.
     """
 
@@ -78,15 +78,16 @@ def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
 
     def compare(f, x: Tensor, heads: int) -> None:
         b, t, width = x.shape
-        got = f(x, heads)
+        got = leaves(f, "x")(x, heads)
         a_tensor(got)
         shape = (b, heads, t, width // heads)
         assert got.shape == shape, f"expected shape {shape}, got {tuple(got.shape)}"
         want = torch.stack(x.chunk(heads, dim=2), dim=1)
         assert torch.equal(got, want), (
-            "the shape is right, but the numbers are scrambled: view and reshape do not swap axes"
+            "the shape is right, but the values are scrambled: view and reshape do not swap "
+            "dimensions"
         )
-        assert same_storage(got, x), "the numbers are right, but they were copied"
+        assert same_storage(got, x), "the values are right, but they were copied"
 
     def values(f):
         compare(f, *draw())
@@ -97,11 +98,12 @@ def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
 
     def turned(f):
         x, heads = draw()
-        compare(f, x.transpose(1, 2).contiguous().transpose(1, 2), heads)
+        compare(f, x.double().transpose(1, 2).contiguous().transpose(1, 2), heads)
 
     def gradient(f):
         x, heads = draw()
-        assert f(x.requires_grad_(), heads).requires_grad, "the result has left the graph"
+        x.requires_grad_()
+        learns(f(x, heads), x, "the gradient does not flow back to x")
 
     return verdict(answer, [values, slices, turned, gradient])
 
@@ -127,7 +129,7 @@ def _compact_slices(f):
     state["most"] = torch.rand(100)[:80]
     for name, t in _compact_run(f, state).items():
         kept = t.untyped_storage().nbytes()
-        assert kept <= t.nbytes, f"{name} holds {t.nbytes} bytes in a storage of {kept}"
+        assert kept <= t.nbytes, f"{name} has {t.nbytes} bytes in a storage of {kept}"
 
 
 def _compact_whole(f):

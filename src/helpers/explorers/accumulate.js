@@ -4,40 +4,45 @@
 
   const words = {
     en: {
+      because:
+        "Each sample has the same weight, and the only all-reduce is after the last micro-batch.",
       title: "Is it the gradient of the whole batch?",
-      task: "keep a last piece of 1, get it right, and average only once per step.",
+      task: "keep a last micro-batch of 1, correct the gradient, and average only once per step.",
       ranks: "ranks",
-      parts: "pieces per rank",
-      last: "last piece",
-      divide: "loss of a piece",
-      ways: ["mean / pieces per rank", "sum × ranks / all samples"],
+      parts: "micro-batches per rank",
+      last: "last micro-batch",
+      divide: "loss of a micro-batch",
+      ways: ["mean / micro-batches per rank", "sum × ranks / all samples"],
       sync: "no_sync",
       rank: (r) => `rank ${r}`,
       reduce: "all-reduce",
+      pair: "samples → weight",
       exact: "gradient of all samples",
       found: "accumulated gradient",
-      piece: (k, r) => `Piece ${k} of rank ${r}`,
+      piece: (k, r) => `Micro-batch ${k} of rank ${r}`,
       has: (name, size, n, weight) => `${name} has ${size} of ${n} samples and weighs ${weight}. `,
       meets: (k) => `The ranks average their gradients ${k === 1 ? "once" : `${k} times`} a step`,
-      once: (k) => (k > 1 ? ", but the last time would do." : "."),
+      once: (k) => (k > 1 ? ", but once, after the last one, is enough." : "."),
     },
     zh: {
+      because: "每个样本的权重相同，唯一一次 all-reduce 在最后一个微批之后。",
       title: "累积出来的，就是整批的梯度吗？",
-      task: "最后一份保持 1 个样本，让梯度正确，并且每步只求一次平均。",
+      task: "最后一个微批保持 1 个样本，让梯度正确，并且每步只求一次平均。",
       ranks: "rank 数",
-      parts: "每个 rank 的份数",
-      last: "最后一份",
-      divide: "每份的损失",
-      ways: ["平均 / 每个 rank 的份数", "总和 × rank 数 / 样本总数"],
+      parts: "每个 rank 的微批数",
+      last: "最后一个微批",
+      divide: "每个微批的损失",
+      ways: ["平均 / 每个 rank 的微批数", "总和 × rank 数 / 样本总数"],
       sync: "no_sync",
       rank: (r) => `rank ${r}`,
       reduce: "all-reduce",
+      pair: "样本数 → 权重",
       exact: "全部样本的梯度",
       found: "累积出来的梯度",
-      piece: (k, r) => `rank ${r} 的第 ${k} 份`,
+      piece: (k, r) => `rank ${r} 的第 ${k} 个微批`,
       has: (name, size, n, weight) => `${name}有 ${n} 个样本中的 ${size} 个，权重是 ${weight}。`,
       meets: (k) => `各个 rank 每步求 ${k} 次平均`,
-      once: (k) => (k > 1 ? "，其实只要最后一次。" : "。"),
+      once: (k) => (k > 1 ? "，其实只要最后求一次。" : "。"),
     },
   };
 
@@ -86,7 +91,7 @@
       const right = found[1 + way] === found[0];
       const columns = `auto repeat(${parts}, minmax(0, 1fr) auto)`;
       return {
-        drawing: `<div class="title"><span class="legend">${t.reduce}</span></div>
+        drawing: `<div class="title"><span class="legend">${t.reduce}</span> · ${t.pair}</div>
           <div class="time" style="grid-template-columns: ${columns}">${times(ranks, row)}</div>
           <dl><dt>${t.exact}</dt><dd>${minus(found[0])}</dd><dt>${t.found}</dt>
           <dd class="${right ? "right" : "wrong"}">${minus(found[1 + way])}</dd></dl>`,

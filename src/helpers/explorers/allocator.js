@@ -4,6 +4,8 @@
 
   const words = {
     en: {
+      fits: "A request needs a free block of its size, or room on the device for a new segment.",
+      whole: "Only whole segments return to the device, and only if all their blocks are free.",
       title: "What does the cache hold?",
       failed: (size) => `here ${size} do not fit. Go to the step where they do.`,
       returned: "find the step at which reserved memory falls.",
@@ -39,6 +41,8 @@
       sentence: (head, parts) => `${head}: ${parts.join("; ")}.`,
     },
     zh: {
+      fits: "申请显存时，要么有够大的空闲块，要么设备上还放得下一个新的段。",
+      whole: "归还给设备的只能是整个段，而且段里的每一块都得是空闲的。",
       title: "缓存里有什么？",
       failed: (size) => `这里放不下 ${size}。走到放得下的那一步。`,
       returned: "找出已保留显存下降的那一步。",
@@ -158,6 +162,7 @@
       const before = all[Math.max(0, at - 1)].now[1][0];
       return {
         task: goal ? t.failed(goal) : t.returned,
+        because: goal ? t.fits : t.whole,
         drawing: `<div class="facts"><table><thead><tr><td></td><th scope="col">${t.now}</th>
           <th scope="col">${t.peak}</th></tr></thead>
           <tbody>${counter(0)}${counter(1)}</tbody></table>

@@ -8,7 +8,7 @@
 //     const { check, choice, range, steps } = BookExplorer; // controls, as HTML
 //     const words = { en: { title: "…", task: "…", said: (n) => `…` }, zh: { … } };
 //     class NameExplorer extends BookExplorer {
-//       static words = words; // the frame shows title and task
+//       static words = words; // the frame shows title and task, and `because` once it is done
 //       static style = "";    // CSS of the drawing
 //       start(data) { return { n: 3 }; } // what it opens with: the surprise
 //       view({ n }, data, t) {           // called after each change; t: words of the language
@@ -16,8 +16,8 @@
 //           drawing: "…", // HTML or inline SVG
 //           controls: range("n", t.samples, n, 1, 9),
 //           say: t.said(n), // a sentence, HTML: what is to be seen; it is read out when it changes
-//           done: n === 7,  // is the task reached? it stays so until the reset
-//           task: "…",      // only if it depends on the data
+//           done: n === 7,  // is the task reached? only while the state is right
+//           task: "…",      // only if it depends on the data, like `because`
 //         };
 //       }
 //     }
@@ -32,6 +32,7 @@
 //                    it needs a name (text or aria-label); on other elements, pointer only
 //   data-part="w"    links words to the drawing: pointing at one lights up all that have this part
 //                    (several: "w v"); words in the sentence can be reached by Tab
+// A task that was left done for a second is kept on the page of the book until the reset.
 // Numbers in the state are numbers; whatever is text from the data goes through `quote`.
 // Colours: --ink --muted --line --paper --held (what is chosen) --wrong --right --lit; classes:
 // `hold`, `bad`, `good` fill with them, `free` is hatched, `title` is a small heading, `row` wraps.
@@ -54,7 +55,9 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       border-radius: .5rem; font-variant-numeric: tabular-nums }
     header { display: flex; gap: .5rem; align-items: center; justify-content: space-between;
       font-weight: 650 }
-    .task b { color: var(--held) } .task.done b { color: var(--right) }
+    .task b { color: var(--held) } .task.done b, .task.kept b { color: var(--right) }
+    .because { margin-top: .6rem; padding: .3rem .6rem; border-left: 3px solid var(--right) }
+    .because:empty { display: none }
     .drawing, .controls, .said { margin-top: .5rem }
     .controls:empty { display: none }
     .drawing svg { display: block; width: 100%; overflow: visible; font-size: .8rem }
@@ -69,10 +72,15 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     .good { background: color-mix(in srgb, var(--right) 25%, var(--paper)) }
     .free { background: repeating-linear-gradient(135deg, transparent 0 6px,
       color-mix(in srgb, var(--ink) 16%, transparent) 6px 7px) }
-    svg :is(.hold, .bad, .good) { fill: var(--held); fill-opacity: .25 }
-    svg .bad { fill: var(--wrong) } svg .good { fill: var(--right) }
+    .hold { box-shadow: inset 0 0 0 1px var(--held) }
+    .bad { box-shadow: inset 0 0 0 1px var(--wrong) }
+    .good { box-shadow: inset 0 0 0 1px var(--right) }
+    svg :is(.hold, .bad, .good) { fill: var(--held); fill-opacity: .25; stroke: var(--held) }
+    svg .bad { fill: var(--wrong); stroke: var(--wrong) }
+    svg .good { fill: var(--right); stroke: var(--right) }
     svg text { fill: currentColor }
-    code, pre { font: .875em/1.4 var(--mono); overflow-wrap: anywhere; white-space: pre-wrap;
+    small { font-size: max(.75rem, .83em) }
+    code, pre { font: max(.75rem, .875em)/1.4 var(--mono); overflow-wrap: anywhere; white-space: pre-wrap;
       padding: 0; color: inherit; background: none }
     button, select, .choice span { min-height: 2.75rem; padding: .2rem .7rem; font: inherit;
       color: inherit; background: none; border: 1px solid var(--muted); border-radius: .3rem }
@@ -207,13 +215,43 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       mode: "open",
     }).innerHTML = `<style>${frame}${style}</style><style></style><section></section>`;
     this.data = JSON.parse(this.getAttribute("data"));
+    this.kept = Boolean(this.remembered()[this.place]);
     this.listen();
     this.reset();
   }
 
+  // On a page of the book: which of its explorers were done, by the ids of their cells.
+  get place() {
+    return this.closest(".cell[id]")?.id;
+  }
+
+  get page() {
+    return `explored:${location.pathname
+      .split("/")
+      .pop()
+      .replace(/\.html$/, "")}`;
+  }
+
+  remembered() {
+    try {
+      return JSON.parse(localStorage.getItem(this.page)) ?? {};
+    } catch {
+      return {};
+    }
+  }
+
+  keep(kept) {
+    if (this.kept === kept) return;
+    this.kept = kept;
+    if (!this.place) return;
+    try {
+      const all = { ...this.remembered(), [this.place]: kept ? 1 : undefined };
+      localStorage.setItem(this.page, JSON.stringify(all));
+    } catch {}
+  }
+
   reset() {
     this.state = this.start(this.data);
-    this.done = false;
     this.show();
   }
 
@@ -231,19 +269,27 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       say,
       done,
       task = t.task,
+      because: why = t.because ?? "",
     } = this.view(this.state, this.data, t);
-    this.done ||= Boolean(done);
+    clearTimeout(this.pause);
+    if (done) this.pause = setTimeout(() => this.keep(true), 1000); // a slider passes through
+    const [look, label] = done
+      ? [" done", t.done]
+      : this.kept
+        ? [" kept", `✓ ${t.open}`]
+        : ["", t.open];
     const page = document.createElement("template");
-    page.innerHTML =
+    const html =
       `<section role="group" aria-labelledby="name">` +
       `<header><span id="name">${t.title}</span>` +
       `<button data-reset title="${t.reset}" aria-label="${t.reset}">↺</button></header>` +
-      `<p class="task${this.done ? " done" : ""}">` +
-      `<b>${this.done ? t.done : t.open}</b>${task}</p>` +
+      `<p class="task${look}"><b>${label}</b>${task}</p>` +
       `<div class="drawing">${drawing}</div>` +
       `<p class="said" aria-live="polite" aria-atomic="true">${say}` +
-      `<span class="unseen">${this.done ? ` ${t.done}${task}` : ""}</span></p>` +
-      `<div class="controls">${controls}</div></section>`;
+      `<span class="unseen">${done ? ` ${t.done}${task} ${why}` : ""}</span></p>` +
+      `<div class="controls">${controls}</div><p class="because">${done ? why : ""}</p></section>`;
+    // a number and its unit stay on one line
+    page.innerHTML = html.replace(/(\d(?:<\/\w+>)?) (?=%|[KMG]i?B\b)/g, "$1\u00a0");
     const chosen = {}; // of each key the element of its value, or the last, if there are fewer now
     for (const node of page.content.querySelectorAll("[data-point]")) {
       const [[key, value]] = BookExplorer.pairs(node.dataset.point);
@@ -255,7 +301,10 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       node.setAttribute("tabindex", 0);
       node.setAttribute("aria-current", "true");
     }
-    for (const word of page.content.querySelectorAll(".said [data-part]")) word.tabIndex = 0;
+    for (const word of page.content.querySelectorAll(".said [data-part]")) {
+      word.tabIndex = 0;
+      word.setAttribute("role", "note"); // of the part that it lights up
+    }
     BookExplorer.morph(root.querySelector("section"), page.content.firstChild);
   }
 
@@ -296,7 +345,9 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       if (near(event, "part")) light(near(event, "part"));
       const button = near(event, "set");
       if (button && button.getAttribute("aria-disabled") !== "true") change(button.dataset.set);
-      if (near(event, "reset")) this.reset();
+      if (!near(event, "reset")) return;
+      this.keep(false);
+      this.reset();
     });
     root.addEventListener("pointerover", (event) => {
       point(event);

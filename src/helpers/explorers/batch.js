@@ -4,6 +4,7 @@
 
   const words = {
     en: {
+      because: "The mean of means is the mean of the batch if all shards have the same size.",
       title: "Does a mean of means give the right gradient?",
       task: "keep the 10 samples and get the right gradient on more than one replica.",
       batch: "batch size",
@@ -20,6 +21,7 @@
       wrong: " Shares and weights differ, so the gradient is wrong.",
     },
     zh: {
+      because: "各片大小相同，均值的均值才等于整个批的均值。",
       title: "均值的均值，梯度对吗？",
       task: "保持 10 个样本，用不止一个副本，让梯度正确。",
       batch: "批量大小",

@@ -4,8 +4,10 @@
 
   const words = {
     en: {
+      because:
+        "A tensor without dimensions does not widen a tensor with dimensions of the same category.",
       title: "Which shape, which dtype?",
-      task: "keep b a float64 tensor, and get a sum of shape (3,) in float32.",
+      task: "keep b a float64 tensor, and get a float32 sum of shape (3,).",
       shape: (name) => `${name}: shape`,
       dtype: (name) => `${name}: dtype`,
       number: "Python number",
@@ -13,27 +15,29 @@
       none: "no sum",
       stop: ".",
       same: () => " Both have this dtype.",
-      category: (dtype) => ` A float beats any integer: ${dtype}.`,
-      default: (dtype) => ` A Python float beats any integer, and counts as the default: ${dtype}.`,
+      category: (dtype) => ` A float is a higher category than an integer: ${dtype}.`,
+      default: (dtype) =>
+        ` A Python float is a higher category than an integer, and has the default dtype: ${dtype}.`,
       a: (dtype) => ` a has no dimensions, so it cannot widen b: ${dtype}.`,
       b: (dtype) => ` b has no dimensions, so it cannot widen a: ${dtype}.`,
-      wider: (dtype) => ` The smallest dtype for both: ${dtype}.`,
+      wider: (dtype) => ` The smallest dtype that contains both: ${dtype}.`,
     },
     zh: {
+      because: "零维张量不会拓宽同一类别里有维度的张量。",
       title: "结果是什么形状、什么类型？",
-      task: "b 仍是 float64 张量，让和的形状为 (3,)，类型为 float32。",
+      task: "b 保持 float64 张量，让和的形状为 (3,)，类型为 float32。",
       shape: (name) => `${name} 的形状`,
       dtype: (name) => `${name} 的类型`,
       number: "Python 数",
       repeated: (name, d) => `${name} 沿维度 ${d} 重复。`,
-      none: "加不了",
+      none: "不能相加",
       stop: "。",
       same: () => "两边本来就是这个类型。",
-      category: (dtype) => `浮点的档次高于整数：${dtype}。`,
-      default: (dtype) => `Python 的 float 档次高于整数，按默认类型算：${dtype}。`,
+      category: (dtype) => `浮点的类别高于整数：${dtype}。`,
+      default: (dtype) => `Python 的 float 类别高于整数，取默认类型：${dtype}。`,
       a: (dtype) => `a 没有维度，不会让 b 变宽：${dtype}。`,
       b: (dtype) => `b 没有维度，不会让 a 变宽：${dtype}。`,
-      wider: (dtype) => `容得下两者的最小类型：${dtype}。`,
+      wider: (dtype) => `包含两者的最小类型：${dtype}。`,
     },
   };
 

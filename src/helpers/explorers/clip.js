@@ -4,12 +4,14 @@
 
   const words = {
     en: {
+      because:
+        "The norm of (8, 2) is 8.25, and its largest value is 8: a limit from 8 to 8.24 changes the norm only.",
       title: "Does clipping keep the direction?",
       task: "find a limit that clips (8, 2) by norm, and by value not at all.",
-      gradient: "point at a gradient",
+      gradient: "choose a gradient",
       limit: "limit (max_norm, clip_value)",
       said: (g, length) => `The gradient ${g} has norm ${length}. `,
-      loose: "The limit is not exceeded: both leave it as it is.",
+      loose: "The limit is not exceeded: neither method changes it.",
       zero: "There is nothing to clip.",
       keeps: (v) => `By norm it becomes ${v}, shorter in the same direction`,
       same: (v) => `; by value it stays ${v}.`,
@@ -17,13 +19,14 @@
       turns: (v) => `; by value ${v}, in <b>another direction</b>.`,
     },
     zh: {
+      because: "(8, 2) 的范数是 8.25，最大的分量是 8；上限从 8 到 8.24，就只按范数裁剪。",
       title: "裁剪之后，方向还在吗？",
       task: "找一个上限，使 (8, 2) 按范数会被裁剪，按值却原样不动。",
-      gradient: "指向一个梯度",
+      gradient: "选择一个梯度",
       limit: "上限（max_norm、clip_value）",
       said: (g, length) => `梯度 ${g} 的范数是 ${length}。`,
-      loose: "没有超过上限，两种裁剪都不改它。",
-      zero: "没有什么可裁。",
+      loose: "没有超过上限，两种裁剪都不会改变它。",
+      zero: "没有可以裁剪的梯度。",
       keeps: (v) => `按范数裁成 ${v}，短了，方向不变`,
       same: (v) => `；按值仍是 ${v}。`,
       aligned: (v) => `；按值裁成 ${v}，方向也不变。`,

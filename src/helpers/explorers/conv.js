@@ -4,8 +4,9 @@
 
   const words = {
     en: {
+      because: "The windows leave no gap, and the last one reaches the last input position.",
       title: "Which input cells are read?",
-      task: "keep the stride of 2 and the 8 cells of a convolution, and leave none unread.",
+      task: "keep stride 2 and the 8 input positions of a convolution, and leave none unread.",
       kind: "layer",
       kinds: {
         conv: "convolution",
@@ -14,41 +15,42 @@
         adaptive: "adaptive pooling",
       },
       n: "input size",
-      cell: (j) => `output cell ${j}`,
+      cell: (j) => `output position ${j}`,
       input: "input",
-      output: "output: point at a cell",
+      output: "output: point at a position",
       size: "output size: ",
       window: "window: ",
       cut: "; less 1, as the last window would start beyond the input: ",
       and: ", ",
       said: (j, cells, pad) =>
-        `Output cell ${j} reads ${cells ? `input ${cells}` : "no input"}` +
+        `Output position ${j} reads ${cells ? `input ${cells}` : "no input"}` +
         `${pad ? `; padding: ${pad}` : ""}.`,
       unread: (cells) => ` Never read: <span data-part="lost">input ${cells}</span>.`,
       kernel: (_m, span, n) =>
-        `Impossible: the kernel spans ${span} cells, the padded input has ${n}.`,
+        `Impossible: the kernel spans ${span} positions, the padded input has ${n}.`,
       half: () => "Impossible: padding may be at most half of kernel_size.",
       extra: () => "Impossible: output_padding must be smaller than stride or dilation.",
       small: (m) => `Impossible: the output size would be ${m}.`,
     },
     zh: {
-      title: "哪些输入被读到？",
-      task: "保持卷积的步幅 2 和 8 个输入单元，让每个单元都被读到。",
+      because: "窗口之间没有空隙，最后一个窗口也到达了输入的末尾。",
+      title: "哪些输入被读取？",
+      task: "保持卷积的步幅 2 和输入尺寸 8，让每个输入位置都被读取。",
       kind: "层",
       kinds: { conv: "卷积", transposed: "转置卷积", max: "最大池化", adaptive: "自适应池化" },
       n: "输入尺寸",
-      cell: (j) => `输出单元 ${j}`,
+      cell: (j) => `输出位置 ${j}`,
       input: "输入",
-      output: "输出：指向一个单元",
+      output: "输出：把鼠标移到一个位置上",
       size: "输出尺寸：",
       window: "窗口：",
       cut: "；最后一个窗口的起点会越过输入，再减 1：",
       and: "、",
       said: (j, cells, pad) =>
-        `输出单元 ${j} ${cells ? `读取输入 ${cells}` : "没有读到输入"}` +
+        `输出位置 ${j} ${cells ? `读取输入 ${cells}` : "没有读取输入"}` +
         `${pad ? `；填充：${pad}` : ""}。`,
-      unread: (cells) => `从未被读到：<span data-part="lost">输入 ${cells}</span>。`,
-      kernel: (_m, span, n) => `不可能：卷积核跨 ${span} 个单元，填充后的输入只有 ${n} 个。`,
+      unread: (cells) => `从未被读取：<span data-part="lost">输入 ${cells}</span>。`,
+      kernel: (_m, span, n) => `不可能：卷积核横跨 ${span} 个位置，填充后的输入只有 ${n} 个。`,
       half: () => "不可能：padding 最多是 kernel_size 的一半。",
       extra: () => "不可能：output_padding 必须小于 stride 或 dilation。",
       small: (m) => `不可能：输出尺寸会是 ${m}。`,

@@ -24,15 +24,15 @@ def conv_explorer(lang: str | None = None) -> Explorer:
         {"ranges": RANGES, "start": {"kind": "conv", **start}},
         {
             "en": (
-                "A row of 8 input cells and the 3 output cells of a convolution with kernel "
-                "size 3 and stride 2, with lines to the cells that each reads: the last input "
-                "cell is never read. Other settings, transposed convolution and pooling can be "
-                "chosen."
+                "A row of 8 input positions and the 3 output positions of a convolution with "
+                "kernel size 3 and stride 2, with lines to the positions that each reads: the last "
+                "input position is never read. Other settings, transposed convolution and pooling "
+                "can be chosen."
             ),
             "zh": (
-                "一行 8 个输入格，以及核大小为 3、步幅为 2 的卷积得到的 3 个输出格，连线指向每个"
-                "输出格读取的输入格：最后一个输入格没有被读取。还可以选择其他设置、转置卷积和池"
-                "化。"
+                "一行 8 个输入位置，以及核大小为 3、步幅为 2 的卷积得到的 3 个输出位置，连线指向"
+                "每个输出位置读取的输入位置：最后一个输入位置没有被读取。还可以选择其他设置、转置"
+                "卷积和池化。"
             ),
         },
         lang,

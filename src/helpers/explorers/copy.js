@@ -4,6 +4,8 @@
 
   const words = {
     en: {
+      because:
+        "<code>.data</code> shares the storage and hides the write from autograd, so no error is raised.",
       title: "Zero y: who notices?",
       task: "find the one of the five that gives a wrong gradient and no error.",
       heads: ["y =", "s after<br><code>y.zero_()</code>", "gradient of x<br>(right: 0.25)"],
@@ -20,6 +22,7 @@
       wrong: " Zeroing y zeroes s, autograd is not told, and the gradient is 0 instead of 0.25.",
     },
     zh: {
+      because: "<code>.data</code> 共享存储，又不让 autograd 知道这次写入，所以不会报错。",
       title: "把 y 清零，谁会发现？",
       task: "五种写法里有一种梯度错了却不报错，把它找出来。",
       heads: ["y =", "<code>y.zero_()</code><br>之后的 s", "x 的梯度<br>（正确值 0.25）"],
@@ -41,6 +44,7 @@
       padding: .2rem .5rem; align-items: center; text-align: center }
     .ways > * > :first-child { text-align: left }
     .heads { font-size: .8rem; color: var(--muted) }
+    .heads code { font-size: 1em }
     .ways b { padding: .1rem; border-radius: .2rem }`;
 
   class CopyExplorer extends BookExplorer {
@@ -74,7 +78,7 @@
         say:
           t.row(name, t.shares(row.shares), t.grad(row.requires_grad)) +
           ((ran >> at) & 1 ? t[verdict(row)] : t.ask),
-        done: rows.some((one, i) => verdict(one) === "wrong" && (ran >> i) & 1),
+        done: verdict(row) === "wrong" && (ran >> at) & 1,
       };
     }
   }

@@ -4,11 +4,12 @@
 
   const words = {
     en: {
-      title: "Nine trainings, one bug each",
+      because: "Each test excludes the causes that would give another result; one cause is left.",
+      title: "Nine training runs, one bug each",
       task: "find the cause with at most three tests, so that no other cause fits.",
-      patient: (n) => `Training ${n}`,
+      patient: (n) => `Run ${n}`,
       tests: [
-        "first loss",
+        "initial loss",
         "one batch, 200 steps",
         "one step",
         "first nan or inf",
@@ -17,7 +18,7 @@
       ],
       look: "Test",
       lookAt: (test) => `Test: ${test}`,
-      sound: (value) => `· sound: ${value}`,
+      sound: (value) => `· correct run: ${value}`,
       cause: "the cause",
       causes: [
         "optimizer of another model",
@@ -25,28 +26,29 @@
         "learning rate 3",
         "learning rate 1e-7",
         "labels of other images",
-        "a detach behind layer 1",
-        "all ReLUs closed",
+        "a detach after layer 1",
+        "dead ReLUs",
         "softmax over the batch",
         "root of a distance of 0",
       ],
       choose: "choose",
-      begin: "Which test divides most of what is possible? Open it, then choose a cause.",
-      left: (n) => `${n} of 9 causes fit what you have seen.`,
+      begin: "Which test rules out the most causes? Open it, then choose a cause.",
+      left: (n) => `${n} of 9 causes fit the results so far.`,
       refuted: (cause, test, would, is) =>
-        `With <b>${cause}</b>, “${test}” would say ${would}, not ${is}.`,
+        `With <b>${cause}</b>, “${test}” would give ${would}, not ${is}.`,
       also: (cause, other) =>
-        `<b>${cause}</b> fits what you have seen, but so does <b>${other}</b>. Test on.`,
+        `<b>${cause}</b> fits the results so far, but so does <b>${other}</b>. Open another test.`,
       many: (cause, n) =>
-        `<b>${cause}</b> it is, with ${n} tests. Three are enough: try another training.`,
-      found: (cause, n) => `<b>${cause}</b> it is, and no other cause fits. Tests: ${n}.`,
+        `Correct: <b>${cause}</b>, with ${n} tests. Three tests are enough: try another run.`,
+      found: (cause, n) => `Correct: <b>${cause}</b>, and no other cause fits. Tests: ${n}.`,
     },
     zh: {
+      because: "每项检查都排除了结果对不上的原因，最后只剩一个。",
       title: "九次训练，各有一个错误",
       task: "最多做三项检查就找出原因，并且没有别的原因也符合。",
       patient: (n) => `训练 ${n}`,
       tests: [
-        "第一个损失",
+        "初始损失",
         "一个小批量，200 步",
         "一步更新",
         "第一个 nan 或 inf",
@@ -64,13 +66,13 @@
         "学习率为 1e-7",
         "标签属于别的图像",
         "第 1 层后面有 detach",
-        "ReLU 全部关闭",
+        "ReLU 失活（dead ReLU）",
         "softmax 做在了批量维上",
         "距离为 0 时开方",
       ],
       choose: "请选择",
-      begin: "哪项检查最能区分各种可能？先做检查，再选原因。",
-      left: (n) => `9 个原因里，有 ${n} 个符合目前看到的结果。`,
+      begin: "哪项检查能排除最多的原因？先做检查，再选原因。",
+      left: (n) => `9 个原因里，有 ${n} 个符合目前的结果。`,
       refuted: (cause, test, would, is) =>
         `如果是<b>${cause}</b>，“${test}”应为 ${would}，而不是 ${is}。`,
       also: (cause, other) =>
@@ -88,7 +90,7 @@
     .tests > div { display: grid; grid-template-columns: minmax(0, 9.5rem) minmax(0, 1fr);
       gap: .5rem; align-items: center; min-height: 2.75rem; padding: 0 .3rem;
       border-top: 1px solid var(--line) }
-    .tests button { justify-self: start }
+    .tests button { justify-self: start; min-height: 2.25rem }
     .tests small { color: var(--muted) }
     .select { flex: 1 1 12rem } .select select { width: 100% }`;
 

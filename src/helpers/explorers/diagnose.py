@@ -115,7 +115,7 @@ def results(cause: str) -> tuple[str, ...]:
     moves = f"first, last: {first}" if first == last else f"first: {first}; last: {last}"
     origin = debugging.first_nonfinite(lambda: run.loss().backward(), run.model)
     run.model.zero_grad()
-    seen = debugging.neighbours(run.model, run.x[:16])
+    seen = debugging.neighbours(run.model, run.x[:16], sample=0)
     return (
         _number(losses[0]),
         _number(losses[-1]),

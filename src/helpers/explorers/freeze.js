@@ -4,8 +4,10 @@
 
   const words = {
     en: {
+      because:
+        "An optimizer skips a parameter whose gradient is <code>None</code>, and in <code>eval()</code> the statistics are not updated.",
       title: "Frozen, and it still changes",
-      task: "change nothing but the head, with the backbone in the optimizer.",
+      task: "let only the head change, with the backbone in the optimizer.",
       heads: ["backbone", "before → after", "grad"],
       head: "head",
       switches: [
@@ -16,20 +18,23 @@
         "zeros left in grad",
       ],
       changed: (name) => `${name} changes. `,
-      same: (name) => `${name} stays. `,
-      forward: "It is a buffer: the forward pass in <code>train()</code> moves it, no optimizer.",
-      held: "In <code>eval()</code> the forward pass leaves this buffer as it is.",
-      unknown: "The optimizer does not know it, whatever its gradient is.",
-      none: "Its gradient is <code>None</code>, so the optimizer skips it, and its decay.",
+      same: (name) => `${name} does not change. `,
+      forward:
+        "It is a buffer: the forward pass in <code>train()</code> updates it, not the optimizer.",
+      held: "In <code>eval()</code> the forward pass does not change this buffer.",
+      unknown: "The optimizer does not contain it, whatever its gradient is.",
+      none: "Its gradient is <code>None</code>, so the optimizer skips it, including its decay.",
       pulled:
-        "Its gradient is not <code>None</code> but zeros of an earlier step: the optimizer takes " +
-        "it, and decay pulls.",
+        "Its gradient is not <code>None</code> but zeros of an earlier step: the optimizer " +
+        "updates it, and weight decay shrinks it.",
       zero:
-        "Its gradient is zeros of an earlier step, and no decay is added: a step of 0, in SGD " +
+        "Its gradient is zeros of an earlier step, without decay: an update of 0, in SGD " +
         "without momentum.",
-      follows: "It has a gradient, and the optimizer follows it.",
+      follows: "It has a gradient, and the optimizer updates it.",
     },
     zh: {
+      because:
+        "梯度为 <code>None</code> 的参数会被优化器跳过；在 <code>eval()</code> 下，统计量也不更新。",
       title: "冻结了，却还在变",
       task: "主干仍在优化器里，让这一步只改变分类头。",
       heads: ["主干", "之前 → 之后", "grad"],
@@ -48,18 +53,18 @@
       unknown: "它不在优化器里，梯度是什么都无所谓。",
       none: "它的梯度是 <code>None</code>，优化器会跳过它，连权重衰减也不做。",
       pulled:
-        "它的梯度不是 <code>None</code>，而是先前一步留下的零：优化器照样处理，权重衰减就往回拉。",
-      zero: "它的梯度是先前一步留下的零，又没有权重衰减，不带动量的 SGD 这一步就走了 0。",
+        "它的梯度不是 <code>None</code>，而是先前一步留下的零：优化器照样更新，权重衰减使它缩小。",
+      zero: "它的梯度是先前一步留下的零，又没有权重衰减，不带动量的 SGD 这一步的更新量就是 0。",
       follows: "它有梯度，优化器就照着更新。",
     },
   };
 
   const style = `
-    .drawing button, .heads { display: grid; width: 100%; gap: .2rem; align-items: center;
+    .drawing button, .heads { display: grid; width: 100%; gap: .3rem; align-items: center;
       grid-template-columns: minmax(0, 1fr) 6.9rem 2.7rem; text-align: left; padding: 0 .25rem }
     .drawing button { min-height: 1.7rem; margin-bottom: 2px; border-color: var(--line) }
     .drawing span:not(:first-child), .drawing button { font-size: .8rem; white-space: nowrap }
-    .drawing code { white-space: normal; font-size: clamp(.68rem, 2cqi, .875rem) }
+    .drawing code { white-space: normal; font-size: clamp(.75rem, 2cqi, .875rem) }
     .drawing [aria-current] { border: 2px solid var(--ink) }
     .controls { gap: 0 .9rem } .check span { font-size: .85rem }`;
 

@@ -4,6 +4,8 @@
 
   const words = {
     en: {
+      because:
+        "The index of shape (3, 1) has one column per row: <code>out[i, 0] = x[i, y[i]]</code>.",
       title: "Which element is it?",
       task: "with <code>gather</code>, take from each row i of x the entry y[i]; y = [1, 2, 0].",
       operation: "operation",
@@ -12,27 +14,28 @@
       none: "no result",
       gather: (out, x, formula, value) => `${out} = ${formula} = ${x} = ${value}.`,
       left: (n, d) =>
-        ` The index has size ${n} along dimension ${d}, so beyond that nothing is touched.`,
-      scatter: (out, src) => `${out} = ${src}: this is where its index points.`,
-      empty: (out) => `${out} = 0: no index points here.`,
+        ` The index has size ${n} along dimension ${d}, so the other positions are ignored.`,
+      scatter: (out, src) => `${out} = ${src}: its index selects this position.`,
+      empty: (out) => `${out} = 0: no index selects this position.`,
       several: (out, src) =>
-        `${src} are all written to ${out}, and <b>one of them wins</b>: which, is not defined.`,
+        `${src} are all written to ${out}, and <b>one of them is kept</b>; which one is not specified.`,
       add: (out, src, value) =>
-        `${out} = ${src} = ${value}: all whose index points here are added.`,
+        `${out} = ${src} = ${value}: the sum of all elements whose index selects this position.`,
     },
     zh: {
+      because: "索引的形状是 (3, 1)，每行对应一列：<code>out[i, 0] = x[i, y[i]]</code>。",
       title: "到底是哪个元素？",
-      task: "用 <code>gather</code> 从 x 的每一行 i 取出第 y[i] 个；y = [1, 2, 0]。",
+      task: "用 <code>gather</code> 从 x 的第 i 行取出第 y[i] 个元素，y = [1, 2, 0]。",
       operation: "操作",
       index: "索引",
-      out: "out：指向一个元素",
+      out: "out：选择一个元素",
       none: "没有结果",
       gather: (out, x, formula, value) => `${out} = ${formula} = ${x} = ${value}。`,
-      left: (n, d) => `索引沿第 ${d} 维的大小是 ${n}，其余的位置都碰不到。`,
+      left: (n, d) => `索引沿第 ${d} 维的大小是 ${n}，其余的位置会被忽略。`,
       scatter: (out, src) => `${out} = ${src}：它的索引指向这里。`,
       empty: (out) => `${out} = 0：没有索引指向这里。`,
-      several: (out, src) => `${src} 都写到 ${out}，<b>只留下一个</b>：是哪一个，没有定义。`,
-      add: (out, src, value) => `${out} = ${src} = ${value}：索引指向这里的全都加起来。`,
+      several: (out, src) => `${src} 都写到 ${out}，<b>只留下一个</b>，留下哪一个没有规定。`,
+      add: (out, src, value) => `${out} = ${src} = ${value}：索引指向这里的元素全部相加。`,
     },
   };
 

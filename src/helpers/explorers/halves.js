@@ -4,41 +4,44 @@
 
   const words = {
     en: {
-      title: "Which gradients does the type hold?",
-      task: "find a scale at which float16 loses no gradient and makes none infinite.",
-      type: "type",
+      because:
+        "The scale moves all gradients into the range of float16, whose smallest and largest numbers are far enough apart here.",
+      title: "Which gradients can the dtype represent?",
+      task: "find a scale at which no gradient becomes 0 or infinite in float16.",
+      type: "dtype",
       scale: "scale",
-      legend: "how many gradients of each size, times the scale",
-      zones: { zero: "0", few: "few digits", inf: "inf" },
+      legend: "number of gradients of each size after scaling",
+      zones: { zero: "0", few: "fewer digits", inf: "inf" },
       bar: (n, value) => `${n} gradients of ${value}`,
       sum: (zero, few, inf, all) =>
         `Of ${all} gradients ${zero} become 0, ${inf} become infinite, ${few} lose digits. `,
       fates: {
         zero: "stored as 0",
         inf: "stored as inf",
-        few: (off) => `stored ${off} % off`,
-        normal: (off) => `stored ${off} % off`,
+        few: (off) => `stored with an error of ${off} %`,
+        normal: (off) => `stored with an error of ${off} %`,
       },
       one: (value, scaled, fate) =>
-        `The marked ones are ${value}, and ${scaled} after scaling: ${fate}.`,
+        `The marked gradients are ${value}, and ${scaled} after scaling: ${fate}.`,
     },
     zh: {
-      title: "这种类型放得下哪些梯度？",
-      task: "找一个倍数，让 float16 既不丢失梯度，也不产生无穷大。",
+      because: "缩放把所有梯度移进了 float16 的范围；这里的梯度跨度没有超过这个范围。",
+      title: "这种类型能表示哪些梯度？",
+      task: "找一个缩放因子，让 float16 里没有梯度变成 0 或无穷大。",
       type: "类型",
-      scale: "倍数",
-      legend: "各种大小的梯度乘以倍数之后各有多少",
-      zones: { zero: "0", few: "位数变少", inf: "inf" },
+      scale: "缩放因子",
+      legend: "缩放之后，各种大小的梯度各有多少个",
+      zones: { zero: "0", few: "精度降低", inf: "inf" },
       bar: (n, value) => `${n} 个 ${value} 的梯度`,
       sum: (zero, few, inf, all) =>
-        `${all} 个梯度里，${zero} 个变成 0，${inf} 个变成无穷大，${few} 个位数变少。`,
+        `${all} 个梯度里，${zero} 个变成 0，${inf} 个变成无穷大，${few} 个精度降低。`,
       fates: {
         zero: "存成 0",
         inf: "存成 inf",
-        few: (off) => `存下的值差 ${off}%`,
-        normal: (off) => `存下的值差 ${off}%`,
+        few: (off) => `存储的误差是 ${off}%`,
+        normal: (off) => `存储的误差是 ${off}%`,
       },
-      one: (value, scaled, fate) => `标出的是 ${value}，乘上倍数之后是 ${scaled}：${fate}。`,
+      one: (value, scaled, fate) => `标出的梯度是 ${value}，缩放之后是 ${scaled}：${fate}。`,
     },
   };
 
@@ -95,10 +98,10 @@
           width="${to - from}" height="16"/><line class="edge"
           x1="${name === "inf" ? from : to}" x2="${name === "inf" ? from : to}" y1="0"
           y2="${TOP + HIGH}"/><text x="${(from + to) / 2}" y="12"
-          font-size=".62rem" text-anchor="middle">${w.zones[name]}</text>`;
+          font-size=".75rem" text-anchor="middle">${w.zones[name]}</text>`;
       };
       const tick = (e) => `<text x="${x(e)}" y="${TOP + HIGH + 24}"
-        text-anchor="middle">2<tspan dy="-4" font-size=".6rem">${e}</tspan></text>`;
+        text-anchor="middle">2<tspan dy="-4" font-size=".75rem">${e}</tspan></text>`;
       const [fate, off] = kept(at);
       const said = w.fates[fate];
       const power = (k) => (k < 17 ? String(2 ** k) : `2^${k}`);

@@ -6,6 +6,8 @@
   const call = code("load_state_dict");
   const words = {
     en: {
+      because:
+        "A key is loaded if name and size agree; <code>strict=False</code> does not excuse another size, so the head is left out.",
       title: "No error, and nothing is loaded",
       task: "load everything that fits, without an error.",
       file: "keys of the file",
@@ -20,7 +22,7 @@
       call: (raised, some) =>
         `${call} ${raised ? "raises RuntimeError" : "returns without an error"}, ` +
         `${raised && some ? "but" : "and"} `,
-      sum: (n, all, word) => `${word("l", `${n} of ${all} numbers`)} are loaded: `,
+      sum: (n, all, word) => `${word("l", `${n} of ${all} values`)} are loaded: `,
       missing: (n, word) => word("m", `${n} missing`),
       extra: (n, word) => word("extra", `${n} unexpected`),
       size: (n, word) => word("s", `${n} of another size`),
@@ -28,12 +30,15 @@
       comma: ", ",
       stop: ". ",
       l: (name, raised) =>
-        raised ? `${name} was overwritten before the error.` : `${name} has the file's numbers.`,
-      m: (name) => `No key of the file is ${name}: it stays as it was.`,
-      s: (name, mine, its) => `${name} is ${mine} here and ${its} in the file: it stays as it was.`,
-      front: `${code("module.")} is not in front, so nothing was stripped. `,
+        raised ? `${name} was overwritten before the error.` : `${name} has the file's values.`,
+      m: (name) => `The file has no key ${name}: the model's entry is unchanged.`,
+      s: (name, mine, its) =>
+        `${name} is ${mine} in the model and ${its} in the file: it is unchanged.`,
+      front: `No key begins with ${code("module.")}, so nothing was stripped. `,
     },
     zh: {
+      because:
+        "名字和大小都对得上的键才会加载；大小不同时，<code>strict=False</code> 也会报错，所以要去掉 head。",
       title: "没有报错，却什么也没加载",
       task: "加载对得上的全部内容，并且不报错。",
       file: "文件里的名字",
@@ -48,17 +53,17 @@
       call: (raised, some) =>
         `${call} ${raised ? "抛出 RuntimeError" : "正常返回，没有报错"}，` +
         `${raised && some ? "但" : ""}`,
-      sum: (n, all, word) => `${all} 个数加载了 ${word("l", `${n} 个`)}：`,
+      sum: (n, all, word) => `${all} 个值加载了 ${word("l", `${n} 个`)}：`,
       missing: (n, word) => word("m", `缺少 ${n} 项`),
       extra: (n, word) => word("extra", `多余 ${n} 项`),
       size: (n, word) => word("s", `${n} 项大小不同`),
       none: "名字全部对上",
       comma: "，",
       stop: "。",
-      l: (name, raised) => (raised ? `${name} 在报错之前已被覆盖。` : `${name} 换成了文件里的数。`),
-      m: (name) => `文件里没有 ${name} 这个名字，它保持原样。`,
-      s: (name, mine, its) => `${name} 在这里是 ${mine}，在文件里是 ${its}，它保持原样。`,
-      front: `${code("module.")} 不在最前面，所以没有去掉。`,
+      l: (name, raised) => (raised ? `${name} 在报错之前已被覆盖。` : `${name} 换成了文件里的值。`),
+      m: (name) => `文件里没有 ${name}，模型的这一项不变。`,
+      s: (name, mine, its) => `${name} 在模型里是 ${mine}，在文件里是 ${its}，保持不变。`,
+      front: `没有以 ${code("module.")} 开头的名字，所以没有去掉任何前缀。`,
     },
   };
 

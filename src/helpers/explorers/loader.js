@@ -4,8 +4,9 @@
 
   const words = {
     en: {
+      because: "The batches that are prefetched cover the time that a slow batch takes.",
       title: "Do more workers help?",
-      task: "with loading time 3 and the slow batches, wait for no batch but the first.",
+      task: "with loading time 3 and the slow batches, let the training wait for the first batch only.",
       load: "time to load",
       workers: "num_workers",
       ahead: "prefetch_factor",
@@ -17,18 +18,19 @@
       total: (n, all, fewer) =>
         `${n === 1 ? "1 worker needs" : `${n} workers need`} ${all} units of time` +
         (fewer ? `, <b>${fewer.join(" need ").replace(/^1 need/, "1 needs")}</b>. ` : ". "),
-      none: (all) => `Without workers each batch is waited for: ${all} units of time. `,
+      none: (all) => `Without workers the training waits for each batch: ${all} units of time. `,
       way: (batch, from, taken, worker, a, b) =>
-        `${batch} is ordered at ${from}${taken === null ? "" : `, when ${taken} is taken`}, ` +
+        `${batch} is requested at ${from}${taken === null ? "" : `, when ${taken} is used`}, ` +
         `${worker} loads it from ${a} to ${b}, `,
       here: (batch, a, b) => `${batch} is loaded from ${a} to ${b}.`,
       waits: (n) => `and the training <b>waits ${n}</b> for it.`,
-      lies: (n) => `and it lies ready for ${n}.`,
+      lies: (n) => `and it is ready ${n} early.`,
       just: "just in time.",
     },
     zh: {
+      because: "预取好的批，足以撑过加载慢批所需的时间。",
       title: "多开几个工作进程有用吗？",
-      task: "加载时间为 3，又有慢的批，让训练除了第一批以外都不用等。",
+      task: "加载时间为 3，并且有慢的批：让训练除了第一批以外都不用等。",
       load: "加载时间",
       workers: "num_workers",
       ahead: "prefetch_factor",
@@ -39,9 +41,9 @@
       batch: (k) => `第 ${k} 批`,
       total: (n, all, fewer) =>
         `${n} 个工作进程要 ${all} 个时间单位${fewer ? `，<b>${fewer.join(" 个要 ")}</b>` : ""}。`,
-      none: (all) => `没有工作进程，每一批都要等：共 ${all} 个时间单位。`,
+      none: (all) => `没有工作进程时，训练每一批都要等：共 ${all} 个时间单位。`,
       way: (batch, from, taken, worker, a, b) =>
-        `${batch}在时刻 ${from} 下单${taken === null ? "" : `（第 ${taken} 批此时被取走）`}，` +
+        `${batch}在时刻 ${from} 请求${taken === null ? "" : `（第 ${taken} 批此时开始使用）`}，` +
         `由${worker} 从 ${a} 加载到 ${b}，`,
       here: (batch, a, b) => `${batch}从 ${a} 加载到 ${b}。`,
       waits: (n) => `训练要<b>等它 ${n}</b>。`,
@@ -53,11 +55,11 @@
   const style = `
     .lines { display: grid; grid-template-columns: auto 1fr; gap: 2px .4rem; min-height: 11.5rem;
       align-content: start; align-items: center; font-size: .75rem }
-    .lines > div { position: relative; height: 1.45rem }
+    .lines > div { position: relative; height: 1.6rem }
     /* a number that does not fit wraps below the edge: none is shown cut off */
     .lines > div > * { position: absolute; inset-block: 0; display: flex; flex-wrap: wrap;
       justify-content: center; min-height: 0; padding: 0; overflow: hidden;
-      line-height: 1.4rem; font-size: .7rem;
+      line-height: 1.5rem; font-size: .75rem; letter-spacing: -.07em;
       border: 1px solid var(--muted); border-radius: .15rem }
     .lines > div > ::before { content: ""; height: 100% }
     .lines .mine { border-width: 2px; border-color: var(--held); font-weight: 700 }
@@ -68,8 +70,8 @@
     static words = words;
     static style = style;
 
-    // When each batch is ordered, by whom it is loaded, and when the training takes it. Batches go
-    // to the workers in turn; `ahead` × `workers` are ordered at first, one more for each taken.
+    // When each batch is requested, which worker loads it, and when the training uses it. Batches
+    // are assigned in turn; `ahead` × `workers` are requested first, one more for each one used.
     static plan(loads, train, workers, ahead) {
       const free = Array(Math.max(1, workers)).fill(0);
       const plan = [];

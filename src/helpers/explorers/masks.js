@@ -5,25 +5,28 @@
   const APIS = { sdpa: "SDPA", mha: "MultiheadAttention" };
   const words = {
     en: {
+      because:
+        "True means attend in one API and ignore in the other, so one Boolean mask is the negation of the other.",
       title: "One True, two meanings",
       task: "make both attend to exactly the keys with a dot.",
       keep: "keep",
       keeps: ["causal", "padding at the end", "causal, padding in front"],
       mask: (api) => `mask for ${api}`,
-      legend: "● keep is True · orange: not as keep says",
+      legend: "● keep is True · orange: differs from keep",
       axes: "query ↓ key →",
       cell: (api, q, k, w) => `${api}, query ${q}, key ${k}: ${w}`,
       bool: (api, at, value, means, k, w) =>
-        `${at} is ${value}. In ${api} True means <b>${means}</b>: key ${k} gets the weight ${w}. `,
+        `${at} is ${value}. In ${api}, True means <b>${means}</b>: key ${k} gets the weight ${w}. `,
       attend: "attend",
       ignore: "ignore",
       float: (at, value, k, w) =>
-        `${at} is ${value}. A float is added to the score: key ${k} gets the weight ${w}. `,
-      empty: (q, w) => `Query ${q} may attend to no key, so its whole row is ${w}.`,
+        `${at} is ${value}. A float mask is added to the score: key ${k} gets the weight ${w}. `,
+      empty: (q, w) => `All keys of query ${q} are masked, so its whole row is ${w}.`,
     },
     zh: {
+      because: "True 在一个 API 里表示关注，在另一个里表示忽略，所以两个布尔掩码互为取反。",
       title: "同一个 True，两种意思",
-      task: "让两边看到的键，恰好都是带圆点的那些。",
+      task: "让两边关注的键，恰好都是带圆点的那些。",
       keep: "keep",
       keeps: ["因果", "末尾有填充", "因果，开头有填充"],
       mask: (api) => `${api} 的掩码`,
@@ -32,11 +35,11 @@
       cell: (api, q, k, w) => `${api}，查询 ${q}，键 ${k}：${w}`,
       bool: (api, at, value, means, k, w) =>
         `${at} 是 ${value}。在 ${api} 里 True 表示<b>${means}</b>，所以键 ${k} 的权重是 ${w}。`,
-      attend: "看",
+      attend: "关注",
       ignore: "忽略",
       float: (at, value, k, w) =>
         `${at} 是 ${value}。浮点掩码会加到得分上，于是键 ${k} 的权重是 ${w}。`,
-      empty: (q, w) => `查询 ${q} 一个键也不能看，整行都是 ${w}。`,
+      empty: (q, w) => `查询 ${q} 的所有键都被遮住，整行都是 ${w}。`,
     },
   };
 

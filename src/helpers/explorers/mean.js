@@ -4,6 +4,8 @@
 
   const words = {
     en: {
+      because:
+        "The mean of means weighs each batch alike, so both agree if the batches count the same weight.",
       title: 'What does "mean" divide by?',
       task: "make both means agree, with a sample left out.",
       weights: (w) => `class weights ${w.join(", ")}`,
@@ -23,6 +25,7 @@
       none: " Where nothing counts, 0 / 0 is nan.",
     },
     zh: {
+      because: "均值的均值对每个批一视同仁，所以两批计入的权重相同时，两种平均才一致。",
       title: '"mean" 除以的是什么？',
       task: "忽略至少一个样本，并让两种平均一致。",
       weights: (w) => `类别权重 ${w.join("、")}`,

@@ -4,6 +4,8 @@
 
   const words = {
     en: {
+      because:
+        "Activations are most of the memory here, and only activations shrink with the batch.",
       title: "How much does half the batch save?",
       task: "find a setting where half the batch needs less than 55 % of the memory.",
       parts: ["weights", "gradients", "optimizer", "activations"],
@@ -19,6 +21,7 @@
       follow: (word, n) => `Only ${word} can shrink with the batch: here ${n} MiB.`,
     },
     zh: {
+      because: "这里大部分显存是激活值，而只有激活值会随批量减小。",
       title: "批量减半，能省多少？",
       task: "找一种设置，让批量减半后的显存不到原来的 55%。",
       parts: ["权重", "梯度", "优化器", "激活值"],

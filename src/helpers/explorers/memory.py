@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,6 +38,43 @@ COUNTED = [
 ]  # fmt: skip
 
 
+def training(
+    batch: int = 8,
+    kind: Any = torch.optim.Adam,
+    half: bool = False,
+    again: bool = False,
+    device: str = "cpu",
+    foreach: bool | None = None,
+) -> tuple[nn.Module, Any, Callable[[], None]]:
+    """Return two layers of a Transformer, their optimizer and a training step of 512 tokens.
+
+    Args:
+        batch: samples per step.
+        kind: class of the optimizer.
+        half: the forward pass under `autocast` to bfloat16.
+        again: activation checkpointing, layer by layer.
+        device: device of the weights and of the inputs.
+        foreach: the optimizer's `foreach`.
+    """
+    layers = (
+        nn.TransformerEncoderLayer(1024, 16, dropout=0.0, batch_first=True, device=device)
+        for _ in range(2)
+    )
+    net = nn.Sequential(*layers)
+    optimizer = kind(net.parameters(), lr=1e-3, foreach=foreach)
+
+    def step() -> None:
+        x = torch.randn(batch, 512, 1024, device=device)
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            for layer in net:
+                x = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
+        x.float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return net, optimizer, step
+
+
 def count(batch: int, adam: bool, half: bool, again: bool) -> TrainingMemory:
     """Return the memory of training two layers of a Transformer, 512 tokens per sample.
 
@@ -47,24 +85,8 @@ def count(batch: int, adam: bool, half: bool, again: bool) -> TrainingMemory:
         again: activation checkpointing, layer by layer.
     """
 
-    def build() -> tuple[Any, Any, Any]:
-        layers = (nn.TransformerEncoderLayer(1024, 16, dropout=0.0, batch_first=True) for _ in "12")
-        net = nn.Sequential(*layers)
-        kind = torch.optim.Adam if adam else torch.optim.SGD
-        optimizer = kind(net.parameters(), lr=1e-3)
-
-        def step() -> None:
-            x = torch.randn(batch, 512, 1024)
-            with torch.autocast("cpu", torch.bfloat16, enabled=half):
-                for layer in net:
-                    x = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
-            x.float().square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return net, optimizer, step
-
-    return training_memory(build)
+    kind = torch.optim.Adam if adam else torch.optim.SGD
+    return training_memory(lambda: training(batch, kind, half, again))
 
 
 def memory_explorer(lang: str | None = None) -> Explorer:

@@ -6,8 +6,10 @@
   const code = (text) => `<code>${text}</code>`;
   const words = {
     en: {
+      because:
+        "In <code>eval()</code> Dropout and BatchNorm do not depend on the pass; without a graph nothing is saved and no weight of the network gets a gradient.",
       title: "Three switches, five effects",
-      task: "get features for a new layer to learn from, with no effect that is wrong for it.",
+      task: "compute features to train a new layer on, without an effect that is wrong for this.",
       mode: "around the pass",
       training: "train()",
       frozen: "requires_grad_(False)",
@@ -17,46 +19,48 @@
       names: {
         differ: "two passes",
         moved: "statistics",
-        kept: "kept for backward",
+        kept: "saved for backward",
         weights: "weights with a gradient",
         error: "training the new layer",
       },
       values: {
         differ: (yes) => (yes ? "differ" : "are equal"),
-        moved: (yes) => (yes ? "move" : "stay"),
+        moved: (yes) => (yes ? "are updated" : "are unchanged"),
         kept: (n) => `${n.toLocaleString("en")} bytes`,
         weights: (n) => `${n} of 4`,
         error: (text) => (text ? "RuntimeError" : "works"),
       },
       differ: (yes) =>
         yes
-          ? `In ${code("train()")} Dropout draws anew in each pass, with or without a graph.`
+          ? `In ${code("train()")} Dropout draws a new mask in each pass, with or without a graph.`
           : `In ${code("eval()")} Dropout returns its input; BatchNorm uses running statistics.`,
       moved: (yes) =>
         yes
-          ? `In ${code("train()")} BatchNorm's forward pass writes them; no gradient is needed.`
-          : `In ${code("eval()")} BatchNorm reads its statistics and leaves them as they are.`,
+          ? `In ${code("train()")} BatchNorm's forward pass updates them, without any gradient.`
+          : `In ${code("eval()")} BatchNorm uses its running statistics and does not update them.`,
       kept: (n, { mode, frozen }) =>
         n
-          ? "Recording is on and the weights require gradients, so the graph keeps activations."
+          ? "Recording is on and the weights require gradients, so the graph saves activations."
           : mode
             ? `Under ${code(`${mode}()`)} nothing is recorded.`
             : frozen && "Recording is on, but nothing in this pass requires a gradient.",
       weights: (n, { mode }) =>
         n
-          ? "The new layer's gradient runs on through the features into the network."
+          ? "The new layer's gradient flows through the features into the network."
           : mode
-            ? "The features have no graph: the new layer's gradient ends at them."
-            : "Frozen weights require no gradient, so they get none.",
+            ? "The features have no graph, so no gradient flows into the network."
+            : "Frozen weights require no gradient, so none is computed.",
       error: (text) =>
         text
-          ? `${code(quote(text.split(". ")[0]))}: the new layer wants to keep the features.`
-          : "The new layer keeps the features for its own backward pass, and they allow it.",
+          ? `${code(quote(text.split(". ")[0]))}: the new layer has to save the features.`
+          : "The new layer saves the features for its own backward pass.",
     },
     zh: {
+      because:
+        "在 <code>eval()</code> 下，Dropout 和 BatchNorm 每次的结果都一样；不建图就不保存激活值，网络的权重也不会得到梯度。",
       title: "三个开关，五种效果",
-      task: "取出新的层能拿来学习的特征，一种有害的效果也不留。",
-      mode: "前向传播外面套着",
+      task: "提取用来训练新层的特征，并且没有一种效果是错的。",
+      mode: "前向传播所处的模式",
       training: "train()",
       frozen: "requires_grad_(False)",
       colon: "：",
@@ -65,7 +69,7 @@
       names: {
         differ: "两次前向传播",
         moved: "统计量",
-        kept: "为反向传播留下",
+        kept: "为反向传播保存",
         weights: "得到梯度的权重",
         error: "训练新的层",
       },
@@ -78,33 +82,33 @@
       },
       differ: (yes) =>
         yes
-          ? `在 ${code("train()")} 下，Dropout 每次都重新抽，与记不记录计算图无关。`
-          : `在 ${code("eval()")} 下，Dropout 原样返回输入，批归一化也不用这一批的统计量。`,
+          ? `在 ${code("train()")} 下，dropout 每次都抽取新的掩码，与记不记录计算图无关。`
+          : `在 ${code("eval()")} 下，dropout 原样返回输入，批归一化用滑动统计量。`,
       moved: (yes) =>
         yes
-          ? `在 ${code("train()")} 下，批归一化的前向传播自己就会改写统计量，用不着梯度，也用不着优化器。`
-          : `在 ${code("eval()")} 下，批归一化只读统计量，不改。`,
+          ? `在 ${code("train()")} 下，批归一化的前向传播就会更新统计量，与梯度、优化器都无关。`
+          : `在 ${code("eval()")} 下，批归一化使用滑动统计量，不更新。`,
       kept: (n, { mode, frozen }) =>
         n
-          ? "记录开着，权重又要求梯度，计算图就把激活值留了下来。"
+          ? "记录开着，权重又需要梯度，所以计算图保存了激活值。"
           : mode
             ? `在 ${code(`${mode}()`)} 下，什么也不记录。`
-            : frozen && "记录开着，可是这次前向传播里没有谁要求梯度。",
+            : frozen && "记录开着，但这次前向传播里没有张量需要梯度。",
       weights: (n, { mode }) =>
         n
-          ? "新层的梯度会穿过特征，继续流进网络。"
+          ? "新层的梯度会穿过特征，流进网络。"
           : mode
-            ? "特征没有计算图，新层的梯度到这里就断了。"
-            : "冻结的权重不要求梯度，也就没有梯度。",
+            ? "特征没有计算图，梯度流不进网络。"
+            : "冻结的权重不需要梯度，也就不计算梯度。",
       error: (text) =>
         text
           ? `${code(quote(text.split(". ")[0]))}：新的层要为反向传播保存这些特征，而推理张量不允许。`
-          : "新的层要为自己的反向传播保存这些特征，它们允许保存。",
+          : "新的层为自己的反向传播保存这些特征。",
     },
   };
 
   const style = `
-    .path { gap: .2rem; margin-bottom: .5rem; font: .72rem var(--mono) }
+    .path { gap: .2rem; margin-bottom: .5rem; font: .75rem var(--mono) }
     .path span { padding: .15rem .3rem; border: 1px solid var(--line); border-radius: .3rem }
     .effects { display: grid; gap: .3rem }
     .effects button { display: flex; flex-wrap: wrap; gap: 0 1rem; align-items: center;

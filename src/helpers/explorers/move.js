@@ -4,6 +4,8 @@
 
   const words = {
     en: {
+      because:
+        "An optimizer contains the parameters that existed when it was built; new ones are not updated.",
       title: "What moves, what stays behind?",
       task: "press the cell where a module gets new parameters, unknown to its optimizer.",
       what: "you have",
@@ -39,6 +41,7 @@
       },
     },
     zh: {
+      because: "优化器里是构建时已有的参数，之后换上的新参数不会被更新。",
       title: "什么会移动，什么留在原处？",
       task: "点出让模块换上新参数的那一格，优化器会因此落空。",
       what: "手里的对象",
@@ -76,7 +79,7 @@
   };
 
   const style = `
-    .kinds { display: grid; gap: 3px;
+    .kinds { display: grid; gap: 3px; max-width: 34rem;
       grid-template-columns: minmax(min-content, 1fr) repeat(3, minmax(3.4rem, 4.6rem));
       align-items: center; font-size: .85rem; line-height: 1.2 }
     .kinds > code { font-size: .75rem; text-align: center }

@@ -4,7 +4,9 @@
 
   const words = {
     en: {
-      title: "Same sample, other neighbours",
+      because:
+        "In <code>eval()</code> the output does not depend on the batch, and after enough steps the running statistics are those of the data.",
+      title: "Same sample, different batches",
       task: "give the sample one output in all batches, within 0.2 of the dashed line.",
       batch: "batch, the sample in blue",
       out: "its output",
@@ -13,16 +15,18 @@
       steps: "training steps before",
       row: (i) => `batch ${i}`,
       train: (i, m, v, out, low, high) =>
-        `Batch ${i} has mean ${m} and variance ${v}, so the sample becomes ${out}. ` +
-        `In other company, the same sample lies between ${low} and ${high}.`,
+        `Batch ${i} has mean ${m} and variance ${v}, so the output is ${out}. ` +
+        `In the seven batches, the output of the same sample is between ${low} and ${high}.`,
       eval: (k, m, v, out) =>
         `After ${k} ${k === 1 ? "step" : "steps"} the running mean is ${m}, ` +
-        `the running variance ${v}: the sample becomes ${out} in every batch. `,
-      far: (all) => `With mean and variance of all data it would be ${all}.`,
-      near: (all) => `All data would give ${all}.`,
+        `the running variance ${v}: the output is ${out} in every batch. `,
+      far: (all) => `With the mean and variance of all data it would be ${all}.`,
+      near: (all) => `With all data it would be ${all}.`,
     },
     zh: {
-      title: "样本没变，邻居变了",
+      because:
+        "在 <code>eval()</code> 下输出与批无关；步数足够多之后，滑动统计量就接近全部数据的统计量。",
+      title: "样本没变，换了同批的其他样本",
       task: "让样本在每一批里输出都相同，与虚线相差不超过 0.2。",
       batch: "小批量，蓝点是这个样本",
       out: "它的输出",
@@ -31,17 +35,17 @@
       steps: "此前训练的步数",
       row: (i) => `第 ${i} 批`,
       train: (i, m, v, out, low, high) =>
-        `第 ${i} 批的均值是 ${m}，方差是 ${v}，样本变成 ${out}。` +
-        `换一批邻居，同一个样本的输出在 ${low} 到 ${high} 之间变动。`,
+        `第 ${i} 批的均值是 ${m}，方差是 ${v}，输出是 ${out}。` +
+        `在这七批里，同一个样本的输出在 ${low} 到 ${high} 之间。`,
       eval: (k, m, v, out) =>
-        `训练 ${k} 步后，滑动均值是 ${m}，滑动方差是 ${v}：样本在每一批里都变成 ${out}。`,
-      far: (all) => `用全部数据的均值和方差，应得 ${all}。`,
-      near: (all) => `用全部数据，得 ${all}。`,
+        `训练 ${k} 步后，滑动均值是 ${m}，滑动方差是 ${v}：在每一批里输出都是 ${out}。`,
+      far: (all) => `如果用全部数据的均值和方差，输出应是 ${all}。`,
+      near: (all) => `用全部数据，输出是 ${all}。`,
     },
   };
 
   const style = `
-    .drawing svg { max-height: 18rem; max-width: 34rem }
+    .drawing svg { max-height: 18rem; max-width: 28rem }
     .axis { stroke: var(--line) } .goal { stroke: var(--right); stroke-width: 2px;
       stroke-dasharray: 5 4 }
     .near { fill: var(--muted); fill-opacity: .55 } .sample { fill: var(--held) }

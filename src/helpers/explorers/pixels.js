@@ -5,9 +5,10 @@
   const code = (text) => `<code>${text}</code>`;
   const words = {
     en: {
-      title: "What does the model see?",
-      task: (all) => `let the model name all ${all} test pictures right.`,
-      legend: ["as the model takes the numbers", "what goes in"],
+      because: "Channel order, layout, scale and normalization are those of the training.",
+      title: "What input does the model receive?",
+      task: (all) => `let the model classify all ${all} test images correctly.`,
+      legend: ["as the model interprets the input", "the input"],
       names: ["petals", "leaves", "sky", "trees"],
       rgb: `${code("cvtColor")} to RGB`,
       layout: "layout",
@@ -16,16 +17,19 @@
       scales: ["uint8", ".float()", "/ 255", "/ 255 twice"],
       norm: "Normalize",
       norms: ["none", "ImageNet's", "its own"],
-      none: "no answer",
+      none: "no prediction",
       said: (name, answer) => `${name}: ${answer}`,
-      right: (n, all) => `No error; of ${all} test pictures ${n} ${n === 1 ? "is" : "are"} right. `,
-      good: (word, p) => `It recognizes the ${word}, with ${p} %.`,
-      bad: (word, other, p) => `It takes the ${word} for ${other}, with ${p} %.`,
+      right: (n, all) =>
+        `No error; of ${all} test images ${n} ${n === 1 ? "is" : "are"} classified correctly. `,
+      good: (word, p) => `Correct: ${word}, with a confidence of ${p} %.`,
+      bad: (word, other, p) =>
+        `The model classifies the ${word} as ${other}, with a confidence of ${p} %.`,
     },
     zh: {
-      title: "模型看到的是什么？",
-      task: (all) => `让模型把 ${all} 张测试图全认对。`,
-      legend: ["按模型的理解画出来", "送进去的图"],
+      because: "通道顺序、布局、取值范围和归一化，都与训练时一致。",
+      title: "模型收到的是什么？",
+      task: (all) => `让模型把 ${all} 张测试图像全部分类正确。`,
+      legend: ["按模型的理解画出", "输入"],
       names: ["花瓣", "叶子", "天空", "树木"],
       rgb: `${code("cvtColor")} 转 RGB`,
       layout: "布局",
@@ -34,11 +38,11 @@
       scales: ["uint8", ".float()", "/ 255", "除两次 255"],
       norm: "Normalize",
       norms: ["不做", "ImageNet 的", "模型自己的"],
-      none: "没有答案",
+      none: "没有预测",
       said: (name, answer) => `${name}：${answer}`,
-      right: (n, all) => `没有报错；${all} 张测试图认对了 ${n} 张。`,
-      good: (word, p) => `${word}认出来了，把握 ${p}%。`,
-      bad: (word, other, p) => `${word}被当成${other}，把握 ${p}%。`,
+      right: (n, all) => `没有报错；${all} 张测试图像分类正确 ${n} 张。`,
+      good: (word, p) => `${word}分类正确，置信度 ${p}%。`,
+      bad: (word, other, p) => `${word}被分成${other}，置信度 ${p}%。`,
     },
   };
 
@@ -57,7 +61,7 @@
   const SIZE = 16;
   const AREA = SIZE * SIZE;
 
-  // A picture of SIZE x SIZE as an address: what red, green, blue (0 to 255) are at each place.
+  // Return a data URL of an image of SIZE x SIZE; `colour` gives red, green and blue (0 to 255).
   const bitmap = (colour) => {
     const head = [0x42, 0x4d, 54 + 3 * AREA, 0, 54, 0, 40, 0, SIZE, 0, SIZE, 0];
     const bytes = new Uint8Array(54 + 3 * AREA);
@@ -84,8 +88,8 @@
       return { rgb: false, layout: 1, scale: 2, norm: 1, at: 1 };
     }
 
-    // What the model is given of picture i at a place and channel, as the byte that it stood for in
-    // training: its own normalization undone.
+    // Return the input of picture i at a position and channel as a byte: the model's own
+    // normalization inverted.
     colour(i, { rgb, layout, scale, norm }, { own, imagenet }, error) {
       const [mean, std] = norm === 1 ? imagenet : own;
       const read = (k) => this.bytes[3 * AREA * i + (rgb ? k : k + 2 - 2 * (k % 3))];

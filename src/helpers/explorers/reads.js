@@ -4,8 +4,10 @@
 
   const words = {
     en: {
-      title: "Who has read what?",
-      task: "let each vector read its sentence in both directions, and nothing else.",
+      because:
+        "Packing ends each sentence at its own length, and the final states of both directions have read all of it.",
+      title: "Which words does the vector of a sentence depend on?",
+      task: "make each vector depend on its own sentence in both directions, and on nothing else.",
       texts: [
         ["what", "a", "film"],
         ["it", "was", "not", "so", "bad"],
@@ -15,7 +17,7 @@
       both: "bidirectional=True",
       packed: "packed",
       way: "vector",
-      legend: "→ read forward · ← read backward · orange: should not be read, or was missed",
+      legend: "→ forward · ← backward · orange: wrong, or missing",
       row: (n, good) => `vector of sentence ${n}: ${good ? "right" : "wrong"}`,
       half: (name, own, length, pads, others) => {
         const extra = [
@@ -25,16 +27,17 @@
         const more = extra.filter(Boolean).join(" and ");
         return `${name} ${own} of ${length} words${more ? `, and ${more}` : ""}`;
       },
-      names: ["→ has read", "← has read"],
-      single: "It has read",
+      names: ["→ depends on", "← depends on"],
+      single: "It depends on",
       between: "; ",
       end: ".",
       of: (n) => `Vector of sentence ${n}: `,
       error: "IndexError: one direction and one layer have a single state, so there is no h[-2].",
     },
     zh: {
-      title: "谁读了什么？",
-      task: "让每个向量从两个方向读完自己的句子，别的都不读。",
+      because: "打包之后，每个句子在自己的长度处结束；两个方向的最终状态都读完了整句。",
+      title: "句子的向量依赖哪些词？",
+      task: "让每个向量从两个方向依赖自己的整个句子，不依赖别的。",
       texts: [
         ["真", "好", "看"],
         ["其", "实", "还", "不", "错"],
@@ -44,15 +47,15 @@
       both: "bidirectional=True",
       packed: "打包",
       way: "向量",
-      legend: "→ 正向读到 · ← 反向读到 · 橙色：不该读的读了，或该读的漏了",
+      legend: "→ 正向 · ← 反向 · 橙色：不该有的，或缺少的",
       row: (n, good) => `句子 ${n} 的向量：${good ? "对" : "不对"}`,
       half: (name, own, length, pads, others) => {
         const extra = [pads ? ` ${pads} 步填充` : "", others ? `别的句子的 ${others} 个词` : ""];
         const more = extra.filter(Boolean).join("和");
         return `${name} ${length} 个词中的 ${own} 个${more ? `，还有${more}` : ""}`;
       },
-      names: ["→ 读了", "← 读了"],
-      single: "读了",
+      names: ["→ 依赖", "← 依赖"],
+      single: "依赖",
       between: "；",
       end: "。",
       of: (n) => `句子 ${n} 的向量：`,

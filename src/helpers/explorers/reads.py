@@ -82,15 +82,14 @@ def reads_explorer(lang: str | None = None) -> Explorer:
         {
             "en": (
                 "Three sentences of 3, 5 and 2 words in a padded batch, and the words that the "
-                "vector of each depends on. The last step of the output has read padding, and "
-                "the backward half of a bidirectional layer has read one step. Only the last "
-                "two states of a packed batch have read each sentence in both directions and "
-                "nothing else."
+                "vector of each depends on. The last step of the output depends on padding, and "
+                "its backward half on a single step. Only the last two states of a packed "
+                "batch depend on each sentence in both directions and on nothing else."
             ),
             "zh": (
                 "一个填充过的批里有三个句子，长度分别是 3、5、2 个词；图中显示每个句子的向量依赖"
-                "哪些词。输出的最后一步读到了填充；双向层的反向部分在那里只读了一步。只有打包的"
-                "批的最后两个状态，从两个方向读完了每个句子，而且没有读到别的内容。"
+                "哪些词。输出的最后一步依赖填充，其中反向的一半只依赖一步。只有打包的批的最后"
+                "两个状态，从两个方向依赖整个句子，而且不依赖别的内容。"
             ),
         },
         lang,

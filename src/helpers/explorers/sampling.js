@@ -4,32 +4,35 @@
 
   const words = {
     en: {
-      title: "“The sea is …”: what can be drawn?",
-      task: "with top-k off, leave three words, and draw the first less than half of the time.",
+      because: "The temperature flattens the probabilities before top-p cuts their sum.",
+      title: "“The sea is …”: which words can be sampled?",
+      task: "with top-k off, keep three words, the first with a probability below 50%.",
       next: ["calm", "blue", "rough", "cold", "loud", "asleep", "early", "cheese"],
-      legend: "bar: drawn with · line: at temperature 1 · hatched: cut",
+      legend: "bar: probability · line: at temperature 1 · hatched: cut",
       temperature: "temperature",
       off: "off",
       cut: "cut",
       row: (word, now) => `${word}: ${now}`,
       left: (n, all) => `${n} of ${all} words ${n === 1 ? "remains" : "remain"}. `,
-      kept: (word, one, now) => `${word} has ${one} at temperature 1 and is drawn with ${now}.`,
+      kept: (word, one, now) =>
+        `${word} has a probability of ${one} at temperature 1, and is sampled with ${now}.`,
       gone: (word, one, warm, why) =>
-        `${word} has ${one} at temperature 1, ${warm} at this one, and is cut by ${why}.`,
+        `${word} has a probability of ${one} at temperature 1, ${warm} at this one, and is cut by ${why}.`,
     },
     zh: {
-      title: "“大海很……”：还能抽到什么？",
-      task: "关掉 top-k，留下三个词，并且第一个词抽到的机会不到一半。",
+      because: "温度先把概率拉平，top-p 再按累积概率截断。",
+      title: "“大海很……”：能采样到哪些词？",
+      task: "关掉 top-k，留下三个词，并且第一个词的概率不到 50%。",
       next: ["平静", "蓝", "汹涌", "冷", "吵", "困", "早", "奶酪"],
-      legend: "条：抽到的概率 · 竖线：温度为 1 时 · 斜线：被截掉",
+      legend: "条：采样概率 · 竖线：温度为 1 时 · 斜线：被截掉",
       temperature: "温度",
       off: "关",
       cut: "被截掉",
       row: (word, now) => `${word}：${now}`,
       left: (n, all) => `${all} 个词剩下 ${n} 个。`,
-      kept: (word, one, now) => `“${word}”在温度为 1 时占 ${one}，抽到的概率是 ${now}。`,
+      kept: (word, one, now) => `“${word}”在温度为 1 时的概率是 ${one}，现在的采样概率是 ${now}。`,
       gone: (word, one, warm, why) =>
-        `“${word}”在温度为 1 时占 ${one}，现在占 ${warm}，被 ${why} 截掉。`,
+        `“${word}”在温度为 1 时的概率是 ${one}，现在是 ${warm}，被 ${why} 截掉。`,
     },
   };
 

@@ -4,35 +4,37 @@
 
   const words = {
     en: {
-      title: "Does it fit the training?",
+      because: "After 10 epochs of warm-up 40 remain, and the cosine needs exactly these.",
+      title: "Does it fit the length of the training?",
       task: "keep the warm-up, and let the cosine come down to its end.",
       schedule: "schedule",
       warm: "10 epochs of warm-up",
-      own: "brings its own warm-up",
-      refused: "SequentialLR refuses it: no warm-up",
+      own: "has its own warm-up",
+      refused: "SequentialLR does not support it: no warm-up",
       epoch: "epoch",
       rate: "learning rate",
-      losses: "dashed: the validation loss it is told, from 0 to 1",
-      said: (e, r) => `Epoch ${e} trains with a rate of ${r}.`,
+      losses: "dashed: the validation loss passed to it, from 0 to 1",
+      said: (e, r) => `The learning rate of epoch ${e} is ${r}.`,
       told: (v) => ` After epoch ${v[0]} the validation loss is ${v[1]}.`,
-      zero: " A rate of 0 learns nothing.",
+      zero: " With a learning rate of 0 the weights do not change.",
       cut: " Epochs 10 to 49 are 40 steps: a T_max of 50 is cut off.",
       up: (epoch) => ` The cosine ends at epoch ${epoch}, and rises again.`,
       fits: " The cosine ends with the training.",
     },
     zh: {
+      because: "10 轮预热之后还剩 40 轮，余弦正好用完它们。",
       title: "调度器与训练的长度合得上吗？",
       task: "保留预热，让余弦降到底。",
       schedule: "调度器",
       warm: "先预热 10 轮",
       own: "这个调度器自带预热",
-      refused: "SequentialLR 不接受它，没有预热",
+      refused: "SequentialLR 不支持它，没有预热",
       epoch: "轮",
       rate: "学习率",
-      losses: "虚线：告诉它的验证损失，从 0 到 1",
+      losses: "虚线：传给它的验证损失，从 0 到 1",
       said: (e, r) => `第 ${e} 轮用的学习率是 ${r}。`,
       told: (v) => `第 ${v[0]} 轮之后的验证损失是 ${v[1]}。`,
-      zero: "学习率为 0 的一轮什么也学不到。",
+      zero: "学习率为 0 的一轮，权重不会变。",
       cut: "第 10 到 49 轮只有 40 步，T_max=50 走不完。",
       up: (epoch) => `余弦到第 ${epoch} 轮就走完了，随后又升上去。`,
       fits: "余弦正好随训练走完。",
@@ -46,7 +48,7 @@
     .y { display: flex; flex-direction: column; justify-content: space-between;
       text-align: right; line-height: 1 }
     .x { grid-column: 2; display: flex; justify-content: space-between; line-height: 1.3 }
-    .plot svg { height: 7.5rem; border: solid var(--muted); border-width: 0 0 1px 1px }
+    .plot svg { height: 7rem; border: solid var(--muted); border-width: 0 0 1px 1px }
     svg * { fill: none; stroke: none; vector-effect: non-scaling-stroke }
     .curve { stroke: var(--held); stroke-width: 3 }
     .loss { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 5 4 }

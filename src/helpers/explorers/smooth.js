@@ -4,8 +4,10 @@
 
   const words = {
     en: {
-      title: "What the slider hides",
-      task: "bring the lowest point of the line within 3 steps of the real turn.",
+      because:
+        "Less smoothing means less delay, and the division removes the pull of the first values.",
+      title: "Smoothing of a validation loss",
+      task: "bring the lowest point of the line within 3 steps of the true minimum.",
       legend: "grey: logged · dashed: no noise · blue: line",
       weight: "smoothing",
       debias: "divide by 1 − wⁿ, as TensorBoard does",
@@ -18,8 +20,9 @@
         `${word("spike", `The spike of ${x}`)} lifts the line by ${rise}, to ${y}.`,
     },
     zh: {
-      title: "滑块藏起了什么",
-      task: "让曲线的最低点落在真正的谷底前后 3 步之内。",
+      because: "平滑越弱，滞后越小；相除则消除了最初几个值的拖累。",
+      title: "验证损失的平滑",
+      task: "让曲线的最低点落在真正的最低点前后 3 步之内。",
       legend: "灰：记录的值 · 虚线：没有噪声 · 蓝：平滑后的曲线",
       weight: "平滑（smoothing）",
       debias: "除以 1 − wⁿ，与 TensorBoard 一样",
@@ -34,7 +37,7 @@
   };
 
   const style = `
-    .drawing svg { max-width: 36rem }
+    .drawing svg { max-width: 27rem }
     path { fill: none; stroke-linejoin: round }
     .grid { stroke: var(--line) }
     .logged { stroke: var(--muted); stroke-opacity: .65 }

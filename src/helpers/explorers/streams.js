@@ -5,14 +5,15 @@
   const code = (text) => `<code>${text}</code>`;
   const words = {
     en: {
-      title: "One line shifts all the others",
-      task: "keep the added line, and change none of the six.",
+      because: "The added line advances no stream from which one of the six is drawn after it.",
+      title: "One extra draw changes all later ones",
+      task: "keep the added line without changing any of the six items.",
       global: "global stream, from manual_seed(0) on",
       own: "the loader's own generator",
       unused: "none",
       lines: ["torch.rand(1)", "nn.Linear(2, 2)", "a pass over val"],
       added: "added line",
-      place: "where",
+      place: "position",
       places: ["before layers", "after layers", "between epochs"],
       generator: "own generator",
       fork: `line in ${code("fork_rng()")}`,
@@ -31,25 +32,28 @@
         `The ${word("added", "added line")} draws ${n} number${n > 1 ? "s" : ""}; `,
       sum: (n) => (n ? `${n} of 6 change. ` : "none of the six changes. "),
       moved: (name, now, was) =>
-        `${name} begins at number ${now} instead of ${was}: other numbers of the same stream.`,
-      apart: (name) => `${name} comes from the loader's generator, which the line does not move.`,
-      put: (name, now) => `${name} begins at number ${now}, because the stream was put back.`,
+        `${name} begins at number ${now} instead of ${was} of the stream, so its values differ.`,
+      apart: (name) =>
+        `${name} comes from the loader's generator, which the added line does not advance.`,
+      put: (name, now) =>
+        `${name} begins at number ${now}, because the state of the stream was restored.`,
       before: (name) => `${name} was drawn before the added line.`,
     },
     zh: {
-      title: "多一行，全都移位",
-      task: "留着加的那一行，六项一项也不变。",
+      because: "多出的一行，没有推进后面各项所用的随机数流。",
+      title: "多抽一次，后面的全部错位",
+      task: "保留多出的一行，同时六项都不变。",
       global: "全局流，从 manual_seed(0) 开始",
       own: "加载器自己的生成器",
       unused: "没有",
-      lines: ["torch.rand(1)", "nn.Linear(2, 2)", "在 val 上过一遍"],
-      added: "加的一行",
+      lines: ["torch.rand(1)", "nn.Linear(2, 2)", "遍历一次 val"],
+      added: "多出的一行",
       place: "位置",
       places: ["建层之前", "建层之后", "两轮之间"],
       generator: "自己的生成器",
       fork: `放进 ${code("fork_rng()")}`,
       names: {
-        added: "加的",
+        added: "多出的",
         fc1: "fc1 的权重",
         fc2: "fc2 的权重",
         order1: "第 1 轮次序",
@@ -59,21 +63,21 @@
       },
       short: { fc1: "fc1", fc2: "fc2", order: "次序", noise: "噪声" },
       row: (name, same) => `${name}：${same ? "不变" : "变了"}`,
-      draws: (n, word) => `${word("added", "加的一行")}抽了 ${n} 个数，`,
+      draws: (n, word) => `${word("added", "多出的一行")}抽了 ${n} 个数，`,
       sum: (n) => (n ? `6 项变了 ${n} 项。` : "六项都没变。"),
       moved: (name, now, was) =>
-        `${name}从第 ${now} 个数开始，原来从第 ${was} 个：还是那条流，数已不同。`,
-      apart: (name) => `${name}出自加载器自己的生成器，加的一行动不到它。`,
-      put: (name, now) => `${name}仍从第 ${now} 个数开始，因为流被放回了原处。`,
-      before: (name) => `${name}在加的一行之前就抽好了。`,
+        `${name}从第 ${now} 个数开始，原来从第 ${was} 个开始，所以数值不同。`,
+      apart: (name) => `${name}由加载器自己的生成器抽取，多出的一行不影响它。`,
+      put: (name, now) => `${name}仍从第 ${now} 个数开始，因为流的状态已恢复。`,
+      before: (name) => `${name}在多出的一行之前就抽好了。`,
     },
   };
 
   const style = `
-    .drawing svg { max-width: 36rem }
+    .drawing svg { max-width: 27rem }
     svg rect { stroke: var(--line); fill: none }
     svg .fork { stroke: var(--held); stroke-dasharray: 3 2 }
-    svg text { font-size: 12px }
+    svg text { font-size: 12.5px }
     .rows { display: grid; gap: 2px; margin-top: .3rem }
     .rows button { display: grid; grid-template-columns: 7rem 1fr 1rem; gap: .3rem;
       min-height: 1.65rem; padding: 0 .4rem; align-items: center; text-align: start;

@@ -4,8 +4,9 @@
 
   const words = {
     en: {
+      because: "A view needs strides that describe the new order; contiguity is not required.",
       title: "Which cell is read?",
-      task: "find a non-contiguous tensor that <code>reshape</code> need not copy.",
+      task: "find a non-contiguous tensor that <code>reshape</code> does not copy.",
       tensor: "start from",
       after: "then",
       as_is: "as it is",
@@ -23,18 +24,19 @@
       reads: (e, v, cell, sum) => `${e} = ${v} reads cell ${cell} = ${sum}.`,
       also: (k) => ` ${k} other element${k > 1 ? "s read" : " reads"} the same cell.`,
       steps: (cells) =>
-        `<code>view</code> never copies, so it refuses: in this order the elements stand in ` +
-        `the cells ${cells}, and no single step leads from each to the next.`,
+        `<code>view</code> does not copy, so it raises an error: in this order the elements are in ` +
+        `the cells ${cells}, and the steps between them differ.`,
     },
     zh: {
+      because: "只要步长能描述新的顺序，就能得到视图，不要求内存连续。",
       title: "每个元素读的是哪一格？",
-      task: "找一个内存不连续、但 <code>reshape</code> 不必复制的张量。",
+      task: "找一个内存不连续，但 <code>reshape</code> 不需要复制的张量。",
       tensor: "起点",
       after: "然后",
       as_is: "不变",
       mine: "x 的存储",
       fresh: "y 自己的新存储",
-      y: "y：指向一个元素",
+      y: "y：选择一个元素",
       stride: (s, o) => `步幅 ${s}，偏移量 ${o}`,
       itself: "x 本身",
       view: "x 的视图",
@@ -46,8 +48,8 @@
       reads: (e, v, cell, sum) => `${e} = ${v}，读的是第 ${cell} 格 = ${sum}。`,
       also: (k) => `另有 ${k} 个元素读的也是这一格。`,
       steps: (cells) =>
-        `<code>view</code> 从不复制，所以拒绝：按这个次序，元素依次在第 ${cells} 格，` +
-        "没有哪一个固定的步长能逐个走到下一格。",
+        `<code>view</code> 不复制，所以报错：按这个次序，元素依次在第 ${cells} 格，` +
+        "相邻两格的间隔不相等。",
     },
   };
 
@@ -57,7 +59,7 @@
     .cells > div > * { display: block }
     .cells span { border: 1px solid var(--muted); border-radius: .2rem }
     .cells .idle { border-style: dotted; color: var(--muted) }
-    .cells small { font-size: .7rem; line-height: 1.2; color: var(--muted) }
+    .cells small { font-size: .75rem; line-height: 1.2; color: var(--muted) }
     .drawing { min-height: 18rem }
     .y { display: grid; gap: 2px }
     .y button { min-height: 2.25rem; padding: 0; font-variant-numeric: tabular-nums }

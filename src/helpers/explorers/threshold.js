@@ -4,37 +4,40 @@
 
   const words = {
     en: {
-      title: "97 % accuracy, and what is found?",
+      because:
+        "Recall rises as the threshold falls, so the highest such threshold has the fewest false positives.",
+      title: "97 % accuracy: how many positives are found?",
       task: "find the highest threshold that finds at least 9 of 10 positives.",
-      negatives: (n) => `${n} negatives ▲`,
-      positives: (n) => `${n} positives ▼`,
+      negatives: (n, most) => `${n} negatives ▲, up to ${most} in a bar`,
+      positives: (n, most) => `${n} positives ▼, up to ${most}; height: √ of the number`,
       threshold: (v) => `threshold ${v}`,
-      no: "called negative",
-      yes: "called positive",
+      no: "predicted negative",
+      yes: "predicted positive",
       truth: ["negative", "positive"],
       scores: ["accuracy", "precision", "recall", "F1"],
       none: "0 / 0",
       said: (right, all, found, positives, alarms) =>
-        `${right} of ${all} are right; of the ${positives} positives ${found} ` +
+        `${right} of ${all} are correct; of the ${positives} positives ${found} ` +
         `${found === 1 ? "is" : "are"} found, with ${alarms} false ${
-          alarms === 1 ? "alarm" : "alarms"
+          alarms === 1 ? "positive" : "positives"
         }.`,
-      never: " Whoever never says “positive” has the accuracy 97 %, too.",
+      never: " A model that never predicts positive also has an accuracy of 97 %.",
     },
     zh: {
-      title: "准确率 97%，找到了多少？",
-      task: "找出能找到至少九成正例的最高阈值。",
-      negatives: (n) => `${n} 个负例 ▲`,
-      positives: (n) => `${n} 个正例 ▼`,
+      because: "阈值越低，召回率越高；满足要求的最高阈值，误报最少。",
+      title: "准确率 97%，找到了多少正样本？",
+      task: "找出能找到至少九成正样本的最高阈值。",
+      negatives: (n, most) => `${n} 个负样本 ▲，每条最多 ${most} 个`,
+      positives: (n, most) => `${n} 个正样本 ▼，最多 ${most} 个；条高：个数的平方根`,
       threshold: (v) => `阈值 ${v}`,
-      no: "判为负",
-      yes: "判为正",
-      truth: ["负例", "正例"],
+      no: "预测为负",
+      yes: "预测为正",
+      truth: ["负样本", "正样本"],
       scores: ["准确率", "精确率", "召回率", "F1"],
       none: "0 / 0",
       said: (right, all, found, positives, alarms) =>
-        `${all} 个里判对了 ${right} 个；${positives} 个正例找到 ${found} 个，误报 ${alarms} 个。`,
-      never: "从不判为正，准确率也有 97%。",
+        `${all} 个里预测对了 ${right} 个；${positives} 个正样本找到 ${found} 个，误报 ${alarms} 个。`,
+      never: "从不预测正类的模型，准确率也有 97%。",
     },
   };
 
@@ -65,11 +68,12 @@
       const [negatives, positives] = [tn + fp, fn + tp];
       const last = bins[0].length;
       const accuracy = (tn + tp) / (negatives + positives);
-      const [wide, high, middle] = [600 / last, 68, 85];
+      const [wide, high, middle] = [600 / last, 115, 120];
+      const most = bins.map((counts) => Math.max(...counts));
       const value = (k) => (k / last).toFixed(2);
-      // negatives upwards, positives downwards, each as high as its own fullest bin
+      // negatives upwards, positives downwards, on one scale: 3 beside 100 are seen as roots
       const bar = (kind, k) => {
-        const size = (high * bins[kind][k]) / Math.max(...bins[kind]);
+        const size = high * Math.sqrt(bins[kind][k] / most[0]);
         const right = k >= at === (kind === 1);
         const part = [
           ["tn", "fp"],
@@ -82,19 +86,19 @@
       };
       const place = (k) => `<g role="button" data-point="at=${k}"
         aria-label="${t.threshold(value(k))}"><path
-        d="M${(k - 0.5) * wide} 0h${wide}V${2 * middle}h${-wide}z"/></g>`;
+        d="M${(k - 0.5) * wide} 0h${wide}V170h${-wide}z"/></g>`;
       const cell = (part, n, look) => `<td class="${look}" data-part="${part}">${n}</td>`;
       const percent = (v) => (v === null ? t.none : `${(100 * v).toFixed(1)} %`);
       const row = (kind, cells) => `<tr><th scope="row">${t.truth[kind]}</th>${cells}</tr>`;
       const word = (part, n) => `<span data-part="${part}">${n}</span>`;
       return {
-        drawing: `<div class="title">${t.negatives(negatives)}</div>
+        drawing: `<div class="title">${t.negatives(negatives, most[0])}</div>
           <svg viewBox="0 0 600 170" preserveAspectRatio="none">
           ${times(last, (k) => bar(0, k) + bar(1, k))}
           <path class="axis" d="M0 ${middle}H600"/>
-          <path class="limit" d="M${at * wide} 0V${2 * middle}"/>
+          <path class="limit" d="M${at * wide} 0V170"/>
           ${times(last + 1, place)}</svg>
-          <div class="title ends"><span>0</span><span>${t.positives(positives)}</span>
+          <div class="title ends"><span>0</span><span>${t.positives(positives, most[1])}</span>
           <span>1</span></div>
           <table><tr><td></td><th scope="col">${t.no}</th><th scope="col">${t.yes}</th></tr>
           ${row(0, cell("tn", tn, "good") + cell("fp", fp, "bad"))}

@@ -5,37 +5,41 @@
   const code = (text) => `<code>${quote(text)}</code>`;
   const words = {
     en: {
-      title: "One example: what is left of the code?",
+      because:
+        "A trace repeats the operations of its one example; the exported program computes this result from the new input.",
+      title: "Trace and export of the same code",
       task: "find a case in which the trace is silently wrong and an exported program is right.",
       rows: ["Python", "trace", "export", "export, any length"],
-      made: (x) => `trace and export saw one example: ${code(x)}`,
+      made: (x) => `trace and export used one example: ${code(x)}`,
       code: "code",
       length: "length of x",
       sign: "sign",
       signs: ["positive", "negative"],
-      python: (x, y) => `For ${x} the code answers ${y}.`,
-      right: (name, y) => `${name} answers ${y}, as the code does.`,
-      wrong: (name, y, want) => `${name} answers ${y} without an error, and ${want} is right.`,
-      raises: (name, text) => `${name} answers nothing: ${text}`,
+      python: (x, y) => `For ${x} the code returns ${y}.`,
+      right: (name, y) => `${name} returns ${y}, as the code does.`,
+      wrong: (name, y, want) =>
+        `${name} returns ${y} without an error; the correct result is ${want}.`,
+      raises: (name, text) => `${name} raises: ${text}`,
     },
     zh: {
-      title: "一个示例：代码还剩下多少？",
-      task: "找一种情形：追踪悄悄答错，而某个导出的程序答对。",
+      because: "追踪只会重复那一个样例的运算；导出的程序则根据新的输入来计算结果。",
+      title: "同一段代码：追踪与导出",
+      task: "找一种情形：追踪结果悄悄出错，而某个导出的程序正确。",
       rows: ["Python", "trace", "export", "export，任意长度"],
-      made: (x) => `追踪和导出时只见过一个示例：${code(x)}`,
+      made: (x) => `追踪和导出用的是同一个示例：${code(x)}`,
       code: "代码",
       length: "x 的长度",
       sign: "符号",
       signs: ["正", "负"],
-      python: (x, y) => `输入 ${x}，代码的答案是 ${y}。`,
-      right: (name, y) => `${name} 的答案是 ${y}，与代码一致。`,
-      wrong: (name, y, want) => `${name} 的答案是 ${y}，不报错，而正确的是 ${want}。`,
-      raises: (name, text) => `${name} 没有答案：${text}`,
+      python: (x, y) => `输入 ${x}，代码的结果是 ${y}。`,
+      right: (name, y) => `${name} 的结果是 ${y}，与代码一致。`,
+      wrong: (name, y, want) => `${name} 的结果是 ${y}，不报错，而正确的结果是 ${want}。`,
+      raises: (name, text) => `${name} 报错：${text}`,
     },
   };
 
   const style = `
-    .answers { display: grid; gap: .3rem }
+    .answers { display: grid; gap: .2rem }
     .answers button { display: grid; grid-template-columns: 6.5rem 1fr; gap: .5rem;
       align-items: center; text-align: start; border-color: var(--line) }
     .answers [aria-current] { border: 2px solid var(--ink) }

@@ -126,7 +126,7 @@ def trace_explorer(lang: str | None = None) -> Explorer:
                 "code, checks the size at each call, or keeps the dependence on the data."
             ),
             "zh": (
-                "trace 用一个样例录制，对其他输入也给出结果，不报错，但有时是错的：它固定了样例"
+                "trace 用一个示例记录，对其他输入也返回结果，不报错，但有时是错的：它固定了示例"
                 "走过的分支、循环次数或数值。torch.export 则对这样的代码报错，或在每次调用时检查"
                 "大小，或保留对数据的依赖。"
             ),

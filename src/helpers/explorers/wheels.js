@@ -5,8 +5,10 @@
 
   const words = {
     en: {
+      because:
+        "A build contains kernels for a list of architectures, and only one list contains this one.",
       title: "Which build runs on which GPU?",
-      task: "find the GPU that only one of the builds serves.",
+      task: "find the GPU that only one of the builds supports.",
       gpu: "GPU",
       driver: "driver",
       runs: "runs",
@@ -15,28 +17,29 @@
       build: (name, verdict) => `${name}: ${verdict}`,
       gap: " ",
       no: (gpu, name) =>
-        `${code(name)} has no kernel for ${gpu}: <i>no kernel image</i>, once the driver suffices.`,
+        `${code(name)} has no kernel for ${gpu}: <i>no kernel image</i>, if the driver is new enough.`,
       late: (driver, needs, name) =>
-        `${code(name)} wants driver ${needs} or newer, and ${driver} is older: it finds no GPU.`,
+        `${code(name)} requires driver ${needs} or newer, and ${driver} is older: PyTorch finds no GPU.`,
       serves: (gpu, kernel, name) =>
         `${code(name)} runs on ${gpu} with its kernels for ${code(kernel)}.`,
     },
     zh: {
-      title: "哪个构建版本能在哪块 GPU 上运行？",
-      task: "找出只有一个构建版本支持的那块 GPU。",
+      because: "每个安装包只含一组架构的内核，只有一个包含有这块 GPU 的架构。",
+      title: "哪个安装包能在哪块 GPU 上运行？",
+      task: "找出只有一个安装包支持的那块 GPU。",
       gpu: "GPU",
       driver: "驱动",
       runs: "能运行",
-      fails: "没有内核",
+      fails: "没有核函数",
       old: "驱动太旧",
       build: (name, verdict) => `${name}：${verdict}`,
       gap: "",
       no: (gpu, name) =>
-        `${code(name)} 里没有 ${gpu} 能用的内核；驱动够新的话，会报 <i>no kernel image</i>。`,
+        `${code(name)} 里没有 ${gpu} 能用的核函数；如果驱动足够新，会报 <i>no kernel image</i>。`,
       late: (driver, needs, name) =>
         `${code(name)} 要求驱动不低于 ${needs}，而 ${driver} 更旧，PyTorch 就找不到 GPU。`,
       serves: (gpu, kernel, name) =>
-        `${code(name)} 用为 ${code(kernel)} 编译的内核在 ${gpu} 上运行。`,
+        `${code(name)} 用为 ${code(kernel)} 编译的核函数在 ${gpu} 上运行。`,
     },
   };
 
@@ -47,7 +50,7 @@
     .builds .row { justify-content: space-between }
     .builds .archs { gap: .2rem; justify-content: start }
     .archs code { padding: 0 .25rem; border: 1px solid var(--line);
-      border-radius: .2rem; font-size: .72rem }
+      border-radius: .2rem; font-size: .75rem }
     .archs .serves { border: 2px solid var(--held); font-weight: 700 }
     .select { flex: 1 1 12rem } .select select { width: 100% }`;
 

@@ -18,6 +18,7 @@ from bookbuild.site.extensions import (
     maths,
     page_markdown,
     reference,
+    script_words,
     search_records,
 )
 
@@ -35,6 +36,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         callouts,
         chapter_list,
         reference,
+        script_words,
         page_markdown,
         incremental,
         bundles,

@@ -28,6 +28,7 @@ UNUSED = (
 MEASURES_ALL = re.compile(
     r'"complete"===document\.readyState\?(\w+)\(\):window\.addEventListener\("load",\1\)'
 )
+COMMENTS = re.compile(r"^[ \t]*//.*\n", re.M)
 LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
 
@@ -86,6 +87,8 @@ def write(app: Sphinx, error: Exception | None) -> None:
     for parts in bundles.values():  # ours last, in their order: they override
         parts.sort(key=lambda part: own.index(part) if part in own else -1)
     scripts = {part: text(part) for part in bundles[SCRIPT]}
+    for part in set(scripts).intersection(own):  # of the book: its comments are for its authors
+        scripts[part] = COMMENTS.sub("", scripts[part])
     # in a task of its own: it lays the page out for what it measures
     scripts[THEME_SCRIPT] = f'addEventListener("load", () => {{\n{scripts[THEME_SCRIPT]}\n}})'
     script = "\n;".join(scripts.values())  # some leave out their last ;

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from html import escape
+from itertools import takewhile
 from pathlib import Path
 
 from docutils import nodes
@@ -17,7 +19,9 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
 
 from bookbuild.notebooks.cells import output
-from bookbuild.site.extensions.sphinx_internals import add_link_target, folded_cell
+from bookbuild.notebooks.conversion import SOLUTION
+from bookbuild.site.extensions.sphinx_internals import add_link_target, folded_cell, is_of_cell
+from bookbuild.source import questions
 
 
 class CellAnchors(SphinxTransform):
@@ -65,6 +69,40 @@ def fold(translator: HTML5Translator, node: nodes.Element) -> None:
     translator.body.append("</details>\n")
 
 
+class Explanations(SphinxTransform):
+    """Wrap the prose cell directly after a cell with a question: it explains the output.
+
+    The page hides it with the output until the question is answered. What is open is what follows:
+    another prose cell, a heading, code.
+    """
+
+    default_priority = 215  # after `CellAnchors`, which finds the cells with a question
+
+    def apply(self) -> None:
+        """Put the parts of each such prose cell into a container of the class `why`."""
+        path = Path(self.env.doc2path(self.env.docname))
+        if path.suffix != ".ipynb":
+            return
+        cells = json.loads(path.read_text("utf8"))["cells"]
+        for node in list(self.document.findall(nodes.container)):
+            if "predicted" not in node["classes"]:
+                continue
+            index = node["cell_index"] + 1
+            if index == len(cells) or not explains(cells[index]):
+                continue
+            place = node.parent.index(node) + 1
+            parts = list(takewhile(partial(is_of_cell, index), node.parent[place:]))
+            if parts:
+                why = nodes.container("", *parts, classes=["why"])
+                node.parent[place : place + len(parts)] = [why]
+
+
+def explains(cell: dict) -> bool:
+    """Return True if a cell is prose of the text, not a question or a label made for the next."""
+    made = cell.get("id", "").endswith((questions.SUFFIX, SOLUTION))
+    return cell["cell_type"] == "markdown" and not made
+
+
 class Traceback(RegexLexer):
     """The traceback of a notebook; that of Pygments fails on some quotations in messages."""
 
@@ -108,6 +146,7 @@ def setup(app: Sphinx) -> None:
     """Register the transform, the directive, the lexer and the folded cell."""
     app.add_config_value("solution_prompts", ["Show a solution", "Hide the solution"], "env")
     app.add_transform(CellAnchors)
+    app.add_transform(Explanations)
     app.add_directive("cell", Cell)
     app.add_lexer("traceback", Traceback)
     app.connect(

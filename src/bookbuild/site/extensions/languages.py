@@ -15,15 +15,16 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
-from bookbuild.site import metatags
+from bookbuild.site import helpers_wheel, metatags
 from bookbuild.site.configuration import book_of
 from bookbuild.site.extensions.search_records import kinds
 from bookbuild.site.extensions.sphinx_internals import add_link_target
 from bookbuild.source import headings, typography
 from bookbuild.source.checkout import ERRORS_OF, LANGUAGES
+from bookbuild.source.words import words
 
 log = logging.getLogger(__name__)
-# Pages that nobody writes, and what they are made from; None if it is more than a file.
+# Generated pages and their source; None if there is more than one file.
 MADE_FROM = {
     "then_and_now": "book/claims.yml",
     "symptoms": "book/symptoms.yml",
@@ -85,7 +86,7 @@ class SameAnchors(SphinxTransform):
         self.env.note_dependency(str(english))
         sections = [
             s
-            for s in document.findall(nodes.section)  # an exercise holds one of its own
+            for s in document.findall(nodes.section)  # an exercise contains one of its own
             if isinstance(s.parent, (nodes.document, nodes.section)) and "generated" not in s
         ]
         expected = titles(english)
@@ -173,10 +174,18 @@ def repository_links(
 ) -> None:
     """Let edit links open what a page is made from, and issues say which page they are about.
 
-    Kaggle, which the theme does not know, opens the notebook that Colab opens.
+    Kaggle, which the theme does not know, opens the notebook that Colab opens. The wheel that a
+    downloaded notebook installs is beside it in the menu.
     """
+    chapter = doctree is not None and app.env.doc2path(page).endswith(".ipynb")
+    wheel = helpers_wheel.name(book_of(app)) if chapter else ""
     branch = book_of(app).config["repository"].get("branch") or "main"
     for group in context.get("header_buttons", []):
+        if wheel and group.get("label") == "download-buttons":
+            url = f"{context['content_root']}../{helpers_wheel.FOLDER}/{wheel}"
+            tooltip = words(here(app), "downloads")["wheel"]
+            button = {"type": "link", "url": url, "text": ".whl", "tooltip": tooltip}
+            group["buttons"].insert(1, button)
         for button in list(group.get("buttons", [])):
             if button.get("text") == "Colab":
                 notebook = button["url"].partition("/github/")[2].replace("/blob/", "/", 1)

@@ -1,7 +1,7 @@
 """The search index: a record for each section of every page, in a script that works from disk.
 
-`book/_static/search.js` searches it in the browser. A record is a section, a term of the glossary,
-a function of the reference, or an entry that has an address of its own.
+`book/_static/search.js` searches it in the browser. A record is a section, a card of the cheat
+sheet, a message, a symptom, a term of the glossary, or a function of the reference.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-import yaml
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -22,9 +21,21 @@ from sphinx.environment import BuildEnvironment
 from bookbuild.pages.torch_names import ALIASES, imports, torch_names
 from bookbuild.site.configuration import book_of
 from bookbuild.source.checkout import REFERENCE
+from bookbuild.source.words import search_words
 
 INDEX = "search-index.js"
-SYNONYMS = Path(__file__).with_name("synonyms.yml")
+REPEATED = {
+    "by_name",
+    "old_notes",
+    "pitfalls",
+    "status",
+    "then_and_now",
+}  # pages whose rows are lines of sections
+KINDS = {"errors": "message", "symptoms": "symptom", "cheat_sheet": "card"}
+UNASKED = re.compile(
+    r"\s*(import |from \S+ import |(torch|np|random)\.(random\.)?(manual_)?seed\()"
+)
+SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b)")  # what a cell shows or draws
 LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
 
 
@@ -37,15 +48,17 @@ class Section:
     text: list[str] = field(default_factory=list)
     code: list[str] = field(default_factory=list)
     names: dict[str, None] = field(default_factory=dict)
+    explained: str = ""  # of a card: page and anchor of the section that explains its lines
 
     def record(self) -> list[str]:
-        """Return anchor, title, prose, code and names."""
+        """Return anchor, title, prose, code and names, and for a card what explains it."""
         return [
             self.anchor,
             self.title,
             "\n".join(self.text),
             "\n".join(self.code),
             " ".join(self.names),
+            *filter(None, [self.explained]),
         ]
 
 
@@ -63,6 +76,11 @@ def _walk(node: nodes.Element, records: list[Section], here: Section) -> Section
             continue
         if below := _begin(child, records):
             _walk(child, records, below)
+            if isinstance(child, addnodes.desc):  # the signature and what the function does
+                below.text, below.code = below.text[:2], []
+        elif card := _card(child):
+            here = _new(records, card[0], child)
+            here.explained = card[1]
         elif isinstance(child, nodes.raw):
             here = _Entries(records, here).read(child.astext())
         elif not _is_label(child) and not _add_text(child, here) and child.children:
@@ -86,6 +104,18 @@ def _begin(node: nodes.Node, records: list[Section]) -> Section | None:
     return None
 
 
+def _card(node: nodes.Node) -> tuple[str, str] | None:
+    """Return for a linked title in bold the addresses of the cell below and of its section."""
+    if not isinstance(node, nodes.paragraph):
+        return None
+    inside = [child for child in node if child.astext()]
+    link = inside[0][0] if len(inside) == 1 and isinstance(inside[0], nodes.strong) else None
+    cell = node.next_node(ascend=True, descend=False)
+    if not isinstance(link, addnodes.pending_xref) or not getattr(cell, "get", dict)("ids"):
+        return None
+    return cell["ids"][0], f"{link['reftarget']}#{link.get('reftargetid') or ''}"
+
+
 def _is_label(node: nodes.Node) -> bool:
     """Return True for titles, which records have already, for formulas, and for verdicts."""
     skipped = (nodes.title, addnodes.desc_signature, nodes.math_block)
@@ -100,7 +130,9 @@ def _starts_raw(node: nodes.Node) -> bool:
 def _add_text(node: nodes.Node, here: Section) -> bool:
     """Add the words of a paragraph, a row or a block of code; return False for other nodes."""
     if isinstance(node, nodes.literal_block):
-        here.code += [line for line in node.astext().splitlines() if line.strip()]
+        lines = node.astext().splitlines()
+        lines = [line for line in lines if line.strip() and not UNASKED.match(line)]
+        here.code += [line for line in lines if here.explained or not SHOWN.match(line)]
         code = node.astext()
         here.names |= dict.fromkeys(torch_names(code, ALIASES | imports(code)))
     elif isinstance(node, nodes.row):
@@ -133,7 +165,7 @@ class _Entries(HTMLParser):
     def __init__(self, records: list[Section], here: Section):
         super().__init__()
         self.records, self.here = records, here
-        self.open: list[tuple[str, bool]] = []  # each element, and whether it is left out
+        self.open: list[tuple[str, str]] = []  # each element, and what becomes of its text
         self.depth = 0  # of the elements around the entry
         self.inside = False
         self.line = ""
@@ -155,21 +187,24 @@ class _Entries(HTMLParser):
             self.inside, self.depth = True, len(self.open)
             self.here = _new(self.records, about["id"] or "", "")
         if tag not in self.empty:
-            folded = tag == "details" and "class" in about
-            listed_elsewhere = re.search("verdict|error-lines", about.get("class") or "")
-            self.open.append((tag, bool(folded or tag in self.silent or listed_elsewhere)))
+            name = about.get("class") or ""
+            folded = tag == "details" and name not in ("", "older", "cases")
+            listed_elsewhere = re.search("verdict|error-lines", name)
+            left_out = folded or tag in self.silent or listed_elsewhere or name == "here"
+            other_name = name in ("also", "older")  # other wordings of the entry
+            self.open.append((tag, "left out" if left_out else "name" if other_name else ""))
 
     def left_out(self) -> bool:
         """Return True inside an element that is left out."""
-        return any(left_out for _, left_out in self.open)
+        return any(use == "left out" for _, use in self.open)
 
     def handle_endtag(self, tag: str) -> None:
         """End a line."""
+        if tag in self.blocks:
+            self.end_line()
         while self.open and self.open.pop()[0] != tag:
             pass
         self.inside = self.inside and len(self.open) > self.depth
-        if tag in self.blocks:
-            self.end_line()
 
     def handle_data(self, data: str) -> None:
         """Add text to the line."""
@@ -178,7 +213,9 @@ class _Entries(HTMLParser):
 
     def end_line(self) -> None:
         """Add the line to the entry, except a link to a section, which has a record of its own."""
-        if not self.line.lstrip().startswith("→"):
+        if any(use == "name" for _, use in self.open):
+            self.here.names |= {" ".join(self.line.split()): None}
+        elif not self.line.lstrip().startswith("→"):
             _add(self.here, self.line)
         self.line = ""
 
@@ -193,7 +230,9 @@ def _add(section: Section, text: str) -> None:
     """Add a line; the first one names an entry that has no title."""
     if line := " ".join(text.split()):
         if section.anchor and not section.title:
-            section.title = line if len(line) <= 100 else line[:99] + "…"
+            cut = len(line) if len(line) <= 100 else line.rfind(" ", 50, 99) + 1 or 99
+            section.title = line if cut == len(line) else f"{line[:cut]}…"
+            section.text += [line[cut:]] if line[cut:] else []
         else:
             section.text.append(line)
 
@@ -226,7 +265,8 @@ def read(app: Sphinx, document: nodes.document) -> None:
     """Note the sections of a page that was just read."""
     env = app.env
     noted = getattr(env, "book_sections", {})
-    env.book_sections = noted | {env.docname: [s.record() for s in sections(document)]}
+    records = [s.record() for s in sections(document)]
+    env.book_sections = noted | {env.docname: records[: 1 if env.docname in REPEATED else None]}
 
 
 def forget(app: Sphinx, env: BuildEnvironment, page: str) -> None:
@@ -243,7 +283,8 @@ def merge(app: Sphinx, env: BuildEnvironment, pages: set[str], other: BuildEnvir
 def kinds(app: Sphinx) -> dict[str, tuple[str, str]]:
     """Return for each page of the table of contents its kind and the page that results name.
 
-    The kind is `"chapter"` or `"reference"`; a result on a page below another names that page.
+    The kind is `"chapter"`, `"reference"`, or one of the pages of entries, `KINDS`; a result on a
+    page below another names that page.
     """
     site, names = app.config.external_site_map, {REFERENCE}
     names |= {language.parts.get(REFERENCE) for language in book_of(app).languages.values()}
@@ -252,7 +293,8 @@ def kinds(app: Sphinx) -> dict[str, tuple[str, str]]:
     for tree in site.root.subtrees:
         kind = "reference" if tree.caption in names else "chapter"
         for page in tree.files():
-            pages |= {name: (kind, page) for name in (page, *site[page].child_files())}
+            below = (page, *site[page].child_files())
+            pages |= {name: (KINDS.get(page, kind), page) for name in below}
     return pages
 
 
@@ -268,7 +310,7 @@ def index(app: Sphinx) -> str:
     data = {
         "pages": pages,
         "sections": records,
-        "synonyms": yaml.safe_load(SYNONYMS.read_text("utf8")),
+        "words": search_words(),
     }
     return f"globalThis.bookIndex={json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
 

@@ -15,6 +15,17 @@ def folded_cell() -> type[nodes.Element]:
     return HideCodeCellNode
 
 
+def is_of_cell(index: int, node: nodes.Node) -> bool:
+    """Return True if a part of a page was made from the notebook's Markdown cell `index`.
+
+    MyST-NB numbers the lines of that cell from `(index + 1) * 10000`. Sections, which contain the
+    next cells, and cells of code are no such parts.
+    """
+    if isinstance(node, nodes.section) or getattr(node, "attributes", {}).get("nb_element"):
+        return False
+    return node.line is None or node.line // 10_000 == index + 1
+
+
 def add_link_target(document: nodes.document, anchor: str, node: nodes.Element, text: str) -> None:
     """Let links of MyST, also those of other pages, lead to `node` by `page.md#anchor`."""
     if not hasattr(document, "myst_slugs"):

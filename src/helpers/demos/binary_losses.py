@@ -1,4 +1,4 @@
-"""Figures and demonstrations of the chapter on losses."""
+"""Figures and demonstrations of the chapter on binary and segmentation losses."""
 
 from __future__ import annotations
 

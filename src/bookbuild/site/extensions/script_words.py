@@ -1,0 +1,31 @@
+"""The words of the scripts, in the language of the pages: `bookWords` by group and by name.
+
+They are part of the one script of a language, so that no page carries them.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sphinx.application import Sphinx
+
+from bookbuild.site.extensions.languages import here
+from bookbuild.source.words import table
+
+GROUP = "script_"  # begins the names of the groups of `words.yml` that scripts read
+
+
+def add(app: Sphinx) -> None:
+    """Add them before the scripts that read them."""
+    groups = {
+        name.removeprefix(GROUP): {key: texts[here(app)] for key, texts in words.items()}
+        for name, words in table().items()
+        if name.startswith(GROUP)
+    }
+    words = json.dumps(groups, ensure_ascii=False, separators=(",", ":"))
+    app.add_js_file(None, body=f"globalThis.bookWords={words}")
+
+
+def setup(app: Sphinx) -> None:
+    """Register the event."""
+    app.connect("builder-inited", add)

@@ -1,0 +1,310 @@
+"""A server of the built site with Jupyter kernels: cells run on the page where they are read.
+
+The site, the kernels and the functions below share one origin, one token and the XSRF check of
+Jupyter Server. The static site is served as it is built; chapters get one script more.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import secrets
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_server.base.handlers import JupyterHandler
+from jupyter_server.serverapp import ServerApp
+from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
+from nbformat import NotebookNode
+from pygments import highlight
+from pygments.lexer import Lexer
+from pygments.lexers import PythonLexer
+from tornado import web
+
+from bookbuild.notebooks.cells import code_cells, tags
+from bookbuild.notebooks.cleaning import clean
+from bookbuild.notebooks.execution import prepare_kernels
+from bookbuild.notebooks.figures import spoken
+from bookbuild.site.extensions.cell_markup import Traceback
+from bookbuild.site.extensions.code_blocks import LightFormatter
+from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.words import words
+
+PROGRAM = Path(__file__).with_name("live")
+IDLE = 1800  # seconds after which a kernel without a page ends
+_PROMPT = re.compile(r"Cell In\[\d+\]")
+_SCRIPT = (
+    '<link rel="stylesheet" href="../_live/live.css">'
+    '<script type="module" src="../_live/live.js"></script>'
+)
+_IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif"}
+
+
+# ---------------------------------------------------------------- outputs as HTML
+
+
+def rendered(outputs: list[NotebookNode]) -> str:
+    """Return cleaned outputs as the HTML that the built page has for them."""
+    return "\n".join(_rendered(output) for output in outputs)
+
+
+def _rendered(output: NotebookNode) -> str:
+    from myst_nb.core.lexers import AnsiColorLexer
+
+    if output.output_type == "stream":
+        kind = "stream" if output.name == "stdout" else "stderr"
+        return _block(kind, "myst-ansi", output.text, AnsiColorLexer())
+    if output.output_type == "error":
+        return _block("traceback", "traceback", "\n".join(output.traceback), Traceback())
+    data = {kind: "".join(text) for kind, text in output.data.items() if isinstance(text, str)}
+    if html := data.get("text/html", data.get("image/svg+xml")):
+        return f'<div class="output text_html">{html}</div>'
+    for kind in _IMAGES:
+        if kind in data:
+            return f'<img alt="" src="data:{kind};base64,{data[kind].strip()}">'
+    return _block("text_plain", "myst-ansi", data.get("text/plain", ""), AnsiColorLexer())
+
+
+def _block(kind: str, language: str, text: str, lexer: Lexer) -> str:
+    code = highlight(text, lexer, LightFormatter())
+    return f'<div class="output {kind} highlight-{language} notranslate">{code}</div>'
+
+
+def cleaned(outputs: list[dict[str, Any]], lang: str) -> list[NotebookNode]:
+    """Return outputs of a kernel as `book update` would store them."""
+    cell = nbformat.v4.new_code_cell(outputs=[nbformat.from_dict(o) for o in outputs])
+    return spoken(clean(nbformat.v4.new_notebook(cells=[cell])).cells[0].outputs, lang)
+
+
+def comparable(outputs: list[NotebookNode]) -> list[dict[str, str]]:
+    """Return the parts of outputs that nbval compares, with its replacements made."""
+    parts = []
+    for output in outputs:
+        if output.output_type == "error":
+            texts = {"ename": output.ename, "evalue": output.evalue}
+        else:
+            texts = {"text": output.text} if "text" in output else dict(output.data)
+        parts.append(
+            {kind: _sanitized("".join(text)) for kind, text in texts.items() if kind not in _IMAGES}
+        )
+    return parts
+
+
+def _sanitized(text: str) -> str:
+    for pattern, replacement in _replacements():
+        text = re.sub(pattern, replacement, text)
+    return _PROMPT.sub("Cell In[N]", text)
+
+
+@cache
+def _replacements() -> list[tuple[str, str]]:
+    from nbval.plugin import get_sanitize_patterns  # private to nbval, as in `cleaning`
+
+    config = (Book.find().root / "book/nbval.cfg").read_text("utf8")
+    return list(get_sanitize_patterns(config))
+
+
+# ---------------------------------------------------------------- answers to the page
+
+
+def coloured(source: str) -> str:
+    """Return Python code as the elements that a block of code on the page contains."""
+    html = highlight(source, PythonLexer(stripnl=False, ensurenl=False), LightFormatter())
+    return html.partition("<pre>")[2].rpartition("</pre>")[0].removeprefix("<span></span>")
+
+
+def difference(mine: str, solution: str) -> list[list[str]]:
+    """Return the lines of both codes, each with `" "` (both), `"-"` (mine) or `"+"` (solution)."""
+    lines = difflib.ndiff(mine.strip().splitlines(), solution.strip().splitlines())
+    return [[line[0], line[2:]] for line in lines if line[0] in " -+"]
+
+
+class Chapter:
+    """The notebook of a page: its cells, and what a run of one gives."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lang = path, path.parent.name
+        self.cells = code_cells(nbformat.read(path, as_version=4))
+
+    def described(self, gpu: bool) -> dict[str, Any]:
+        """Return what the page needs: cells in order, words, and whether kernels use a GPU."""
+        keys = [{"id": c.id, "source": c.source, "tags": tags(c)} for c in self.cells]
+        return {"cells": keys, "words": words(self.lang, "live"), "gpu": gpu}
+
+    def output(self, name: str, outputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the outputs of a run as HTML, and whether they equal the stored ones."""
+        cell = next(c for c in self.cells if c.id == name)
+        now = cleaned(outputs, self.lang)
+        for output in now:  # the description that the notebook has for the figure of this cell
+            if "text/html" in output.get("data", {}) and (alt := _alt(cell)):
+                output.data["text/html"] = "".join(output.data["text/html"]).replace(
+                    '<figure class="book-figure"',
+                    f'<figure class="book-figure" role="img" aria-label="{alt}"',
+                    1,
+                )
+        same = comparable(now) == comparable(spoken(cell.outputs, self.lang))
+        return {"html": rendered(now), "same": same}
+
+
+def _alt(cell: NotebookNode) -> str:
+    from html import escape
+
+    from bookbuild.notebooks.cells import alt
+
+    return escape(alt(cell))
+
+
+# ---------------------------------------------------------------- handlers
+
+
+class Page(JupyterHandler):
+    """A page of the site; if its notebook exists, with the script that runs its cells."""
+
+    def initialize(self, site: Path, notebooks: Path) -> None:
+        """Keep the folders of the site and of the notebooks."""
+        self.site, self.notebooks = site, notebooks
+
+    @property
+    def content_security_policy(self) -> str:
+        """Forbid pages of other origins to embed this one."""
+        return "frame-ancestors 'self'"
+
+    @web.authenticated
+    def get(self, lang: str, name: str) -> None:
+        """Send a page."""
+        _ = self.xsrf_token  # sets the cookie without which a POST is refused
+        file = self.site / lang / f"{name}.html"
+        if not file.is_file():
+            raise web.HTTPError(404)
+        html = file.read_text("utf8")
+        if (self.notebooks / lang / f"{name}.ipynb").is_file():
+            html = html.replace("</head>", f"{_SCRIPT}</head>", 1)
+        self.set_header("Cache-Control", "no-cache")
+        self.finish(html)
+
+
+class Site(JupyterHandler, web.StaticFileHandler):
+    """Files as they are, for those who have the token."""
+
+    def initialize(self, path: str) -> None:
+        """Keep the folder of the files."""
+        web.StaticFileHandler.initialize(self, path, "index.html")
+
+    @property
+    def content_security_policy(self) -> str:
+        """Forbid pages of other origins to embed this one."""
+        return "frame-ancestors 'self'"
+
+    @web.authenticated
+    async def get(self, path: str, include_body: bool = True) -> None:
+        """Send a file."""
+        await web.StaticFileHandler.get(self, path, include_body)
+
+    def compute_etag(self) -> str | None:
+        """Return the ETag of the file, not of Jupyter's handlers."""
+        return web.StaticFileHandler.compute_etag(self)
+
+
+class Live(JupyterHandler):
+    """What the script asks about the notebook of a page; answers are JSON."""
+
+    def initialize(self, notebooks: Path, gpu: bool) -> None:
+        """Keep the folder of the notebooks and whether kernels use a GPU."""
+        self.notebooks, self.gpu = notebooks, gpu
+
+    @web.authenticated
+    def get(self, lang: str, name: str) -> None:
+        """Send the cells of a notebook."""
+        _ = self.xsrf_token
+        self.finish(self.chapter(lang, name).described(self.gpu))
+
+    @web.authenticated
+    def post(self, lang: str, name: str) -> None:
+        """Send outputs as HTML, code with colours, or the difference from a solution."""
+        try:
+            asked = json.loads(self.request.body)
+            if "outputs" in asked:
+                answer = self.chapter(lang, name).output(asked["cell"], asked["outputs"])
+            elif "solution" in asked:
+                answer = {"lines": difference(asked["source"], asked["solution"])}
+            else:
+                answer = {"html": coloured(asked["source"])}
+        except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+            raise web.HTTPError(400, f"expected a cell and its outputs: {error}") from None
+        self.finish(answer)
+
+    def chapter(self, lang: str, name: str) -> Chapter:
+        """Return the notebook of a page, or answer 404."""
+        path = self.notebooks / lang / f"{name}.ipynb"
+        if not path.is_file():
+            raise web.HTTPError(404)
+        return Chapter(path)
+
+
+class NoFiles(AsyncLargeFileManager):
+    """Kernels have a working folder; pages cannot read or write files."""
+
+    def get_extra_handlers(self) -> list[tuple[str, type]]:
+        """Return none: `/files/` would serve the folder of the notebooks."""
+        return []
+
+
+class LiveServer(ServerApp):
+    """Jupyter Server with kernels and sessions only: no files, no terminal, no extension."""
+
+    name = "book"
+    default_services = ("auth", "api", "kernels", "kernelspecs", "sessions", "security")
+
+    def find_server_extensions(self) -> None:
+        """Enable none of those that are installed."""
+
+    def load_config_file(self, suppress_errors: bool = True) -> None:
+        """Read no configuration: one in the home folder may open the server."""
+
+
+def live(book: Book, port: int = 8888, browser: bool = True) -> None:
+    """Serve the built site with kernels on 127.0.0.1 until Ctrl+C, and print its address.
+
+    Args:
+        book: whose site and notebooks are served.
+        port: the next free one is taken if it is not free.
+        browser: whether to open the home page in a browser.
+
+    Raises:
+        BookError: there is no site, or `BOOK_CUDA` has another value.
+    """
+    site, notebooks = book.root / "_build/site", book.root / "book"
+    if not (site / "index.html").is_file():
+        raise BookError(f"there is no site in {site}: run `book build` first")
+    gpu = prepare_kernels()
+    token = secrets.token_hex(24)
+    app = LiveServer.instance(
+        ip="127.0.0.1",
+        port=port,
+        root_dir=str(notebooks),
+        contents_manager_class=NoFiles,
+        default_url="/book/index.html",
+        open_browser=browser,
+        allow_root=True,
+        log_level="WARN",
+    )
+    app.config.IdentityProvider.token = token
+    app.config.MappingKernelManager.update(
+        {"cull_idle_timeout": IDLE, "cull_interval": 60, "cull_connected": False}
+    )
+    app.initialize(argv=[])
+    app.web_app.add_handlers(
+        ".*$",
+        [
+            (r"/book/_live/(live\.(?:js|css))", Site, {"path": str(PROGRAM)}),
+            (r"/book/_live/(en|zh)/(\w+)", Live, {"notebooks": notebooks, "gpu": gpu}),
+            (r"/book/(en|zh)/(\w+)\.html", Page, {"site": site, "notebooks": notebooks}),
+            (r"/book/(.*)", Site, {"path": str(site)}),
+        ],
+    )
+    address = f"http://127.0.0.1:{app.port}/book/index.html?token={token}"
+    print(f"Cells run on {address} (Ctrl+C stops)", flush=True)
+    app.start()

@@ -1,0 +1,78 @@
+"""The words of the rules of `helpers.review`: `book/review.yml`, completed by the pitfalls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bookbuild.source import pitfalls
+from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
+from bookbuild.source.outline import Where, section
+from bookbuild.source.typography import lint, lint_english
+
+FILE = "book/review.yml"
+FORM = Form(
+    {
+        "type": "object",
+        "additionalProperties": many(
+            mapping(
+                {"id": ID, "says": BOTH, "fix": TEXT | {"description": "the fix as code"}},
+                {"section": TEXT | {"description": "`chapter#cell`"}},
+                "a rule: keys and values",
+            ),
+            "a list of rules",
+        ),
+        "description": "families of rules",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a rule prints; `why` is the answer of its pitfall's section, empty without a pitfall."""
+
+    id: str
+    family: str
+    where: str  # how a problem names it: file, line and id
+    says: dict[str, str]
+    fix: str
+    href: str
+    titles: dict[str, str]
+    why: dict[str, str]
+
+
+def load(book: Book) -> list[Words]:
+    """Return the words of all rules in the file's order; none if the book has no such file.
+
+    Raises:
+        BookError: the file has another form, or a rule has no section.
+    """
+    if not (book.root / FILE).is_file():
+        return []
+    known = {one.id: one for one in pitfalls.load(book)}
+    families = FORM.read(book.root / FILE, FILE)
+    return [_words(book, row, str(name), known) for name in families for row in families[name]]
+
+
+def _words(book: Book, row: Row, family: str, known: dict[str, pitfalls.Pitfall]) -> Words:
+    where, pitfall = f"{FILE}:{row.line}: {row['id']}", known.get(row["id"])
+    if bool(pitfall) == bool(row.get("section")):
+        raise BookError(f"{where}: expected either the id of a pitfall, or a `section`")
+    place = row.get("section") or f"{pitfall.part.name}#{pitfall.part.id}"
+    href, titles = section(book, Where(place, where))
+    why = pitfall.part.answer if pitfall else dict.fromkeys(row["says"], "")
+    says, fix = one_line(row["says"]), row["fix"].rstrip()
+    return Words(row["id"], family, where, says, fix, href.replace(".ipynb", ".html"), titles, why)
+
+
+def problems(rules: list[Words]) -> Iterator[str]:
+    """Yield what is wrong with the words of the rules as a whole, a line each."""
+    for name, count in Counter(one.id for one in rules).items():
+        if count > 1:
+            where = [one.where for one in rules if one.id == name]
+            yield f"{where[0]}: the id is also that of {', '.join(where[1:])}"
+    for one in rules:
+        yield from (f"{one.where}: {problem}" for problem in lint(one.says["zh"]))
+        yield from (f"{one.where}: {problem}" for problem in lint_english(one.says["en"]))

@@ -1,0 +1,145 @@
+"""Find the symptoms and sections of the book that answer a question.
+
+`helpers.explain` asks here what matches no message. The order is a simple one; that of the page of
+errors, `search.js`, is the reference.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_CHUNK = re.compile(r"[\u3400-\u9fff]+|\w+(?:\.\w+)*")
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_SEAM = re.compile(r"_+|\.|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
+_ENDS = re.compile(r"(?:ations?|at(?:es?|ed|ing)|ions?|ing|(?<!e)ed|es|e|(?<!s)s)$")
+_TITLE, _ALSO, _OTHER = 6.0, 2.0, 0.7  # a word in a title, in the text below, another word for it
+_LEAST, _LONGEST = 0.35, 300  # share of what is asked for, characters of a question
+
+
+@dataclass(frozen=True)
+class Place:
+    """A symptom or a section: `href`, and `title` and `also`, the text below it, by language."""
+
+    kind: str
+    href: str
+    title: dict[str, str]
+    also: dict[str, str]
+
+    @property
+    def own_title(self) -> dict[str, str]:
+        """The title without that of the chapter."""
+        return {lang: title.rpartition(" › ")[2] for lang, title in self.title.items()}
+
+
+class Questions:
+    """The places of the book, to be asked; `words` are those of `search.yml`."""
+
+    def __init__(self, places: Iterable[dict[str, Any]], words: dict[str, Any]) -> None:
+        self.places = [Place(**place) for place in places]
+        self._small = set(words["small"].split())
+        self._small_han = re.compile(words["small_han"])
+        self._weak = {_stem(word) for word in words["weak"].split()}
+        self._same: dict[str, list[str]] = {}
+        for group in words["same"]:
+            for name in group:
+                self._same.setdefault(_key(name), []).extend(group)
+        names = sorted((name for group in words["same"] for name in group), key=len, reverse=True)
+        self._names = re.compile("|".join(map(_bounded, names)), re.I)
+        self._terms = [(_of(p.own_title), _of(p.also) | _of(p.title)) for p in self.places]
+        self._titles = [_key("\n".join(p.own_title.values())) for p in self.places]
+        self._text = [_key("\n".join([*p.title.values(), *p.also.values()])) for p in self.places]
+        self._seen = Counter(term for both in self._terms for term in set().union(*both))
+
+    def find(self, question: str) -> list[Place]:
+        """Return the places that answer a question, the best first; none for what is unknown."""
+        scores = [0.0] * len(self.places)
+        shares, total = scores.copy(), 0.0
+        for said in self._units(question[:_LONGEST]):
+            hits = self._hits(said)
+            weight = math.log(1 + len(scores) / len(hits)) if hits else 0.0
+            weight *= 0.4 if _stem(said) in self._weak else 1
+            total += weight
+            for number, score in hits.items():
+                scores[number] += weight * score
+                shares[number] += weight
+        least = _LEAST * max(shares, default=0)
+        asked = _key(self._small_han.sub("", question)) or "\n"
+
+        def rank(number: int) -> float:
+            whole = 1.5 if asked in self._titles[number] else 1
+            short = 1 + len(self._terms[number][0]) / 20
+            return -scores[number] * (shares[number] / total) ** 2 * whole / short
+
+        found = [number for number, share in enumerate(shares) if share > least]
+        return [self.places[number] for number in sorted(found, key=rank)]
+
+    def _hits(self, said: str) -> dict[int, float]:
+        """Return where a word or phrase is said, in these words or in others, and how well.
+
+        The words of another phrase must be together: "not a number" is no number that is not.
+        """
+        others = self._same.get(_key(said), ())
+        ways = [(_terms(way), _key(way)) for way in dict.fromkeys([said, *others])]
+        found = {}
+        for number, (title, also) in enumerate(self._terms):
+            score = max(
+                (_TITLE if way <= title else _ALSO if way <= also else 0) * (_OTHER if n else 1)
+                for n, (way, whole) in enumerate(ways)
+                if not n or len(way) == 1 or whole in self._text[number]
+            )
+            if score:
+                found[number] = score
+        return found
+
+    def _units(self, question: str) -> Iterator[str]:
+        """Yield known phrases, words, and pairs of Chinese characters that the book has."""
+        end = 0
+        for match in [*self._names.finditer(question), None]:
+            between = question[end : match.start() if match else None]
+            for chunk in _CHUNK.findall(between):
+                if not _HAN.match(chunk):
+                    yield from [chunk] if chunk.lower() not in self._small else []
+                    continue
+                for run in self._small_han.split(chunk):
+                    yield from (
+                        pair for pair in sorted(_terms(run)) if pair[1:] and self._seen[pair]
+                    )
+            if match:
+                yield match[0]
+                end = match.end()
+
+
+def _stem(word: str) -> str:
+    rest = _ENDS.sub("", word.lower())
+    rest = rest if len(rest) > 2 and re.search("[aeiouy]", rest) else word.lower()
+    return re.sub(r"([^aeiou])\1$", r"\1", rest)
+
+
+def _terms(text: str) -> set[str]:
+    """Return what a text is found by: stems, the parts of names, pairs of Chinese characters."""
+    found = set()
+    for chunk in _CHUNK.findall(text):
+        if _HAN.match(chunk):
+            found |= {chunk[n : n + 2] for n in range(max(1, len(chunk) - 1))}
+        else:
+            found |= {_stem(part) for part in _SEAM.split(chunk) if part}
+    return found
+
+
+def _of(texts: dict[str, str]) -> set[str]:
+    return set().union(*map(_terms, texts.values()))
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name.lower())
+
+
+def _bounded(name: str) -> str:
+    parts = r"[\s_-]*".join(map(re.escape, _CHUNK.findall(name)))
+    before = "" if _HAN.match(name) else r"(?<![\w.])"
+    return before + parts + (r"(?![\w.]*[A-Za-z0-9_])" if re.search(r"[A-Za-z0-9_]$", name) else "")

@@ -1,0 +1,104 @@
+"""`python -m helpers.review`: the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Collection
+
+from helpers.figures import language
+from helpers.review.reading import Source, Unread, sources
+from helpers.review.registry import RULES
+from helpers.review.report import WORDS, record, shown, total
+from helpers.review.review import Finding, review, words
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Review files.
+
+    Returns:
+        0 without a finding, 1 with one, 2 if nothing could be read, 130 after Ctrl+C.
+    """
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    lang = chosen.lang or language()
+    for name in (*(chosen.only or ()), *chosen.skip):
+        if name not in RULES:
+            parser.error(f"no rule {name!r}; --list prints all")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        if chosen.list:
+            print("\n".join(_listed(lang)))
+            return 0
+        if not chosen.paths:
+            parser.error("no file: name files or folders, or - for the standard input")
+        return _run(chosen, lang)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m helpers.review",
+        description="Read training code and name the pitfalls of the book in it. "
+        "Nothing is executed. `# noqa: <id>` at the end of a line silences a rule there.",
+    )
+
+    def ids(text: str) -> list[str]:
+        return [name for name in text.replace(",", " ").split() if name]
+
+    parser.add_argument("paths", nargs="*", help="files, folders, notebooks; -: standard input")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--lang", choices=sorted(WORDS), help="default: that of the locale")
+    parser.add_argument("--list", action="store_true", help="print all rules and stop")
+    parser.add_argument("--only", type=ids, metavar="IDS", help="apply these rules only")
+    parser.add_argument("--skip", type=ids, metavar="IDS", default=[], help="leave these out")
+    return parser
+
+
+def _listed(lang: str) -> list[str]:
+    return [
+        f"{name} ({WORDS[lang][rule.severity]}){WORDS[lang]['colon']}{words()[name]['says'][lang]}"
+        for name, rule in sorted(RULES.items())
+    ]
+
+
+def _run(chosen: argparse.Namespace, lang: str) -> int:
+    rules = {name for name in chosen.only or RULES if name not in chosen.skip}
+    found, unread, files = [], [], 0
+    for source in sources(chosen.paths):
+        if isinstance(source, Source):
+            source, findings = _reviewed(source, rules)
+        if isinstance(source, Unread):
+            unread.append(source)
+            line = WORDS[lang]["unread"].format(path=source.path, reason=source.reason)
+            print(line, file=sys.stderr)
+            continue
+        files += 1
+        found += [record(source, one, lang) for one in findings]
+        if not chosen.json:
+            for one in findings:
+                print(shown(source, one, lang), end="\n\n")
+    if chosen.json:
+        report = {"findings": found, "unread": [vars(one) for one in unread], "files": files}
+        print(json.dumps(report | {"rules": sorted(rules)}, ensure_ascii=False, indent=1))
+    else:
+        print(total(len(found), files, lang))
+    return 1 if found else 2 if unread and not files else 0
+
+
+def _reviewed(source: Source, rules: Collection[str]) -> tuple[Source | Unread, list[Finding]]:
+    try:
+        return source, review(source.text, rules)
+    except RecursionError:
+        return Unread(source.path, "an expression is nested too deeply"), []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

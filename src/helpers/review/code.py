@@ -1,0 +1,471 @@
+"""A source file as the rules see it: imports, scopes, assignments, calls that are followed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from helpers.review.syntax import FUNCTIONS, LOOPS, SCOPES, exclusive, inside, parsed, place, text
+
+CELL = "# %% next cell"
+_SHORT = (
+    ("torch.nn.functional.", "F."),
+    ("torch.optim.lr_scheduler.", "sched."),
+    ("torch.optim.swa_utils.", "swa."),
+    ("torch.optim.", "optim."),
+    ("torch.nn.utils.rnn.", "rnn."),
+    ("torch.nn.utils.", "utils."),
+    ("torch.nn.init.", "init."),
+    ("torch.nn.", "nn."),
+    ("torch.utils.data.", "data."),
+    ("torch.cuda.amp.", "amp."),
+    ("torch.amp.", "amp."),
+    ("torch.distributed.", "dist."),
+    ("torchvision.models.", "models."),
+    ("torchvision.transforms.", "transforms."),
+)
+_USUAL = {  # what a pasted piece without imports means
+    "torch": "torch",
+    "nn": "torch.nn",
+    "F": "torch.nn.functional",
+    "optim": "torch.optim",
+    "np": "numpy",
+    "random": "random",
+    "copy": "copy",
+    "DataLoader": "torch.utils.data.DataLoader",
+    "Dataset": "torch.utils.data.Dataset",
+    "models": "torchvision.models",
+    "transforms": "torchvision.transforms",
+    "torchvision": "torchvision",
+}
+# `accelerator.backward(loss)`, `self.manual_backward(loss)`
+_THROUGH = re.compile(r"(?i)accelerator|fabric|engine|strategy|trainer|^self$|^dist")
+_WRAPPERS = {"enumerate", "tqdm", "trange", "track", "progress_bar", "prefetch", "zip", "cycle"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several values: of a call that returns a tuple, or (`index` None) of a loop."""
+
+    value: ast.AST
+    index: int | None
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A value that a name receives; `end` is the place after which the name has it."""
+
+    end: tuple[int, int]
+    value: ast.AST | Part
+    statement: ast.AST
+
+
+class Code:
+    """A parsed source. Each node has `parent`, `scope` and `owner` (the class around it)."""
+
+    def __init__(self, source: str) -> None:
+        self.tree = parsed(source)
+        self.source, self.lines = source, source.split("\n")
+        self.names: dict[str, str] = {}
+        self.stars: list[str] = []
+        self.nodes: list[ast.AST] = []
+        self.scopes: list[ast.AST] = []
+        self.classes: dict[str, ast.ClassDef] = {}
+        self.functions: dict[tuple[str | None, str], ast.AST] = {}
+        self._kinds: dict[ast.AST | Part, str | None] = {}
+        self._dotted: dict[ast.AST, str | None] = {}
+        self._called: dict[ast.Call, str] = {}
+        self.events: dict[ast.Call, Any] = {}  # of `flow.event`, by call
+        self._link()
+        self._imports()
+        for node in self.nodes:
+            self._assignment(node)
+        for scope in self.scopes:
+            for values in scope.assigned.values():
+                values.sort(key=lambda one: one.end)
+
+    # ------------------------------------------------------------ building
+
+    def _link(self) -> None:
+        stack = [(self.tree, None, None, None)]
+        while stack:
+            node, parent, scope, owner = stack.pop()
+            node.parent, node.scope, node.owner = parent, scope, owner
+            self.nodes.append(node)
+            if isinstance(node, SCOPES):
+                node.assigned, node.backward = {}, set()
+                self.scopes.append(node)
+            if isinstance(node, FUNCTIONS):
+                in_class = isinstance(parent, ast.ClassDef)
+                self.functions.setdefault((owner.name if in_class else None, node.name), node)
+            if isinstance(node, ast.ClassDef):
+                self.classes.setdefault(node.name, node)
+                node.attributes = defaultdict(list)
+            inner = node if isinstance(node, SCOPES) else scope
+            mine = node if isinstance(node, ast.ClassDef) else owner
+            children = [(child, node, inner, mine) for child in ast.iter_child_nodes(node)]
+            stack.extend(reversed(children))
+
+    def _imports(self) -> None:
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    first = name.name.partition(".")[0]
+                    self.names[name.asname or first] = name.name if name.asname else first
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for name in node.names:
+                    if name.name == "*":
+                        self.stars.append(node.module)
+                    else:
+                        self.names[name.asname or name.name] = f"{node.module}.{name.name}"
+        if not self.names and not self.stars:
+            self.names = dict(_USUAL)
+
+    def _assignment(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._assign(target, node.value, node)
+        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value:
+            self._assign(node.target, node.value, node)
+        elif isinstance(node, ast.For | ast.AsyncFor):
+            self._assign_loop(node.target, node.iter, node)
+        elif isinstance(node, ast.comprehension):
+            self._assign_loop(node.target, node.iter, node.target)
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            self._assign(node.optional_vars, node.context_expr, node.context_expr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("backward", "manual_backward"):
+                through = _THROUGH.search(text(node.func.value) or "") and node.args
+                if name := text(node.args[0] if through else node.func.value):
+                    node.scope.backward.add(name)
+
+    def _assign(self, target: ast.AST, value: ast.AST | Part, statement: ast.AST) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            values = value.elts if isinstance(value, ast.Tuple | ast.List) else None
+            same = values is not None and len(values) == len(target.elts)
+            for n, one in enumerate(target.elts):
+                whole = value.value if isinstance(value, Part) else value
+                self._assign(one, values[n] if same else Part(whole, n), statement)
+        elif name := text(target):
+            end = statement.end_lineno, statement.end_col_offset
+            given = Assigned(end, value, statement)
+            target.scope.assigned.setdefault(name, []).append(given)
+            if name.startswith("self.") and target.owner is not None:
+                target.owner.attributes[name].append(given)
+
+    def _assign_loop(self, target: ast.AST, iterated: ast.AST, statement: ast.AST) -> None:
+        while isinstance(iterated, ast.Call) and iterated.args:
+            name = (text(iterated.func) or "").rpartition(".")[2]
+            if name not in _WRAPPERS:
+                break
+            pair = isinstance(target, ast.Tuple) and len(target.elts) == 2
+            if name == "enumerate" and pair:
+                target = target.elts[1]
+            iterated = iterated.args[0]
+        for one in ast.walk(target):
+            if isinstance(one, ast.Name):
+                given = Assigned(place(one), Part(iterated, None), statement)
+                one.scope.assigned.setdefault(one.id, []).append(given)
+
+    # ------------------------------------------------------------ names
+
+    @cached_property
+    def uses_torch(self) -> bool:
+        """The file imports torch, or has no imports and mentions it."""
+        modules = {name.partition(".")[0] for name in (*self.names.values(), *self.stars)}
+        if self.names == _USUAL:
+            return bool(re.search(r"\btorch\b|\bnn\.|optimizer|\.backward\(", self.source))
+        wanted = {"torch", "torchvision", "lightning", "pytorch_lightning", "timm", "transformers"}
+        return bool(modules & wanted)
+
+    @cached_property
+    def _of(self) -> dict[type, list[ast.AST]]:
+        found = defaultdict(list)
+        for node in self.nodes:
+            found[type(node)].append(node)
+        return found
+
+    def of(self, *types: type) -> list[ast.AST]:
+        """All nodes of these types, in order for a single type."""
+        return [node for one in types for node in self._of.get(one, ())]
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        """All calls of the file, in order."""
+        return self.of(ast.Call)
+
+    def dotted(self, node: ast.AST | None) -> str | None:
+        """Return the imported name of a node in a short form: `F.cross_entropy`, `nn.Linear`."""
+        if not isinstance(node, ast.Attribute | ast.Name):
+            return None
+        if node not in self._dotted:
+            self._dotted[node] = self._full(node)
+        return self._dotted[node]
+
+    def _full(self, node: ast.AST) -> str | None:
+        parts = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        if node.id not in self.names:
+            return self._starred(node.id) if not parts else None
+        return _shortened(".".join([self.names[node.id], *reversed(parts)]))
+
+    def _starred(self, name: str) -> str | None:
+        if not self.stars or name in self.classes or (None, name) in self.functions:
+            return None
+        for module in self.stars:
+            if module in ("torch.nn", "torch.optim", "torch.utils.data") and name[:1].isupper():
+                return _shortened(f"{module}.{name}")
+            if module in ("torch", "torch.nn.functional") and name.islower():
+                return _shortened(f"{module}.{name}")
+        return None
+
+    def called(self, node: object) -> str:
+        """Return the imported name that a call calls, else an empty string."""
+        if not isinstance(node, ast.Call):
+            return ""
+        name = self._called.get(node)
+        if name is None:
+            name = self._called[node] = self.dotted(node.func) or ""
+        return name
+
+    def part(self, node: ast.AST) -> str:
+        """Return the source lines of a node."""
+        if isinstance(node, ast.Module):
+            return self.source
+        return "\n".join(self.lines[node.lineno - 1 : node.end_lineno])
+
+    # ------------------------------------------------------------ values
+
+    def value(self, node: ast.AST) -> ast.AST | Part | None:
+        """Return what a name contains at this place: the last assignment before it."""
+        name, scope = text(node), node.scope
+        if name is None:
+            return None
+        while scope is not None:
+            if found := self._before(scope, name, node):
+                return found.value
+            if name.startswith("self."):
+                break
+            if parameter(scope, name):
+                given = self.arguments(scope, name)
+                return given[0] if len(given) == 1 else None
+            scope = scope.scope
+        if name.startswith("self.") and node.owner is not None:
+            return self._attribute(node, name)
+        return None
+
+    def _before(self, scope: ast.AST, name: str, node: ast.AST) -> Assigned | None:
+        values = scope.assigned.get(name)
+        if not values:
+            return None
+        if scope is not node.scope:
+            return values[-1]
+        at = bisect_right(values, place(node), key=lambda one: one.end)
+        for one in reversed(values[max(0, at - 20) : at]):
+            if not exclusive(one.statement, node):
+                return one
+        return self._later_in_loop(values[at : at + 20], node)
+
+    def _later_in_loop(self, values: list[Assigned], node: ast.AST) -> Assigned | None:
+        """Return an assignment below the node that an earlier pass of its loop has made."""
+        up = node.parent
+        while up is not None and not isinstance(up, (*FUNCTIONS, ast.Module)):
+            if isinstance(up, LOOPS):
+                for one in values:
+                    if inside(one.statement, up) and not inside(node, one.statement):
+                        return one
+            up = up.parent
+        return None
+
+    def _attribute(self, node: ast.AST, name: str) -> ast.AST | Part | None:
+        for owner in self.bases(node.owner.name):
+            given = [
+                one
+                for one in owner.attributes.get(name, ())
+                if not (one.statement.lineno <= node.lineno <= one.statement.end_lineno)
+            ]
+            if given:
+                first = [one for one in given if one.statement.scope.name == "__init__"]
+                return (first or given)[-1].value
+        return None
+
+    def arguments(self, function: ast.AST, name: str) -> list[ast.AST]:
+        """Return what the calls of a function in this file pass for one of its parameters."""
+        if not isinstance(function, FUNCTIONS) or function.decorator_list:
+            return []
+        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        bound = isinstance(function.parent, ast.ClassDef)
+        given = []
+        for call in self.callers.get(function, ()):
+            position = names.index(name) - bound if name in names else None
+            passed = [k.value for k in call.keywords if k.arg == name]
+            if passed:
+                given += passed
+            elif position is not None and 0 <= position < len(call.args):
+                before = call.args[: position + 1]
+                if not any(isinstance(one, ast.Starred) for one in before):
+                    given.append(call.args[position])
+        return given
+
+    @cached_property
+    def callers(self) -> dict[ast.AST, list[ast.Call]]:
+        """The calls of each function and method of this file."""
+        found = defaultdict(list)
+        for call in self.calls:
+            for target in self._targets_by_name(call):
+                found[target].append(call)
+        return found
+
+    def _targets_by_name(self, call: ast.Call) -> list[ast.AST]:
+        if isinstance(call.func, ast.Name):
+            if call.func.id in self.classes:
+                keys = [(one.name, "__init__") for one in self.bases(call.func.id)][:1]
+            else:
+                keys = [(None, call.func.id)]
+        elif isinstance(call.func, ast.Attribute) and len(call.func.attr) > 3:
+            if text(call.func.value) != "self" or call.owner is None:
+                return self.by_method.get(call.func.attr, [])
+            keys = [(one.name, call.func.attr) for one in self.bases(call.owner.name)]
+        else:
+            keys = []
+        return [self.functions[key] for key in keys if key in self.functions]
+
+    @cached_property
+    def by_method(self) -> dict[str, list[ast.AST]]:
+        """The methods of all classes of this file, by name; at most five of a name are kept."""
+        found = defaultdict(list)
+        for (owner, name), node in self.functions.items():
+            if owner and len(found[name]) < 5:
+                found[name].append(node)
+        return found
+
+    def bases(self, name: str) -> list[ast.ClassDef]:
+        """Return a class of this file and those that it inherits from, itself first."""
+        found, wanted = [], [name]
+        while wanted:
+            node = self.classes.get(wanted.pop(0))
+            if node is not None and node not in found:
+                found.append(node)
+                wanted += [base.id for base in node.bases if isinstance(base, ast.Name)]
+        return found
+
+    # ------------------------------------------------------------ walking
+
+    def targets(self, call: ast.Call) -> list[ast.AST]:
+        """Return the functions of this file that a call may run."""
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _COMMON:
+            if text(call.func.value) != "self":
+                return []
+        if isinstance(call.func, ast.Name) and call.func.id in self.classes:
+            return []
+        return self._targets_by_name(call)
+
+    def walk(
+        self, node: ast.AST, follow: int = 0, seen: set[ast.AST] | None = None
+    ) -> Iterator[ast.AST]:
+        """Yield the nodes of a scope under a node, and the bodies of local functions it calls."""
+        seen = set() if seen is None else seen
+        stack = [node]
+        while stack:
+            one = stack.pop()
+            yield one
+            if follow and isinstance(one, ast.Call):
+                for target in self.targets(one):
+                    if target not in seen:
+                        seen.add(target)
+                        for statement in target.body:
+                            yield from self.walk(statement, follow - 1, seen)
+            if one is node or not isinstance(one, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+                stack.extend(reversed([*ast.iter_child_nodes(one)]))
+
+    @cached_property
+    def _calls_of(self) -> dict[ast.AST, tuple[list[tuple[int, int]], list[ast.Call]]]:
+        """The calls of each scope in order, and where each begins."""
+        found = defaultdict(lambda: ([], []))
+        for call in sorted(self.calls, key=place):
+            places, calls = found[call.scope]
+            places.append(place(call))
+            calls.append(call)
+        return found
+
+    def calls_under(
+        self, node: ast.AST, follow: int = 0, seen: set[ast.AST] | None = None
+    ) -> Iterator[ast.Call]:
+        """Yield the calls under a node in its scope, and those of local functions it calls."""
+        seen = set() if seen is None else seen
+        scope = node if isinstance(node, SCOPES) else node.scope
+        places, calls = self._calls_of[scope]
+        first, end = 0, len(calls)
+        if node is not scope:
+            first = bisect_left(places, place(node))
+            end = bisect_left(places, (node.end_lineno, node.end_col_offset))
+        for call in calls[first:end]:
+            yield call
+            for target in self.targets(call) if follow else ():
+                if target not in seen:
+                    seen.add(target)
+                    yield from self.calls_under(target, follow - 1, seen)
+
+    def methods(self, node: ast.AST, *names: str, follow: int = 0) -> list[ast.Call]:
+        """Return the calls `x.name()` under a node."""
+        return [
+            call
+            for call in self.calls_under(node, follow)
+            if isinstance(call.func, ast.Attribute) and call.func.attr in names
+        ]
+
+    def function(self, node: ast.AST) -> ast.AST:
+        """Return the function around a node, or the module."""
+        while not isinstance(node, (*FUNCTIONS, ast.Module)):
+            node = node.parent
+        return node
+
+    @cached_property
+    def loops(self) -> list[ast.AST]:
+        """All loops of the file."""
+        return sorted(self.of(*LOOPS), key=place)
+
+    def is_display(self, node: ast.AST) -> bool:
+        """Return whether a statement is the last of a notebook's cell, which shows its value."""
+        if not isinstance(node.parent, ast.Module):
+            return False
+        for line in self.lines[node.end_lineno :]:
+            if line.strip() and (line == CELL or not line.strip().startswith("#")):
+                return line == CELL
+            if line.startswith(("# %%", "####")):
+                return True
+        return CELL in self.source
+
+
+_COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
+
+
+def parameter(scope: ast.AST, name: str) -> bool:
+    """Return whether a function has a parameter of this name."""
+    if isinstance(scope, ast.Module):
+        return False
+    if not hasattr(scope, "parameters"):
+        scope.parameters = {one.arg for one in ast.walk(scope.args) if isinstance(one, ast.arg)}
+    return name in scope.parameters
+
+
+def _shortened(name: str) -> str:
+    if name.startswith("torch.autocast") or name in (
+        "torch.amp.autocast",
+        "torch.cuda.amp.autocast",
+    ):
+        return "amp.autocast"
+    for long, short in _SHORT:
+        if name.startswith(long):
+            return short + name.rpartition(".")[2]
+    return name

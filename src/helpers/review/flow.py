@@ -1,0 +1,94 @@
+"""The calls of a training step in the order in which they run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from helpers.review.code import Code
+from helpers.review.kinds import is_model, is_optimizer, is_scaler, is_scheduler
+from helpers.review.syntax import receiver, text
+
+
+@dataclass(frozen=True)
+class Event:
+    """A call that matters for training.
+
+    `what` is `backward`, `step`, `zero_grad`, `clip`, `unscale`, `update`, `scheduler`, `train`,
+    `eval` or `scaled` (a step through a scaler); `name` is the object's name as written.
+    """
+
+    what: str
+    name: str
+    call: ast.Call
+
+
+_PLAIN = {"backward", "zero_grad"}
+_MODES = {"train", "eval"}
+
+
+def event(code: Code, call: ast.Call) -> Event | None:
+    """Return what a call does in a training loop; None if nothing of the list."""
+    name = code.called(call)
+    if name.startswith("utils.clip_grad_"):
+        given = text(receiver(call.args[0])) if call.args and _is_parameters(call.args[0]) else ""
+        return Event("clip", given or "", call)
+    base = receiver(call)
+    if base is None or name:
+        return None
+    what, on = call.func.attr, text(base) or ""
+    if what in _PLAIN:
+        return Event(what, on, call)
+    if what in _MODES and is_model(code, base):
+        off = what == "train" and call.args and getattr(call.args[0], "value", True) is False
+        return Event("eval" if off else what, on, call)
+    if what == "unscale_":
+        return Event("unscale", text(call.args[0]) or "" if call.args else "", call)
+    if what == "update" and is_scaler(code, base):
+        return Event("update", on, call)
+    return _step(code, call, base) if what == "step" else None
+
+
+def _is_parameters(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+
+
+def _step(code: Code, call: ast.Call, base: ast.AST) -> Event | None:
+    if is_optimizer(code, base):
+        return Event("step", text(base) or "", call)
+    if call.args and (is_optimizer(code, call.args[0]) or is_scaler(code, base)):
+        return Event("scaled", text(call.args[0]) or "", call)
+    return Event("scheduler", text(base) or "", call) if is_scheduler(code, base) else None
+
+
+def events(code: Code, node: ast.AST, follow: int = 2) -> list[Event]:
+    """Return the events under a node in the order of a run, both arms of an `if` one by one."""
+    return list(_events(code, node, follow, set()))
+
+
+def _events(code: Code, node: ast.AST, follow: int, seen: set[ast.AST]) -> Iterator[Event]:
+    waiting: list[ast.Call] = []  # calls that are still open: their arguments run first
+    for call in code.calls_under(node):
+        while waiting and not _contains(waiting[-1], call):
+            yield from _one(code, waiting.pop(), follow, seen)
+        waiting.append(call)
+    while waiting:
+        yield from _one(code, waiting.pop(), follow, seen)
+
+
+def _contains(outer: ast.Call, inner: ast.Call) -> bool:
+    ends = (outer.end_lineno, outer.end_col_offset), (inner.end_lineno, inner.end_col_offset)
+    return ends[1] <= ends[0]
+
+
+def _one(code: Code, call: ast.Call, follow: int, seen: set[ast.AST]) -> Iterator[Event]:
+    if call not in code.events:
+        code.events[call] = event(code, call)
+    if found := code.events[call]:
+        yield found
+    elif follow:
+        for target in code.targets(call):
+            if target not in seen:
+                seen.add(target)
+                yield from _events(code, target, follow - 1, seen)

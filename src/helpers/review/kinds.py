@@ -1,0 +1,403 @@
+"""What a name is: tensor, loss, number, optimizer, scheduler, loader, module and so on."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from helpers.review.code import Code, Part, parameter
+from helpers.review.syntax import FUNCTIONS, above, const, last, text
+
+LOSSES = {
+    "cross_entropy",
+    "nll_loss",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "kl_div",
+    "ctc_loss",
+    "triplet_margin_loss",
+    "cosine_embedding_loss",
+    "hinge_embedding_loss",
+    "margin_ranking_loss",
+    "poisson_nll_loss",
+    "gaussian_nll_loss",
+}
+CREATE = set(
+    [
+        "tensor",
+        "zeros",
+        "ones",
+        "rand",
+        "randn",
+        "randint",
+        "empty",
+        "full",
+        "arange",
+        "linspace",
+        "eye",
+        "randperm",
+        "zeros_like",
+        "ones_like",
+        "rand_like",
+        "randn_like",
+        "full_like",
+        "empty_like",
+        "from_numpy",
+        "as_tensor",
+        "Tensor",
+        "FloatTensor",
+        "LongTensor",
+        "normal",
+        "cat",
+        "stack",
+        "where",
+        "matmul",
+        "bmm",
+        "mm",
+        "einsum",
+        "exp",
+        "log",
+        "sqrt",
+        "relu",
+        "sigmoid",
+        "tanh",
+        "softmax",
+        "log_softmax",
+        "flatten",
+        "mean",
+        "sum",
+        "abs",
+        "clamp",
+        "multinomial",
+        "argmax",
+        "bernoulli",
+        "transpose",
+        "permute",
+        "squeeze",
+        "unsqueeze",
+        "mul",
+        "add",
+        "pow",
+        "concat",
+    ]
+)
+MOVES = set(
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "half",
+        "double",
+        "bfloat16",
+        "long",
+        "int",
+        "bool",
+        "byte",
+        "type",
+    ]
+)
+_NO_TENSOR = set(
+    [
+        "item",
+        "tolist",
+        "numpy",
+        "size",
+        "dim",
+        "numel",
+        "type",
+        "is_contiguous",
+        "get_device",
+        "data_ptr",
+        "backward",
+        "stride",
+        "element_size",
+        "nelement",
+        "state_dict",
+        "parameters",
+        "named_parameters",
+        "children",
+        "modules",
+        "keys",
+        "items",
+        "values",
+        "pop",
+        "get",
+        "append",
+        "extend",
+        "update",
+        "split",
+        "join",
+        "shape",
+    ]
+)
+_SAME = MOVES | {"eval", "train", "requires_grad_", "apply", "share_memory"}
+_TUPLES = {"LSTM", "GRU", "RNN", "MultiheadAttention", "LSTMCell", "Flatten0"}
+_MODULES = {"nn.Module", "nn.Sequential", "nn.ModuleList"}
+
+
+def is_module_class(code: Code, name: str) -> bool:
+    """Return whether a class of this file is an `nn.Module`."""
+    return any(
+        (dotted := code.dotted(base) or "") in _MODULES
+        or dotted.endswith(("LightningModule", "PreTrainedModel"))
+        or dotted.startswith("models.")
+        or isinstance(base, ast.Attribute)
+        and base.attr == "Module"
+        for one in code.bases(name)
+        for base in one.bases
+    )
+
+
+def kind(code: Code, node: Any) -> str | None:
+    """Return what an expression is.
+
+    Returns:
+        `tensor`, `loss` (a tensor that a loss function returned), `number`, `optimizer`,
+        `scheduler`, `loader`, `dataset`, `scaler`, `lossfn:X`, `module:X` and `object:X` with the
+        name X of the class, or None if the file does not show it.
+    """
+    if node is None:
+        return None
+    if node not in code._kinds:
+        code._kinds[node] = None  # an assignment that leads back here shows nothing
+        code._kinds[node] = _infer(code, node)
+    return code._kinds[node]
+
+
+def _infer(code: Code, node: Any) -> str | None:
+    if isinstance(node, Part):
+        return _part(code, node)
+    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+        return _name(code, node)
+    if isinstance(node, ast.BinOp):
+        kinds = {kind(code, node.left), kind(code, node.right)}
+        return next((one for one in ("loss", "tensor") if one in kinds), None)
+    if isinstance(node, ast.UnaryOp):
+        return "number" if const(node) is not None else kind(code, node.operand)
+    if isinstance(node, ast.IfExp):
+        return kind(code, node.body) or kind(code, node.orelse)
+    if isinstance(node, ast.Await | ast.NamedExpr):
+        return kind(code, node.value)
+    if isinstance(node, ast.Call):
+        return _imported(code, node) or _local(code, node)
+    number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+    return "number" if number else None
+
+
+def _part(code: Code, part: Part) -> str | None:
+    inner = kind(code, part.value)
+    if part.index is None:
+        named = re.search(r"(?i)(loader|_dl|_iter|dataloader)s?$", text(part.value) or "")
+        return "tensor" if inner in {"loader", "tensor"} or named else None
+    if isinstance(part.value, ast.Call) and code.called(part.value) == "data.random_split":
+        return "dataset"
+    return inner if inner in {"tensor", "loader"} and inner == "tensor" else None
+
+
+def _name(code: Code, node: ast.AST) -> str | None:
+    name = text(node)
+    if isinstance(node, ast.Attribute) and node.attr in {"data", "grad", "T", "mT", "logits"}:
+        if kind(code, node.value) in {"tensor", "loss"}:
+            return "tensor"
+    value = code.value(node) if name else None
+    if value is not None:
+        found = kind(code, value)
+        if found or not isinstance(value, Part):
+            number = isinstance(value, ast.Constant)
+            return found or ("loss" if name in node.scope.backward and not number else None)
+    elif given := _passed(code, node):
+        return given
+    if isinstance(node, ast.Subscript) and kind(code, node.value) == "tensor":
+        return "tensor"
+    return "loss" if name in node.scope.backward else None
+
+
+def _passed(code: Code, node: ast.AST) -> str | None:
+    """Return the kind of a parameter, if all calls of its function in this file pass one kind."""
+    scope, name = node.scope, text(node)
+    if not isinstance(node, ast.Name) or not isinstance(scope, FUNCTIONS):
+        return None
+    if not parameter(scope, name) or name in scope.assigned:
+        return None
+    kinds = {kind(code, one) for one in code.arguments(scope, name)[:8]}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+_HEADS = {"optim": "optimizer", "sched": "scheduler"}
+_WHOLE = {
+    "data.DataLoader": "loader",
+    "amp.GradScaler": "scaler",
+    "nn.Parameter": "tensor",
+    "data.TensorDataset": "dataset",
+    "data.Subset": "dataset",
+    "swa.AveragedModel": "module:AveragedModel",
+    "swa.SWALR": "scheduler",
+}
+
+
+def _imported(code: Code, node: ast.Call) -> str | None:
+    name = code.called(node)
+    head, _, tail = name.partition(".")
+    if name in _WHOLE:
+        return _WHOLE[name]
+    if head == "nn" and tail[:1].isupper():
+        return ("lossfn:" if tail.endswith("Loss") else "module:") + tail
+    if head in _HEADS and tail[:1].isupper():
+        return _HEADS[head]
+    if head == "models" and tail:
+        return f"module:{tail}"
+    if name.startswith("transformers.get_") and name.endswith(("schedule", "with_warmup")):
+        return "scheduler"
+    if name.startswith("torchvision.datasets"):
+        return "dataset"
+    if name in {"torch.compile", "copy.deepcopy", "torch.jit.script"} and node.args:
+        return kind(code, node.args[0])
+    if head == "F":
+        return "loss" if tail in LOSSES else "tensor"
+    return "tensor" if head == "torch" and tail in CREATE else None
+
+
+def _local(code: Code, node: ast.Call) -> str | None:
+    func = node.func
+    if isinstance(func, ast.Name):
+        if func.id in code.classes:
+            how = "module" if is_module_class(code, func.id) else _object(code, func.id)
+            return how if ":" in how else f"{how}:{func.id}"
+        if func.id in {"float", "int", "len", "round", "str", "bool"}:
+            return "number"
+    if isinstance(func, ast.Attribute):
+        base = kind(code, func.value) or ""
+        if base.startswith("module:") and func.attr in _SAME:
+            return base
+        if base in {"tensor", "loss"}:
+            return _of_tensor(base, func.attr)
+    base = kind(code, func) or ""
+    if base.startswith("lossfn:"):
+        return "loss"
+    if base.startswith("module:") and base[7:] not in _TUPLES:
+        return "tensor"
+    return _returned(code, node)
+
+
+def _object(code: Code, name: str) -> str:
+    bases = {code.dotted(base) for one in code.bases(name) for base in one.bases}
+    if any((base or "").startswith("data.") for base in bases):
+        return "dataset:" + name
+    if any((base or "").startswith("optim.") for base in bases):
+        return "optimizer:" + name
+    if any((base or "").startswith("sched.") for base in bases):
+        return "scheduler:" + name
+    return "object"
+
+
+def _of_tensor(base: str, name: str) -> str | None:
+    if name in {"item", "tolist", "numpy"}:
+        return "number"
+    if name in _NO_TENSOR:
+        return None
+    return "tensor" if name in {"detach", "argmax"} else base
+
+
+def _returned(code: Code, node: ast.Call) -> str | None:
+    """Return the kind of what a function of this file returns, if it has a single `return`."""
+    if not isinstance(node.func, ast.Name) or (None, node.func.id) not in code.functions:
+        return None
+    values = returns(code, code.functions[None, node.func.id])
+    kinds = {kind(code, one) for one in values}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def returns(code: Code, function: ast.AST) -> list[ast.AST]:
+    """Return the values of the `return` statements of a function."""
+    found = [one for one in code.walk(function) if isinstance(one, ast.Return)]
+    return [one.value for one in found if one.value is not None]
+
+
+# ---------------------------------------------------------------- by kind, else by name
+
+
+def _is(code: Code, node: ast.AST | None, wanted: str, pattern: str) -> bool:
+    if node is None:
+        return False
+    found = kind(code, node)
+    if found:
+        return found.partition(":")[0] == wanted
+    return bool(re.search(pattern, text(node) or ""))
+
+
+def is_optimizer(code: Code, node: ast.AST | None) -> bool:
+    """Return whether a name is an optimizer, by its assignment or else by the name."""
+    return _is(
+        code, node, "optimizer", r"(?i)(^|[._])(optim|opt(_|$)|opt[dgac]?$|adam|sgd|trainer_)"
+    )
+
+
+def is_scheduler(code: Code, node: ast.AST | None) -> bool:
+    """Return whether a name is a scheduler, by its assignment or else by the name."""
+    return _is(code, node, "scheduler", r"(?i)sched")
+
+
+def is_scaler(code: Code, node: ast.AST | None) -> bool:
+    """Return whether a name is a gradient scaler, by its assignment or else by the name."""
+    return _is(code, node, "scaler", r"(?i)(grad)?_?scaler$")
+
+
+def is_model(code: Code, node: ast.AST | None) -> bool:
+    """Return whether a name is a module, by its assignment or else by the name."""
+    name = r"model|net|network|classifier|encoder|decoder|generator|discriminator|policy|critic"
+    return _is(code, node, "module", rf"(?i)(^|[._])([a-z]*_)?({name})\d?$")
+
+
+def is_loader(code: Code, node: ast.AST | None) -> bool:
+    """Return whether a name is a data loader, by its assignment or else by the name."""
+    return _is(code, node, "loader", r"(?i)(loader|_dl|dataloader)s?$|^(loader|dl)s?(\[|$)")
+
+
+def iterated(node: ast.AST) -> ast.AST:
+    """Return what a loop goes over, without `enumerate`, `tqdm` and the like."""
+    wrappers = {"enumerate", "tqdm", "track", "progress_bar", "zip", "islice", "log_every"}
+    while isinstance(node, ast.Call) and node.args and last(node.func) in wrappers:
+        node = node.args[0]
+    return node
+
+
+def batch_loop(code: Code, loop: ast.AST) -> bool:
+    """Return whether a loop goes over the batches of a loader."""
+    if not isinstance(loop, ast.For):
+        return False
+    over = iterated(loop.iter)
+    return is_loader(code, over) or kind(code, Part(over, None)) == "tensor"
+
+
+def steps(code: Code, node: ast.AST, follow: int = 0) -> list[ast.Call]:
+    """Return the calls `optimizer.step()` and `scaler.step(optimizer)` under a node."""
+    return [
+        call
+        for call in code.methods(node, "step", follow=follow)
+        if is_optimizer(code, call.func.value) or call.args and is_optimizer(code, call.args[0])
+    ]
+
+
+def no_graph(code: Code, node: ast.AST) -> bool:
+    """Return whether gradients are off at a node, by a `with` or a decorator."""
+    off = ("no_grad", "inference_mode", "set_grad_enabled")
+    for one in above(node, ast.With, stop=(ast.Module,)):
+        for item in one.items:
+            if any(name in off for name in _words(item.context_expr)):
+                return True
+    up = code.function(node)
+    while not isinstance(up, ast.Module):
+        if any(name in off[:2] for one in up.decorator_list for name in _words(one)):
+            return True
+        up = code.function(up.parent)
+    return False
+
+
+def _words(node: ast.AST) -> set[str]:
+    return {last(one) for one in ast.walk(node)}

@@ -1,0 +1,167 @@
+"""Reads Python files, folders and notebooks as text; what cannot be read is named."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from helpers.review.code import CELL
+from helpers.review.syntax import parsed
+
+LARGEST = 2_000_000  # bytes of a script; a notebook may have images, so its cells are counted
+_SKIPPED = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a file; `cells` has for a notebook the first line and the number of each cell."""
+
+    path: str
+    text: str
+    cells: list[tuple[int, int]] = field(default_factory=list)
+
+    def where(self, line: int) -> str:
+        """Return the file and a line of the text, for a notebook the cell and its line."""
+        if not self.cells:
+            return f"{self.path}:{line}"
+        first, number = max(one for one in self.cells if one[0] <= line)
+        return f"{self.path}:cell {number}:{line - first + 1}"
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A file or a cell that cannot be read, and the reason."""
+
+    path: str
+    reason: str
+
+
+def sources(paths: Iterable[str]) -> Iterator[Source | Unread]:
+    """Yield the sources of files and folders; `-` is the standard input."""
+    for path in paths:
+        if path == "-":
+            yield from script("<stdin>", sys.stdin.buffer.read())
+        elif Path(path).is_dir():
+            for file in files(Path(path)):
+                yield from read(file)
+        else:
+            yield from read(Path(path))
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """Yield the scripts and notebooks of a folder, without hidden ones and environments."""
+    for here, folders, names in os.walk(folder):
+        kept = (one for one in sorted(folders) if one not in _SKIPPED and one[0] != ".")
+        folders[:] = [one for one in kept if not Path(here, one, "pyvenv.cfg").exists()]
+        for name in sorted(names):
+            if name.endswith((".py", ".ipynb")) and not name.startswith("."):
+                yield Path(here, name)
+
+
+def read(path: Path) -> Iterator[Source | Unread]:
+    """Yield the source of a file, or what cannot be read."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        yield Unread(str(path), error.strerror or str(error))
+        return
+    how = notebook if path.suffix == ".ipynb" else script
+    yield from how(str(path), data)
+
+
+def script(path: str, data: bytes) -> Iterator[Source | Unread]:
+    """Yield the source of a script."""
+    if len(data) > LARGEST:
+        yield Unread(path, f"{len(data):,} bytes, at most {LARGEST:,}")
+        return
+    text = _decoded(data)
+    if text is None:
+        yield Unread(path, "its encoding is unknown")
+        return
+    if problem := syntax_problem(text):
+        text = without_magics(text)
+        if syntax_problem(text):
+            yield Unread(path, problem)
+            return
+    yield Source(path, text)
+
+
+def _decoded(data: bytes) -> str | None:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        text = data.decode(encoding)
+    except (SyntaxError, UnicodeError, LookupError):
+        return None
+    return re.sub(r"\r\n?", "\n", text).removeprefix("\ufeff")
+
+
+def syntax_problem(text: str) -> str:
+    """Return why a text is no Python that can be parsed, empty if it is."""
+    try:
+        parsed(text)
+    except SyntaxError as error:
+        python2 = re.search(r"(?m)^\s*(print [^(=]|except \w+, \w+:|exec \")", text)
+        note = " (Python 2?)" if python2 else ""
+        return f"line {error.lineno}: {error.msg}{note}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+_LINE_MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.]+\?{1,2}\s*)$", re.M)
+_VALUE_MAGIC = re.compile(r"^(\s*[\w, ]+=\s*)[%!].*$", re.M)
+_PYTHON_MAGICS = {"%%time", "%%timeit", "%%capture", "%%prun"}
+
+
+def without_magics(text: str) -> str:
+    """Return the text of a cell with magics and shell commands replaced; lines keep their number.
+
+    A cell of another language, such as `%%bash`, becomes empty lines.
+    """
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    if first.startswith("%%") and first.split()[0] not in _PYTHON_MAGICS:
+        return "\n" * text.count("\n")
+    return _VALUE_MAGIC.sub(r"\1None", _LINE_MAGIC.sub(r"\1pass", text))
+
+
+def notebook(path: str, data: bytes) -> Iterator[Source | Unread]:
+    """Yield the code cells of a notebook as one source, after the cells that cannot be read."""
+    try:
+        content = json.loads(data)
+        sheets = content.get("worksheets") or [content]
+        cells = [cell for sheet in sheets for cell in sheet["cells"]]
+        language = content.get("metadata", {}).get("kernelspec", {}).get("language", "python")
+        texts = [_cell(cell) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        yield Unread(path, "no notebook")
+        return
+    if not str(language).lower().startswith("python"):
+        yield Unread(path, f"its language is {language}")
+        return
+    lines: list[str] = []
+    starts = []
+    for number, text in enumerate(texts, 1):
+        if problem := syntax_problem(text):
+            text = without_magics(text)
+            if syntax_problem(text):
+                yield Unread(f"{path}:cell {number}", problem)
+                continue
+        starts.append((len(lines) + 1, number))
+        lines += [*text.split("\n"), CELL]
+    joined = "\n".join(lines)
+    if len(joined) > LARGEST:
+        yield Unread(path, f"{len(joined):,} characters of code, at most {LARGEST:,}")
+    elif starts:
+        yield Source(path, joined, starts)
+
+
+def _cell(cell: dict) -> str:
+    text = cell.get("source", cell.get("input", ""))
+    return re.sub(r"\r\n?", "\n", "".join(text))

@@ -1,0 +1,82 @@
+"""Applies the rules to a source."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from helpers.review import rules as _rules  # noqa: F401 (registers the rules)
+from helpers.review.code import Code
+from helpers.review.reading import Source
+from helpers.review.registry import RULES, Rule
+
+FILE = Path(__file__).with_name("rules.json")
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """A place in a source and the id of the rule that names it."""
+
+    line: int
+    column: int
+    rule: str
+
+
+@cache
+def words() -> dict[str, dict[str, Any]]:
+    """Return for each rule what the book states: `says`, `fix`, `section`, by the rule's id."""
+    return {row["id"]: row for row in json.loads(FILE.read_text("utf8"))["rules"]}
+
+
+_NOQA = re.compile(r"#\s*noqa(?::\s*([\w-]+(?:[,\s]+[\w-]+)*))?", re.I)
+
+
+def silenced(line: str, rule: str) -> bool:
+    """Return whether a line has `# noqa`, or `# noqa: <id>` with the id of this rule."""
+    if "noqa" not in line.lower() or not (found := _NOQA.search(line)):
+        return False
+    return found[1] is None or rule in re.split(r"[,\s]+", found[1])
+
+
+def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -> list[Finding]:
+    """Return what the rules find in a source, in the order of its lines.
+
+    Args:
+        source: Python; nothing of it is executed.
+        chosen: ids of the rules to apply; None for all.
+        first: findings before this line are left out.
+
+    Raises:
+        SyntaxError: the source is no Python.
+        RecursionError: an expression of it is nested too deeply.
+    """
+    code = Code(source)
+    if not code.uses_torch:
+        return []
+    found = set()
+    for name, rule in RULES.items():
+        if chosen is not None and name not in chosen:
+            continue
+        for node in _named(rule, code):
+            line = code.lines[node.lineno - 1]
+            if node.lineno >= first and not silenced(line, name):
+                found.add(Finding(node.lineno, node.col_offset, name))
+    return sorted(found)
+
+
+def _named(rule: Rule, code: Code) -> Iterator[ast.AST]:
+    """Yield what a rule names; it stops at an expression that is nested too deeply for it."""
+    with suppress(RecursionError):
+        yield from rule.check(code)
+
+
+def line_of(source: Source, finding: Finding) -> str:
+    """Return the line of a finding as the file has it, without indentation."""
+    return source.text.split("\n")[finding.line - 1].strip()

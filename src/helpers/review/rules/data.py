@@ -1,0 +1,238 @@
+"""Datasets, loaders and splits."""
+
+import ast
+import re
+
+from helpers.review.kinds import is_loader, iterated, kind, no_graph
+from helpers.review.registry import rule
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    above,
+    argument,
+    const,
+    is_open,
+    last,
+    method,
+    receiver,
+    text,
+)
+
+_RANDOM = {"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"}
+
+
+def datasets(code):
+    """Yield the classes of the file that are map-style datasets."""
+    for name, node in code.classes.items():
+        if any(code.dotted(b) == "data.Dataset" for one in code.bases(name) for b in one.bases):
+            yield name, node
+
+
+@rule("loading-random-own", "wrong")
+def own_generator(code):
+    """`self.rng = np.random.default_rng(0)` in a dataset: each worker has the same copy."""
+    for name, node in datasets(code):
+        get = code.functions.get((name, "__getitem__"))
+        for attribute, values in node.attributes.items():
+            for one in values:
+                if isinstance(one.value, ast.Call) and code.dotted(one.value.func) in _RANDOM:
+                    if get is not None and attribute in code.part(get):
+                        yield one.statement
+
+
+@rule("data-parallel-set-epoch", "wrong")
+def set_epoch(code):
+    """A `DistributedSampler` without `set_epoch()`: every epoch has the same order."""
+    if "set_epoch" in code.source:
+        return
+    for call in code.calls:
+        if (
+            code.called(call) != "data.DistributedSampler"
+            or const(argument(call, "shuffle")) is False
+        ):
+            continue
+        statement = next(above(call, ast.Assign, stop=FUNCTIONS), None)
+        written = code.part(statement) if statement is not None else ast.unparse(call)
+        if re.search(r"(?i)val|test|eval|dev|shuffle=", written):
+            continue
+        if any(_epochs(code, loop) for loop in code.loops):
+            yield call
+
+
+def _epochs(code, loop):
+    inner = [n for n in code.walk(loop, 3) if isinstance(n, LOOPS) and n is not loop]
+    return bool(inner) and bool(code.methods(loop, "backward", follow=3))
+
+
+@rule("training-empty-error", "wrong")
+def drop_last_in_test(code):
+    """`DataLoader(test_set, drop_last=True)`: the metric leaves samples out."""
+    for call in code.calls:
+        if code.called(call) == "data.DataLoader" and const(argument(call, "drop_last")) is True:
+            given = argument(call, "dataset", 0)
+            target = next(above(call, ast.Assign), None)
+            names = [text(given) or ""] + [text(t) or "" for t in getattr(target, "targets", ())]
+            if any(re.search(r"(?i)(^|[._])(test|val|valid|eval)", one) for one in names):
+                if not any(re.search(r"(?i)train", one) for one in names):
+                    yield call
+
+
+@rule("loading-shuffle-train", "wrong")
+def train_not_shuffled(code):
+    """A training loader without `shuffle`, next to a test loader with it."""
+    loaders = {}
+    for call in code.calls:
+        if code.called(call) == "data.DataLoader" and not is_open(call):
+            target = next(above(call, ast.Assign), None)
+            name = text(target.targets[0]) if target is not None else None
+            if (
+                name
+                and argument(call, "sampler") is None
+                and argument(call, "batch_sampler") is None
+            ):
+                loaders[name] = (call, const(argument(call, "shuffle", 2)))
+    tests = [n for n, (_, s) in loaders.items() if re.search(r"(?i)test|val", n) and s is True]
+    for name, (call, shuffle) in loaders.items():
+        if (
+            re.search(r"(?i)train", name)
+            and not re.search(r"(?i)val|test", name)
+            and shuffle in (None, False)
+            and tests
+        ) and (argument(call, "shuffle", 2) is None or shuffle is False):
+            yield call
+
+
+@rule("loading-split-shared", "wrong")
+def shared_transform(code):
+    """`val.dataset.transform = …` after `random_split`: both parts share one dataset."""
+    for node in code.of(ast.Assign):
+        if not isinstance(node.targets[0], ast.Attribute):
+            continue
+        target = node.targets[0]
+        if (
+            last(target) in ("transform", "transforms", "target_transform")
+            and last(target.value) == "dataset"
+        ):
+            owner = getattr(target.value, "value", None)
+            if owner is not None and kind(code, owner) == "dataset" and not _copied(code, owner):
+                yield node
+
+
+def _copied(code, owner):
+    name = re.escape(text(owner) or "?")
+    return re.search(rf"{name}\.dataset = copy|deepcopy\({name}", code.source)
+
+
+@rule("loading-rare-trap", "wrong")
+def weights_per_class(code):
+    """`WeightedRandomSampler(class_weights, …)`: it needs a weight for each sample."""
+    for call in code.calls:
+        if code.called(call) == "data.WeightedRandomSampler":
+            given = argument(call, "weights", 0)
+            name = text(given) or ""
+            if re.fullmatch(
+                r"(?i)(self\.)?(class_?weights?|weights?_per_class|per_class\w*|cls_weights?)", name
+            ):
+                yield call
+
+
+@rule("loading-test-train", "wrong")
+def same_split(code):
+    """`test_set = MNIST(root, train=True)`."""
+    for call in code.calls:
+        if code.called(call).startswith("torchvision.datasets."):
+            target = next(above(call, ast.Assign), None)
+            name = (
+                text(target.targets[0]) if target is not None and len(target.targets) == 1 else ""
+            )
+            train = const(argument(call, "train", 1))
+            if (
+                name
+                and train is True
+                and re.search(r"(?i)^(test|val(id)?)_?(set|data|dataset)?$", name)
+            ) and not re.search(r"(?i)split|Subset|indices|sampler", code.source):
+                yield call
+            if name and train is False and re.search(r"(?i)^train_?(set|data|dataset)?$", name):
+                yield call
+
+
+@rule("images-normalize-error", "raises")
+def normalize_before_tensor(code):
+    """`Compose([Normalize(…), ToTensor()])`: a PIL image has no mean."""
+    for call in code.calls:
+        if code.called(call) not in ("transforms.Compose", "torchvision.transforms.v2.Compose"):
+            continue
+        given = call.args[0] if call.args else None
+        if isinstance(given, ast.List):
+            names = [last(one.func) if isinstance(one, ast.Call) else "" for one in given.elts]
+            if "Normalize" in names and "ToTensor" in names:
+                if names.index("Normalize") < names.index("ToTensor"):
+                    yield given.elts[names.index("Normalize")]
+
+
+@rule("images-augmented-test", "wrong")
+def augmented_test(code):
+    """Random augmentation in the transform of the test set."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            if not re.search(
+                r"(?i)^(test|val(id)?|eval)_?(transforms?|tfms?|aug\w*|tf)$|^transforms?_(test|val(id)?|eval)$",
+                name,
+            ):
+                continue
+            for one in values:
+                if code.called(one.value) == "transforms.Compose" and one.value.args:
+                    for item in getattr(one.value.args[0], "elts", ()):
+                        if re.fullmatch(
+                            r"transforms\.(RandomHorizontalFlip|RandomVerticalFlip|RandomCrop|RandomResizedCrop|RandomRotation|ColorJitter|RandomErasing|RandomAffine|AutoAugment|RandAugment)",
+                            code.called(item),
+                        ):
+                            yield item
+
+
+@rule("evaluation-folds-one", "wrong")
+def folds_one_model(code):
+    """One model for all folds of a cross-validation."""
+    for loop in code.loops:
+        if not isinstance(loop, ast.For) or not _over_folds(loop.iter):
+            continue
+        if not code.methods(loop, "backward", follow=3):
+            continue
+        if re.search(
+            r"load_state_dict|deepcopy|reset_parameters|reset_weights|\.apply\(", code.part(loop)
+        ):
+            continue
+        for node in code.walk(loop):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                _name, function = node.func.id, code.function(loop)
+                value = code.value(node.func)
+                if (kind(code, node.func) or "").startswith("module:") and isinstance(
+                    value, ast.Call
+                ):
+                    if value.lineno < loop.lineno and function is code.function(value):
+                        yield node
+                        break
+
+
+def _over_folds(node):
+    for one in ast.walk(node):
+        if isinstance(one, ast.Call) and method(one) == "split":
+            return bool(re.search(r"(?i)fold|^kf|^skf|^cv", text(receiver(one)) or ""))
+    return False
+
+
+@rule("evaluation-unused-loader", "wrong")
+def unused_loader(code):
+    """`def evaluate(model, val_loader):` that goes over another loader."""
+    for function in code.of(*FUNCTIONS):
+        names = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
+        names = [
+            n for n in names if re.fullmatch(r"(?i)(val|valid|test|dev)_?(loader|dl|dataloader)", n)
+        ]
+        if not names or len(function.body) < 2 or not code.methods(function, "eval"):
+            continue
+        read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+        for loop in code.walk(function):
+            if isinstance(loop, ast.For) and is_loader(code, iterated(loop.iter)):
+                if not read & {*names} and no_graph(code, loop):
+                    yield loop

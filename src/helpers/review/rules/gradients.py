@@ -1,0 +1,145 @@
+"""Gradients that are missing, doubled, or cleared too early."""
+
+import ast
+import re
+
+from helpers.review.flow import events
+from helpers.review.kinds import is_optimizer, kind, no_graph
+from helpers.review.registry import rule
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    above,
+    argument,
+    const,
+    inside,
+    method,
+    receiver,
+    text,
+)
+
+
+def outer_loops(code):
+    """Yield the loops that are in no other loop of their function."""
+    for loop in code.loops:
+        if not any(above(loop, *LOOPS)):
+            yield loop
+
+
+@rule("backward-adds", "wrong")
+def no_zero_grad(code):
+    """A loop with `backward()` and `step()`, and no `zero_grad()` in it or around it."""
+    for loop in outer_loops(code):
+        found = events(code, loop)
+        backward = [one for one in found if one.what == "backward"]
+        step = [one for one in found if one.what in ("step", "scaled")]
+        if backward and step and not any(one.what == "zero_grad" for one in found):
+            around = code.function(loop)
+            if not _clears(code, around) and not _clears(code, code.function(step[0].call)):
+                yield backward[0].call
+
+
+def _clears(code, node):
+    source = code.source if node is code.tree else code.part(node)
+    return bool(
+        re.search(r"\.grad\s*=\s*None|zero_?grad|zero_\(\)|clear_grad|\.grad = ", source, re.I)
+    )
+
+
+@rule("training-zero-between", "wrong")
+def zero_between(code):
+    """`backward()`, `zero_grad()`, `step()`: the step uses no gradient."""
+    for node in code.nodes:
+        if not isinstance(node, (*LOOPS, *FUNCTIONS)):
+            continue
+        for a, b, c in zip(*(_plain(code, node)[n:] for n in range(3)), strict=False):
+            if (a.what, b.what, c.what) == ("backward", "zero_grad", "step") and b.name == c.name:
+                if (
+                    is_optimizer(code, receiver(b.call))
+                    and a.call.parent.parent is c.call.parent.parent
+                ):
+                    yield b.call
+
+
+def _plain(code, node):
+    """The events of the statements of a body, without those in branches."""
+    wanted = {"backward", "zero_grad", "step"}
+    found = []
+    for statement in node.body:
+        found += [
+            one
+            for one in events(code, statement, 0)
+            if one.what in wanted and one.call.parent is statement
+        ]
+    return found
+
+
+@rule("training-zero-in-epoch", "wrong")
+def zero_once_an_epoch(code):
+    """`zero_grad()` in the loop over epochs, `backward()` and `step()` in the loop over batches."""
+    for outer in code.loops:
+        for loop in outer.body:
+            if not isinstance(loop, LOOPS):
+                continue
+            inner = events(code, loop)
+            kinds = {one.what for one in inner}
+            direct = [one for one in events(code, loop, 0) if one.what in ("step", "backward")]
+            stepped = [one for one in direct if not any(above_within(one.call, loop))]
+            if not {"backward", "step"} <= kinds or "zero_grad" in kinds or len(stepped) < 2:
+                continue
+            own = [s for s in outer.body if s is not loop]
+            zero = [e for s in own for e in events(code, s, 0) if e.what == "zero_grad"]
+            if zero and not _clears(code, loop):
+                yield zero[0].call
+
+
+def above_within(node, stop):
+    """Yield the `if` statements between a node and a loop around it."""
+    node = node.parent
+    while node is not None and node is not stop:
+        if isinstance(node, ast.If | ast.Try):
+            yield node
+        node = node.parent
+
+
+@rule("backward-retain-error", "wasted")
+def retain_graph(code):
+    """`backward(retain_graph=True)` in a loop with one backward pass."""
+    for call in code.calls:
+        if method(call) != "backward" or code.called(call):
+            continue
+        loop = next(above(call, *LOOPS), None)
+        if loop is None or const(argument(call, "retain_graph", 1)) is not True:
+            continue
+        alone = len(code.methods(code.function(call), "backward", "grad", follow=1)) == 1
+        value = code.value(receiver(call)) if text(receiver(call)) else None
+        if alone and isinstance(value, ast.AST) and inside(value, loop):
+            yield call
+
+
+@rule("training-no-step", "wrong")
+def no_step(code):
+    """A loop with `zero_grad()` and `backward()` of an optimizer that never steps."""
+    if re.search(r"\bstep\w*\(|\.grad\b", code.source):
+        return
+    for loop in outer_loops(code):
+        found = events(code, loop, 3)
+        for one in found:
+            if one.what == "zero_grad" and kind(code, receiver(one.call)) == "optimizer":
+                if any(other.what == "backward" for other in found):
+                    yield one.call
+                    break
+
+
+@rule("training-no-grad-step", "raises")
+def training_without_graph(code):
+    """`backward()` of a loss that was computed under `torch.no_grad()`."""
+    for call in code.calls:
+        if method(call) != "backward" or code.called(call) or receiver(call) is None:
+            continue
+        value = receiver(call)
+        value = code.value(value) if text(value) else value
+        if isinstance(value, ast.AST) and no_graph(code, call) and no_graph(code, value):
+            around = code.part(code.function(call))
+            if not re.search(r"enable_grad|set_grad_enabled|requires_grad|ctx", around):
+                yield call

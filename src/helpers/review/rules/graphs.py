@@ -1,0 +1,114 @@
+"""Graphs that outlive their iteration."""
+
+import ast
+
+from helpers.review.kinds import kind, no_graph
+from helpers.review.registry import rule
+from helpers.review.syntax import LOOPS, above, last, method, names_in, place, receiver, text
+
+
+@rule("backward-total-nodes", "wasted")
+def total_of_losses(code):
+    """`total += loss` after `loss.backward()`: the sum keeps every graph."""
+    for node in code.nodes:
+        target, value = _added(node)
+        loop = next(above(node, *LOOPS), None) if target else None
+        if loop is None or no_graph(code, node) or not has_graph(code, value, node.scope.backward):
+            continue
+        differentiated = any(
+            text(receiver(call)) in names_in(value) for call in code.methods(loop, "backward")
+        ) or _passed_to_backward(code, value, loop)
+        if differentiated and _outlives(code, target, loop):
+            yield node
+
+
+_CUT = {"item", "detach", "float", "numpy", "tolist", "data"}
+
+
+def has_graph(code, node, names):
+    """Return whether an expression has the graph of one of these names, or of a loss."""
+    if isinstance(node, ast.BinOp):
+        return has_graph(code, node.left, names) or has_graph(code, node.right, names)
+    if isinstance(node, ast.Name | ast.Attribute):
+        value = code.value(node)
+        if isinstance(value, ast.Call) and (
+            code.called(value).startswith("numpy.") or _CUT & {last(one) for one in ast.walk(value)}
+        ):
+            return False
+        return text(node) in names or kind(code, node) == "loss"
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute) and not code.dotted(node.func):
+        kept = method(node) in ("mean", "sum", "clone", "cpu", "to", "squeeze", "float", "cuda")
+        return kept and has_graph(code, receiver(node), names)
+    return kind(code, node) == "loss"
+
+
+def _passed_to_backward(code, value, loop):
+    """`accelerator.backward(loss)`, `fabric.backward(loss)`."""
+    return any(
+        len(call.args) >= 1 and text(call.args[0]) in names_in(value) and text(call.args[0])
+        for call in code.methods(loop, "backward")
+    )
+
+
+def _added(node):
+    """Return name and value of `name += value` or `name = name + value`."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return text(node.target), node.value
+    if (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.value, ast.BinOp)
+    ):
+        target = text(node.targets[0])
+        if isinstance(node.value.op, ast.Add) and target and target == text(node.value.left):
+            return target, node.value.right
+    return None, None
+
+
+def _outlives(code, name, loop):
+    """The name is made before the loop, and is not what is differentiated."""
+    if name in loop.scope.backward or any(
+        text(receiver(call)) == name for call in code.methods(loop, "detach_")
+    ):
+        return False
+    made = loop.scope.assigned.get(name, ())
+    again = [
+        one
+        for one in made
+        if loop.lineno <= one.statement.lineno <= loop.end_lineno
+        and not (isinstance(one.value, ast.BinOp) and text(one.value.left) == name)
+    ]
+    before = [one for one in made if one.end < place(loop)]
+    return not again and (bool(before) or name.startswith("self."))
+
+
+@rule("debug-leak-wrong", "wasted")
+def list_of_losses(code):
+    """`losses.append(loss)` after `loss.backward()`."""
+    for call in code.calls:
+        if method(call) != "append" or len(call.args) != 1 or no_graph(code, call):
+            continue
+        given, loop = call.args[0], next(above(call, *LOOPS), None)
+        name = text(given)
+        if loop is None or not isinstance(given, ast.Name | ast.Attribute):
+            continue
+        back = [one for one in code.methods(loop, "backward") if text(receiver(one)) == name]
+        if (
+            back
+            and has_graph(code, given, {name})
+            and _outlives(code, text(receiver(call)) or "", loop)
+        ) and not _detached(code, name, loop, call):
+            yield call
+
+
+def _detached(code, name, loop, call):
+    """The name gets another value between the backward pass and the list."""
+    values = loop.scope.assigned.get(name, ())
+    return any(
+        one.end < place(call)
+        and isinstance(one.value, ast.Call)
+        and method(one.value) in ("item", "detach", "float", "numpy", "cpu")
+        for one in values
+    )

@@ -1,0 +1,207 @@
+"""What belongs before a training loop, and what is carried through it."""
+
+import ast
+import re
+
+from helpers.review.flow import events
+from helpers.review.kinds import is_model, kind
+from helpers.review.registry import rule
+from helpers.review.rules.parameters import optimizers
+from helpers.review.syntax import FUNCTIONS, LOOPS, above, argument, method, place, receiver, text
+
+
+@rule("training-optimizer-in-loop", "wrong")
+def optimizer_in_loop(code):
+    """A new optimizer in each iteration: momentum and Adam's averages start again."""
+    for _, name, made, model in optimizers(code):
+        loop = next(above(made.statement, *LOOPS), None)
+        if loop is None or not model or made.statement not in loop.body:
+            continue
+        used = {
+            one.what
+            for one in events(code, loop, 0)
+            if one.name == name or one.what == "backward"
+            if next(above(one.call, *LOOPS), None) is loop
+        }
+        values = loop.scope.assigned.get(model, ())
+        fresh = any(loop.lineno <= one.statement.lineno <= loop.end_lineno for one in values)
+        if {"backward", "step"} <= used and not fresh:
+            yield made.statement
+
+
+@rule("training-in-eval", "wrong")
+def training_in_eval(code):
+    """`model.eval()` before the training loop, and no `model.train()`."""
+    trained = {model for _, _, _, model in optimizers(code) if model}
+    for loop in code.loops:
+        if any(above(loop, *LOOPS)) or not trained:
+            continue
+        inner = {one.what for one in events(code, loop, 3)}
+        if "train" in inner or not {"backward", "step"} <= inner:
+            continue
+        around = code.function(loop)
+        modes = [
+            one
+            for one in events(code, around, 0)
+            if one.what in ("train", "eval") and one.name in trained
+            if place(one.call) < place(loop)
+        ]
+        if modes and modes[-1].what == "eval" and _calls(code, loop, modes[-1].name):
+            yield modes[-1].call
+
+
+def _calls(code, loop, name):
+    return any(text(call.func) == name for call in code.calls_under(loop))
+
+
+@rule("detach-state-error", "raises")
+def state_carried(code):
+    """`out, h = rnn(x, h)` in a training loop without `h.detach()`."""
+    for loop in code.loops:
+        back = [c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop]
+        if not back or any(argument(call, "retain_graph") is not None for call in back):
+            continue
+        for node in loop.body:
+            name = _carried(code, node)
+            if name and not _renewed(code, loop, name, node):
+                yield node
+
+
+def _carried(code, node):
+    """Return the name of a state that a model gets and returns in one statement."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return None
+    target = node.targets[0]
+    if (
+        not isinstance(target, ast.Tuple)
+        or len(target.elts) != 2
+        or not is_model_or_rnn(code, node.value.func)
+    ):
+        return None
+    given = {text(one) for one in (*node.value.args[1:], *(k.value for k in node.value.keywords))}
+    name = text(target.elts[1])
+    return (
+        name
+        if name in given and re.search(r"(?i)^(h|hidden|state|hx|hc|h_n|hn)\w*$", name or "")
+        else None
+    )
+
+
+def is_model_or_rnn(code, node):
+    """Return whether a call goes to a model or to a recurrent layer."""
+    return is_model(code, node) or bool(re.search(r"(?i)rnn|lstm|gru", text(node) or ""))
+
+
+def _renewed(code, loop, name, node):
+    """The state is detached or made again in the loop."""
+    others = [
+        one
+        for one in loop.scope.assigned.get(name, ())
+        if one.statement is not node
+        if loop.lineno < one.statement.lineno <= loop.end_lineno
+    ]
+    return others or re.search(r"detach|repackage|\.data\b|torch\.no_grad", code.part(loop))
+
+
+@rule("loading-split-epoch", "wrong")
+def split_in_loop(code):
+    """`random_split` in the loop over epochs: samples of the test part were trained on."""
+    for call in code.calls:
+        name = code.called(call)
+        if name not in ("data.random_split", "sklearn.model_selection.train_test_split"):
+            continue
+        loop = next(above(call, *LOOPS), None)
+        if isinstance(loop, ast.For) and re.search(r"(?i)epoch", ast.unparse(loop.target)):
+            fixed = argument(call, "generator") or argument(call, "random_state")
+            if fixed is None and code.methods(loop, "backward", follow=3):
+                yield call
+
+
+@rule("evaluation-scaler-leak", "wrong")
+def scaled_before_split(code):
+    """`scaler.fit_transform(x)` before `train_test_split`: the test data sets the scale."""
+    for call in code.calls:
+        if code.called(call) != "sklearn.model_selection.train_test_split" or not call.args:
+            continue
+        value = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
+        if isinstance(value, ast.Call) and method(value) == "fit_transform":
+            made = receiver(value)
+            made = code.value(made) if text(made) else made
+            if re.search(r"sklearn\.preprocessing\.\w*(Scaler|Transformer)$", code.called(made)):
+                yield value
+
+
+@rule("language-twice", "wrong")
+def shifted_twice(code):
+    """`model(ids[:, :-1], labels=ids[:, 1:])`: the model shifts the labels itself."""
+    for call in code.calls:
+        labels = argument(call, "labels")
+        first = argument(call, "input_ids", 0)
+        if labels is None or first is None or code.called(call):
+            continue
+        if _cut(code, first, None, -1) and _cut(code, labels, 1, None):
+            if (
+                not (kind(code, call.func) or "").startswith("module:")
+                or "transformers" in code.source
+            ):
+                yield call
+
+
+def _cut(code, node, lower, upper):
+    """`x[:, lower:upper]`, also through a name and `contiguous()`."""
+    for _ in range(3):
+        if isinstance(node, ast.Name):
+            node = code.value(node)
+        elif isinstance(node, ast.Call) and receiver(node) is not None:
+            node = receiver(node)
+    if not isinstance(node, ast.Subscript):
+        return False
+    last = (
+        node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+    )
+    if not isinstance(last, ast.Slice) or last.step is not None:
+        return False
+    return [ast.unparse(one) if one else None for one in (last.lower, last.upper)] == [
+        None if lower is None else str(lower),
+        None if upper is None else str(upper),
+    ]
+
+
+@rule("rl-done-unused", "wrong")
+def done_unused(code):
+    """`target = reward + gamma * next_q` in a function that has `done` and does not use it."""
+    for function in code.of(*FUNCTIONS):
+        source = code.part(function)
+        if not re.search(r"(?i)gamma|discount", source) or "backward(" not in source:
+            continue
+        stored = {
+            n.id
+            for n in ast.walk(function)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+        stored |= {one.arg for one in function.args.args}
+        read = {
+            n.id
+            for n in ast.walk(function)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+        }
+        unused = {
+            n
+            for n in stored - read
+            if re.fullmatch(r"(?i)dones?(_batch)?|batch_dones?|terminals?|terminated", n)
+        }
+        for node in ast.walk(function):
+            if unused and isinstance(node, ast.Assign) and _bellman(node.value):
+                yield node
+                break
+
+
+def _bellman(value):
+    """`reward + gamma * next`."""
+    return (
+        isinstance(value, ast.BinOp)
+        and isinstance(value.op, ast.Add)
+        and re.search(r"(?i)reward|^r\b", ast.unparse(value.left))
+        and re.search(r"(?i)gamma|discount", ast.unparse(value.right))
+        and not re.search(r"(?i)mask|done|term|final", ast.unparse(value))
+    )

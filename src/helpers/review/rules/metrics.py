@@ -1,0 +1,244 @@
+"""Metrics that are computed from the wrong numbers."""
+
+import ast
+import re
+
+from helpers.review.kinds import batch_loop, is_model, kind
+from helpers.review.registry import rule
+from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
+from helpers.review.tracing import construction, is_activation
+
+
+@rule("evaluation-logits-threshold", "wrong")
+def logits_thresholded(code):
+    """`model(x) > 0.5` of logits, with `BCEWithLogitsLoss`."""
+    if "WithLogits" not in code.source and "with_logits" not in code.source:
+        return
+    for node in code.nodes:
+        if (
+            (
+                isinstance(node, ast.Compare)
+                and len(node.ops) == 1
+                and isinstance(node.ops[0], ast.Gt | ast.GtE)
+            )
+            and const(node.comparators[0]) == 0.5
+            and _is_logit(code, node.left)
+        ):
+            yield node
+    for call in code.calls:
+        if method(call) == "round" and _is_logit(code, _rounded(code, call)):
+            yield call
+
+
+def _rounded(code, call):
+    if code.called(call) == "torch.round" and call.args:
+        return call.args[0]
+    return receiver(call) if not code.called(call) else None
+
+
+def _is_logit(code, node):
+    """The output of a model that is given to a loss with logits, without a sigmoid."""
+    for _ in range(4):
+        if (
+            method(node) in ("squeeze", "view", "flatten", "detach", "cpu", "float")
+            and receiver(node) is not None
+        ):
+            node = receiver(node)
+    name = text(node)
+    value = code.value(node) if name else node
+    for _ in range(4):
+        if (
+            method(value) in ("squeeze", "view", "flatten", "detach", "cpu", "float")
+            and receiver(value) is not None
+        ):
+            value = receiver(value)
+    if not isinstance(value, ast.Call) or not is_model(code, value.func):
+        return False
+    if is_activation(code, node, {"sigmoid", "softmax"}):
+        return False
+    return _goes_to_logit_loss(code, text(value.func), name)
+
+
+def _goes_to_logit_loss(code, model, name):
+    """The same model's output is an argument of the loss with logits somewhere in the file."""
+    for call in code.calls:
+        logits = (
+            code.called(call).endswith("with_logits")
+            or kind(code, call.func) == "lossfn:BCEWithLogitsLoss"
+        )
+        if logits and call.args:
+            given = call.args[0]
+            value = code.value(given) if isinstance(given, ast.Name) else given
+            while (
+                method(value) in ("squeeze", "view", "flatten", "float")
+                and receiver(value) is not None
+            ):
+                value = receiver(value)
+            if isinstance(value, ast.Call) and text(value.func) == model:
+                return True
+    return False
+
+
+@rule("training-uneven-sum", "wrong")
+def sum_of_means(code):
+    """`total += loss.item()` divided by `len(dataset)`: means of batches, divided by samples."""
+    for node in code.of(ast.AugAssign):
+        if not isinstance(node.op, ast.Add):
+            continue
+        loop = next(above(node, *LOOPS), None)
+        name = text(node.target)
+        if (
+            loop is None
+            or not name
+            or not batch_loop(code, loop)
+            or not _mean_loss(code, node.value)
+        ):
+            continue
+        yield from _divisions(code, name, loop)
+
+
+def _mean_loss(code, node):
+    """`loss.item()` of a loss that is a mean."""
+    base = receiver(node) if method(node) == "item" else node
+    if base is None or not isinstance(base, ast.Name):
+        return False
+    value = code.value(base)
+    if not isinstance(value, ast.Call) or kind(code, value) != "loss":
+        return False
+    made = construction(code, value.func) if not code.called(value) else value
+    return (
+        made is not None
+        and argument(made, "reduction") is None
+        and argument(made, "size_average") is None
+    )
+
+
+def _divisions(code, name, loop):
+    """Divisions of the sum by a number of samples after the loop."""
+    for node in code.walk(code.function(loop)):
+        divided = (
+            node.left
+            if isinstance(node, ast.BinOp)
+            else node.target
+            if isinstance(node, ast.AugAssign)
+            else None
+        )
+        if divided is None or not isinstance(node.op, ast.Div) or text(divided) != name:
+            continue
+        by = node.right if isinstance(node, ast.BinOp) else node.value
+        if node.lineno > loop.lineno and re.fullmatch(
+            r"len\([\w.\[\]'\"]*(\.dataset|_?set|_data(set)?|dataset)\)", ast.unparse(by)
+        ):
+            yield node
+
+
+@rule("evaluation-never-reset", "wrong")
+def counter_not_reset(code):
+    """`correct` counts on over all epochs, and each epoch divides it."""
+    for outer in code.loops:
+        if not isinstance(outer, ast.For) or any(above(outer, *LOOPS)):
+            continue
+        if not re.search(r"(?i)epoch", ast.unparse(outer.target)) or not code.methods(
+            outer, "backward", follow=2
+        ):
+            continue
+        for loop in _inner(outer):
+            yield from _counters(code, outer, loop)
+
+
+def _inner(outer):
+    for statement in ast.walk(outer):
+        if isinstance(statement, ast.For) and statement is not outer:
+            yield statement
+
+
+def _counters(code, outer, loop):
+    for node in code.walk(loop):
+        name = _counted(node)
+        if not name or not re.search(r"(?i)correct|total|hits|running|n_|num_|count", name):
+            continue
+        values = loop.scope.assigned.get(name, ())
+        inside = [v for v in values if outer.lineno < v.statement.lineno <= outer.end_lineno]
+        before = [v for v in values if v.statement.lineno < outer.lineno]
+        zero = any(const(v.value) == 0 or isinstance(v.value, ast.List) for v in before)
+        if zero and not inside and _averaged(code, outer, loop, name):
+            yield node
+
+
+def _counted(node):
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return text(node.target)
+    if method(node) == "append" and isinstance(node.func, ast.Attribute):
+        return text(receiver(node))
+    return None
+
+
+def _averaged(code, outer, loop, name):
+    """The epoch computes a mean of it after the inner loop: `correct / total`, `np.mean(name)`."""
+    quoted = re.escape(name)
+    mean = re.compile(
+        rf"mean\({quoted}\)|sum\({quoted}\) / len|100\.?\d* \* {quoted} / |"
+        rf"\b{quoted}(\.item\(\)|\.double\(\)|\.float\(\))? / (total|n_|num|count|len)"
+    )
+    return any(
+        mean.search(code.part(statement))
+        for statement in ast.walk(outer)
+        if isinstance(statement, ast.stmt)
+        and not isinstance(statement, LOOPS)
+        and statement.lineno > loop.end_lineno
+    )
+
+
+@rule("evaluation-argument-order", "wrong")
+def swapped_metric(code):
+    """`precision_score(y_pred, y_true)`: the arguments of scikit-learn are exchanged."""
+    asymmetric = {
+        "confusion_matrix",
+        "precision_score",
+        "recall_score",
+        "classification_report",
+        "roc_auc_score",
+        "average_precision_score",
+    }
+    for call in code.calls:
+        name = code.called(call)
+        if (
+            name.startswith("sklearn.metrics.")
+            and name.rpartition(".")[2] in asymmetric
+            and len(call.args) >= 2
+        ):
+            first, second = (text(one) or "" for one in call.args[:2])
+            if (
+                re.search(r"(?i)pred|output|y_hat|prob|scores?$", first)
+                and re.search(r"(?i)true|label|target|gt$|^y$|y_test", second)
+                and not re.search(r"(?i)true|label|target", first)
+            ):
+                yield call
+
+
+@rule("evaluation-batch-count", "wrong")
+def accuracy_over_batches(code):
+    """`correct / len(loader)`: a number of samples divided by a number of batches."""
+    for node in code.nodes:
+        if (
+            not isinstance(node, ast.BinOp)
+            or not isinstance(node.op, ast.Div)
+            or not isinstance(node.left, ast.Name)
+        ):
+            continue
+        by = ast.unparse(node.right)
+        if not re.fullmatch(r"len\([\w.]*(loader|_dl)\)", by):
+            continue
+        name = node.left.id
+        adds = [
+            n
+            for n in code.nodes
+            if isinstance(n, ast.AugAssign) and text(n.target) == name and n.scope is node.scope
+        ]
+        if any(
+            re.search(r"==.*\.sum\(\)|\.eq\(.*\.sum\(\)|torch\.sum\(.*==", ast.unparse(n.value))
+            and "/" not in ast.unparse(n.value)
+            and "mean" not in ast.unparse(n.value)
+            for n in adds
+        ):
+            yield node

@@ -1,0 +1,256 @@
+"""Training and evaluation mode, and gradients in validation."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.flow import events
+from helpers.review.kinds import (
+    batch_loop,
+    is_model,
+    is_optimizer,
+    is_scheduler,
+    iterated,
+    kind,
+    no_graph,
+)
+from helpers.review.registry import rule
+from helpers.review.syntax import FUNCTIONS, LOOPS, above, place, receiver, text
+
+_VALIDATION = re.compile(
+    r"(?i)(^|_|\.)(val|valid|validation|test|dev|eval)([_\d]|$|loader|dl|iter|data)"
+)
+_DEPENDS = re.compile(
+    r"Dropout|BatchNorm|dropout|InstanceNorm|models\.|timm|from_pretrained|torchvision"
+)
+_MODES = ("train", "eval")
+_FRAMEWORK = re.compile(r"(?i)lightning|import (fastai|ignite|keras)|from (fastai|ignite|keras)")
+
+
+@rule("training-mode-lost", "wrong")
+def mode_lost(code):
+    """`model.eval()` in each epoch, `model.train()` not: all later epochs train in eval mode."""
+    for loop in code.loops:
+        if any(above(loop, *LOOPS)):
+            continue
+        found = events(code, loop, 3)
+        kinds = {one.what for one in found}
+        if not {"eval", "backward"} <= kinds or not kinds & {"step", "scaled"}:
+            continue
+        evals = [one for one in found if one.what == "eval"]
+        trained = {one.name.split(".")[-1] for one in _trained(code, found)}
+        mine = [e for e in evals if e.name.split(".")[-1] in trained] or evals
+        restored = re.search(
+            r"\.train\(|\.training = |set_mode|training_mode|freeze|set_train", _texts(code, loop)
+        )
+        if not restored and _same_model(mine):
+            yield mine[0].call
+
+
+def _trained(code, found):
+    return [one for one in found if one.what == "zero_grad" and is_model(code, receiver(one.call))]
+
+
+def _texts(code, loop):
+    """The source of the loop and of the functions that it calls."""
+    parts = [code.part(loop)]
+    for node in code.walk(loop, 3):
+        if isinstance(node, ast.Call):
+            parts += [code.part(target) for target in code.targets(node)]
+    return "\n".join(parts)
+
+
+def _same_model(evals):
+    """The model in eval mode is also called where the loss comes from."""
+    names = {one.name.split(".")[-1] for one in evals}
+    frozen = {
+        "teacher",
+        "target",
+        "ema",
+        "old",
+        "ref",
+        "vae",
+        "backbone",
+        "extractor",
+        "feature_extractor",
+    }
+    return not any(word in name.lower() for name in names for word in frozen)
+
+
+@rule("training-mode-validation", "wrong")
+def training_in_validation(code):
+    """`model.train()` in a loop over validation data that has no backward pass."""
+    for loop in code.loops:
+        if not batch_loop(code, loop) or not no_graph(code, loop):
+            continue
+        found = events(code, loop, 1)
+        if any(one.what == "train" for one in found):
+            kinds = {one.what for one in found}
+            if not kinds & {"backward", "step"}:
+                train = next(one for one in found if one.what == "train")
+                if not any(
+                    one.what == "eval" and place(one.call) < place(train.call) for one in found
+                ) and _called_after(code, loop, train.call):
+                    yield train.call
+
+
+def _called_after(code, loop, train):
+    return any(
+        isinstance(node, ast.Call) and is_model(code, node.func) and place(node) > place(train)
+        for node in code.walk(loop)
+    )
+
+
+@rule("evaluation-loop-changes-model", "wrong")
+def no_eval(code):
+    """Validation without `model.eval()`, with a model that has dropout or BatchNorm."""
+    if _FRAMEWORK.search(code.source) or not _DEPENDS.search(code.source):
+        return
+    if re.search(
+        r"\.eval\(\)|\.train\((False|mode|train|is_train|phase)|set_eval|\.training = ",
+        code.source,
+    ):
+        return
+    for loop in code.loops:
+        if not batch_loop(code, loop) or not _VALIDATION.search(text(iterated(loop.iter)) or ""):
+            continue
+        called = [
+            n for n in code.walk(loop) if isinstance(n, ast.Call) and _own_model(code, n.func)
+        ]
+        if called and not code.methods(loop, "backward", follow=2):
+            yield called[0]
+
+
+def _own_model(code, func):
+    """A model that this file makes or trains."""
+    return (kind(code, func) or "").startswith("module:")
+
+
+@rule("evaluation-keeps-graph", "wasted")
+def eval_with_graph(code):
+    """Validation with `model.eval()` and without `torch.no_grad()`."""
+    off = re.compile(
+        r"no_grad|inference_mode|set_grad_enabled|requires_grad|autograd|volatile|attack|\badv|_adv|saliency|\.grad\b"
+    )
+    if _FRAMEWORK.search(code.source):
+        return
+    for loop in code.loops:
+        if (
+            not batch_loop(code, loop)
+            or no_graph(code, loop)
+            or any(off.search(c) for c in _context(code, loop))
+        ):
+            continue
+        around = code.function(loop)
+        if code.methods(loop, "backward", follow=2) or _called_without_graph(code, around):
+            continue
+        for node in code.walk(loop):
+            if isinstance(node, ast.Call) and _in_eval(code, node, loop):
+                yield node
+                break
+
+
+def _in_eval(code, call, loop):
+    """The last mode that this model was given before the loop, in the same function, is eval."""
+    if not is_model(code, call.func):
+        return False
+    values = call.scope.assigned.get(text(call.func), ())
+    made = max((one.end for one in values if one.end < place(loop)), default=(0, 0))
+    modes = [
+        one.what
+        for one in events(code, code.function(loop), 0)
+        if one.what in _MODES
+        and made < place(one.call) < place(loop)
+        and one.name == text(call.func)
+    ]
+    return modes[-1:] == ["eval"]
+
+
+def _context(code, loop):
+    around = code.function(loop)
+    if isinstance(around, FUNCTIONS):
+        yield code.part(around)
+    else:
+        yield code.part(loop)
+        yield "\n".join(code.lines[max(0, loop.lineno - 8) : loop.lineno])
+    if "set_grad_enabled(False)" in code.source:
+        yield "set_grad_enabled"
+
+
+def _called_without_graph(code, function):
+    callers = code.callers.get(function, ())
+    return any(no_graph(code, call) for call in callers)
+
+
+@rule("grad-modes-bare", "wrong")
+def bare(code):
+    """`torch.no_grad()` as a statement, or `with torch.no_grad:`."""
+    for node in code.of(ast.Expr):
+        if not getattr(node.value, "args", None):
+            if code.called(node.value) in (
+                "torch.no_grad",
+                "torch.inference_mode",
+                "torch.enable_grad",
+            ) and not code.is_display(node):
+                yield node
+        if isinstance(node, ast.With):
+            for item in node.items:
+                if code.dotted(item.context_expr) in ("torch.no_grad", "torch.inference_mode"):
+                    yield node
+
+
+@rule("grad-modes-generator", "wrong")
+def generator(code):
+    """`yield` inside `with torch.no_grad():`: the caller's code runs without gradients."""
+    for node in code.of(ast.Yield, ast.YieldFrom):
+        around = code.function(node)
+        decorated = " ".join(ast.unparse(one) for one in getattr(around, "decorator_list", ()))
+        if "contextmanager" in decorated or "fixture" in decorated:
+            continue
+        for up in above(node, ast.With):
+            if any(
+                code.called(i.context_expr) in ("torch.no_grad", "torch.inference_mode")
+                for i in up.items
+            ):
+                yield node
+                break
+
+
+@rule("training-mode-called", "wrong")
+def mode_not_called(code):
+    """`model.eval`, `optimizer.step` or `loss.backward` without brackets."""
+    for node in code.of(ast.Expr):
+        attribute = node.value
+        if not isinstance(attribute, ast.Attribute) or code.is_display(node):
+            continue
+        if attribute.attr in ("eval", "train", "cuda"):
+            found = is_model(code, attribute.value)
+        elif attribute.attr in ("step", "zero_grad"):
+            found = is_optimizer(code, attribute.value) or is_scheduler(code, attribute.value)
+        else:
+            named = re.search(r"(?i)loss", text(attribute.value) or "")
+            found = attribute.attr == "backward" and named
+        if found:
+            yield node
+
+
+@rule("fine-tuning-teacher", "wasted")
+def teacher_with_graph(code):
+    """A teacher whose output builds a graph, without `no_grad` or `detach`."""
+    for loop in code.loops:
+        if not code.methods(loop, "backward"):
+            continue
+        for node in code.walk(loop):
+            if not isinstance(node, ast.Call) or not re.search(
+                r"(?i)(^|[._])teacher(_model|_net)?$", text(node.func) or ""
+            ):
+                continue
+            name = (text(node.func) or "").split(".")[-1]
+            if no_graph(code, node) or re.search(
+                rf"{name}[\w.]*\.(requires_grad_\(False|parameters\(\))|freeze|detach", code.source
+            ):
+                continue
+            if isinstance(node.parent, ast.Assign) or isinstance(
+                code.value(node.func), ast.AST | Part | None
+            ):
+                yield node

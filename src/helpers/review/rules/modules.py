@@ -1,0 +1,301 @@
+"""Modules whose parts are not registered, or not the ones that are meant."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.kinds import is_module_class, kind
+from helpers.review.registry import rule
+from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, place, text
+
+LAYERS = re.compile(
+    r"nn\.((Lazy)?(Linear|Bilinear|Embedding|EmbeddingBag|LSTM|GRU|RNN|LSTMCell|GRUCell|"
+    r"MultiheadAttention|(Conv|ConvTranspose|BatchNorm|InstanceNorm)[123]d|LayerNorm|GroupNorm|"
+    r"PReLU|Transformer\w*))$"
+)
+_CONTAINERS = re.compile(r"nn\.(?!Parameter|ModuleList|ModuleDict|init|utils)[A-Z]\w*$")
+
+
+def module_classes(code):
+    """Yield the classes of the file that are modules."""
+    for name, node in code.classes.items():
+        if is_module_class(code, name):
+            yield node
+
+
+def makes_module(code, node):
+    """Return whether a call makes a module with or without parameters, but no loss."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = code.called(node)
+    if isinstance(node.func, ast.Name) and is_module_class(code, node.func.id):
+        return True
+    return bool(_CONTAINERS.match(name)) and not name.endswith("Loss")
+
+
+def learns(code, node):
+    """Return whether a call makes a layer with parameters, a module of the file or a parameter."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = code.called(node)
+    if name == "nn.Sequential":
+        return any(learns(code, one) for one in node.args)
+    if name == "nn.Parameter" or LAYERS.match(name):
+        return True
+    return isinstance(node.func, ast.Name) and _class_learns(code, node.func.id)
+
+
+_LEARNED = re.compile(r"\b(nn\.[A-Z]|Parameter|register_|Linear|Conv|Embedding|Norm|LSTM|GRU)")
+
+
+def _class_learns(code, name):
+    """A module of this file that has parameters or buffers, or modules of unknown kind."""
+    if not is_module_class(code, name):
+        return False
+    bodies = ("\n".join(code.part(s) for s in one.body) for one in code.bases(name))
+    return any(_LEARNED.search(body) or re.search(r"= [A-Z]\w+\(", body) for body in bodies)
+
+
+@rule("modules-list-error", "wrong")
+def plain_list(code):
+    """`self.layers = [nn.Linear(…)]`: not registered, so neither trained, moved nor saved."""
+    for node in module_classes(code):
+        source = code.part(node)
+        for name, values in node.attributes.items():
+            if name.count(".") != 1 or "[" in name or _registered(name, source):
+                continue
+            for one in values:
+                items = _items(one.value)
+                if any(learns(code, item) for item in items or ()) or (
+                    items == [] and _filled(code, node, name)
+                ):
+                    yield one.statement
+                    break
+
+
+def _items(value):
+    """Return the elements of a list, tuple or dictionary; None for other values."""
+    if isinstance(value, ast.List | ast.Tuple):
+        return list(value.elts)
+    if isinstance(value, ast.Dict):
+        return list(value.values)
+    if isinstance(value, ast.ListComp | ast.GeneratorExp):
+        return [value.elt]
+    if isinstance(value, ast.DictComp):
+        return [value.value]
+    if isinstance(value, ast.Call) and text(value.func) in ("list", "dict") and not value.args:
+        return []
+    return None
+
+
+def _filled(code, owner, name):
+    """Layers are put into an empty list or dictionary."""
+    for one in owner.attributes:
+        if one.startswith(f"{name}["):
+            if any(learns(code, given.value) for given in owner.attributes[one]):
+                return True
+    for call in code.methods(owner, "append", "insert") + _in_methods(code, owner, "append"):
+        if text(call.func.value) == name and call.args and _made(code, call.args[-1]):
+            return True
+    return False
+
+
+def _in_methods(code, owner, name):
+    bodies = [node for node in owner.body if isinstance(node, FUNCTIONS)]
+    return [call for body in bodies for call in code.methods(body, name)]
+
+
+def _made(code, node):
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    return not isinstance(value, Part) and learns(code, value)
+
+
+def _registered(name, source):
+    name = re.escape(name)
+    container = r"(Sequential|ModuleList|ModuleDict|ParameterList|ParameterDict)"
+    return re.search(
+        rf"{container}\(\s*\*?\*?\s*(list\(|tuple\()?{name}\b|{name} = [\w.]*{container}|"
+        rf"add_module|register_module|register_parameter|setattr\(self|{name}\.(cuda|to)\b",
+        source,
+    )
+
+
+@rule("modules-multiplied", "wrong")
+def multiplied(code):
+    """`[nn.Linear(4, 4)] * 3`: one layer three times, with one set of weights."""
+    for node in code.of(ast.BinOp):
+        if isinstance(node.op, ast.Mult):
+            for side in (node.left, node.right):
+                if isinstance(side, ast.List) and any(learns(code, one) for one in side.elts):
+                    yield node
+
+
+@rule("modules-made", "wrong")
+def made_in_forward(code):
+    """`nn.Linear(…)` in `forward`: new random weights in each call, never trained."""
+    for call in code.calls:
+        around = code.function(call)
+        if getattr(around, "name", "") != "forward" or not LAYERS.match(code.called(call)):
+            continue
+        if call.owner is None or not is_module_class(code, call.owner.name):
+            continue
+        if not re.search(r"if .* is None|hasattr\(self|if not self\.", code.part(around)):
+            yield call
+
+
+@rule("modules-dropout-wrong", "wrong")
+def dropout(code):
+    """`F.dropout(x)` without `training=self.training`; `nn.Dropout(p)(x)` in `forward`."""
+    for call in code.calls:
+        if call.owner is None or not is_module_class(code, call.owner.name):
+            continue
+        name = code.called(call)
+        if re.fullmatch(r"F\.(alpha_|feature_)?dropout[123]?d?", name):
+            given = len(call.args) > 2 or argument(call, "training") or is_open(call)
+            if not given and not _asks_training(code, call):
+                yield call
+        elif re.fullmatch(r"nn\.(Alpha)?Dropout[123]?d?", name) and _is_called(call):
+            if getattr(code.function(call), "name", "") == "forward":
+                yield call
+
+
+def _asks_training(code, node):
+    around = (*above(node, ast.If, ast.IfExp),)
+    return any("training" in ast.unparse(one.test) for one in around)
+
+
+def _is_called(call):
+    return isinstance(call.parent, ast.Call) and call.parent.func is call
+
+
+@rule("attention-dropout-wrong", "wrong")
+def attention_dropout(code):
+    """`scaled_dot_product_attention(…, dropout_p=0.1)`: it also drops in evaluation."""
+    for call in code.calls:
+        if code.called(call) != "F.scaled_dot_product_attention" or is_open(call):
+            continue
+        if call.owner is None or not is_module_class(code, call.owner.name):
+            continue
+        p = argument(call, "dropout_p", 4)
+        if p is None or const(p) in (0, 0.0) or "training" in code.part(code.function(call)):
+            continue
+        if not isinstance(p, ast.Name) or const(code.value(p)) not in (0, 0.0, None):
+            yield call
+
+
+@rule("modules-sequential-error", "raises")
+def function_in_sequential(code):
+    """`nn.Sequential(nn.Linear(2, 2), F.relu)`."""
+    for call in code.calls:
+        if code.called(call) == "nn.Sequential":
+            for given in call.args:
+                if re.match(r"(F|torch)\.[a-z]", code.dotted(given) or ""):
+                    yield call
+                    break
+
+
+@rule("modules-init-error", "raises")
+def init_name(code):
+    """`def _init_(self)`."""
+    wrong = {"_init_", "__int__", "__init_", "_init__", "__inti__", "init__", "_int_", "__ini__"}
+    for (owner, name), node in code.functions.items():
+        if owner and name in wrong and is_module_class(code, owner):
+            yield node
+
+
+@rule("modules-super-error", "raises")
+def no_super(code):
+    """A layer is assigned before `super().__init__()`."""
+    for (owner, name), node in code.functions.items():
+        if name != "__init__" or not owner or not is_module_class(code, owner):
+            continue
+        bases = [code.dotted(base) for base in code.classes[owner].bases]
+        if bases != ["nn.Module"]:
+            continue
+        first = next((s for s in code.walk(node) if _assigns_layer(code, s)), None)
+        inits = code.methods(node, "__init__")
+        if first is not None and (not inits or min(map(place, inits)) > place(first)):
+            yield first
+
+
+def _assigns_layer(code, node):
+    if not isinstance(node, ast.Assign) or not makes_module(code, node.value):
+        return False
+    return (text(node.targets[0]) or "").startswith("self.")
+
+
+@rule("modules-call-prune", "wasted")
+def forward_called(code):
+    """`net.forward(x)` skips the hooks."""
+    for call in code.calls:
+        if method(call) == "forward" and isinstance(call.func, ast.Attribute):
+            base = call.func.value
+            if (kind(code, base) or "").startswith("module:") and not code.dotted(base):
+                if getattr(code.function(call), "name", "") != "forward":
+                    yield call
+
+
+@rule("modules-lost-parameter", "wrong")
+def parameter_computed(code):
+    """`self.w = nn.Parameter(…) * 0.01` or `.to(…)`: the result is no parameter."""
+    moved = {"to", "cuda", "float", "half", "double", "view", "reshape", "unsqueeze", "clone"}
+    for call in code.calls:
+        if code.called(call) != "nn.Parameter":
+            continue
+        up = call.parent
+        if isinstance(up, ast.Attribute) and isinstance(up.parent, ast.Call) and up.attr in moved:
+            top = up.parent
+        elif isinstance(up, ast.BinOp) and isinstance(
+            up.op, ast.Mult | ast.Div | ast.Add | ast.Sub
+        ):
+            top = up
+        else:
+            continue
+        if isinstance(top.parent, ast.Assign):
+            if (text(top.parent.targets[0]) or "").startswith("self."):
+                yield top
+
+
+@rule("modules-call-error", "raises")
+def list_called(code):
+    """`self.layers(x)` of a `nn.ModuleList`."""
+    for call in code.calls:
+        name = text(call.func) or ""
+        if call.owner is None or not name.startswith("self."):
+            continue
+        values = call.owner.attributes.get(name, ())
+        made = [code.called(one.value) for one in values]
+        if made and {*made} <= {"nn.ModuleList", "nn.ModuleDict"}:
+            yield call
+
+
+@rule("sequences-output-error", "raises")
+def recurrent_in_sequential(code):
+    """`nn.Sequential(nn.LSTM(8, 16), nn.Linear(16, 2))`: the LSTM returns a tuple."""
+    recurrent = {"nn.LSTM", "nn.GRU", "nn.RNN"}
+    for call in code.calls:
+        if code.called(call) == "nn.Sequential":
+            for given, after in zip(call.args, call.args[1:], strict=False):
+                if code.called(given) in recurrent and code.called(after).startswith("nn."):
+                    yield call
+
+
+@rule("sequences-dropout", "wasted")
+def dropout_of_one_layer(code):
+    """`nn.LSTM(8, 16, dropout=0.5)`: with one layer it has no effect."""
+    for call in code.calls:
+        if code.called(call) in ("nn.LSTM", "nn.GRU", "nn.RNN") and not is_open(call):
+            p, layers = argument(call, "dropout", 5), argument(call, "num_layers", 2)
+            if const(p) not in (None, 0, 0.0) and (layers is None or const(layers) == 1):
+                yield call
+
+
+@rule("convolution-same-error", "raises")
+def same_with_stride(code):
+    """`nn.Conv2d(1, 1, 3, stride=2, padding="same")`."""
+    for call in code.calls:
+        if re.fullmatch(r"nn\.Conv[123]d", code.called(call)):
+            if const(argument(call, "padding", 4)) == "same":
+                stride = const(argument(call, "stride", 3))
+                if isinstance(stride, int) and stride > 1:
+                    yield call

@@ -1,0 +1,128 @@
+"""The last layer of a model and the loss that gets its output."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.kinds import kind, returns
+from helpers.review.registry import rule
+from helpers.review.syntax import argument, const, is_open, method, receiver
+from helpers.review.tracing import construction, is_activation, loss_calls
+
+_KEEP = {"squeeze", "view", "flatten", "reshape", "float", "to"}
+
+
+def last_linear(code, node, depth=0):
+    """Return the call `nn.Linear(…)` of the layer that an expression comes from, else None."""
+    if depth > 8 or isinstance(node, Part) or node is None:
+        return None
+    if isinstance(node, ast.Name):
+        return last_linear(code, code.value(node), depth + 1)
+    if not isinstance(node, ast.Call):
+        return None
+    if method(node) in _KEEP and receiver(node) is not None and not code.called(node):
+        return last_linear(code, receiver(node), depth + 1)
+    return _of_model(code, node.func, depth)
+
+
+def _of_model(code, model, depth):
+    found, made = kind(code, model) or "", construction(code, model)
+    if found == "module:Linear":
+        return made
+    while found == "module:Sequential" and made is not None and made.args:
+        made = made.args[-1] if isinstance(made.args[-1], ast.Call) else None
+        found = "module:Sequential" if code.called(made) == "nn.Sequential" else ""
+        if code.called(made) == "nn.Linear":
+            return made
+    for owner in code.bases(found.removeprefix("module:")):
+        if forward := code.functions.get((owner.name, "forward")):
+            values = returns(code, forward)
+            return last_linear(code, values[0], depth + 1) if len(values) == 1 else None
+    return None
+
+
+@rule("losses-bce-error", "raises")
+def bce_of_logits(code):
+    """`binary_cross_entropy(fc(x), t)` without a sigmoid."""
+    for call, given in loss_calls(code, "binary_cross_entropy", "BCELoss"):
+        if last_linear(code, given) is not None:
+            yield call
+
+
+@rule("losses-negative", "wrong")
+def nll_of_logits(code):
+    """`nll_loss(fc(x), y)` without `log_softmax`."""
+    for call, given in loss_calls(code, "nll_loss", "NLLLoss"):
+        if last_linear(code, given) is not None:
+            yield call
+
+
+@rule("losses-one-column", "wrong")
+def one_class(code):
+    """`cross_entropy` of a single logit is always 0."""
+    for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
+        layer = last_linear(code, given)
+        if layer is not None and const(argument(layer, "out_features", 1)) == 1:
+            yield call
+
+
+@rule("losses-squashed", "wrong")
+def squashed_logits(code):
+    """`cross_entropy(fc(x).relu(), y)` or with a sigmoid: the logits lose their range."""
+    for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
+        if is_activation(code, given, {"relu", "sigmoid", "tanh"}):
+            yield call
+
+
+@rule("losses-thresholded", "raises")
+def thresholded(code):
+    """A loss of `(out > 0.5).float()` or of `out.round()`, which have no gradient."""
+    for call in code.calls:
+        if kind(code, call) != "loss" or method(call) in ("mean", "sum"):
+            continue
+        node = argument(call, "input", 0)
+        for _ in range(4):
+            if isinstance(node, ast.Name):
+                node = code.value(node)
+            elif isinstance(node, ast.Call) and method(node) in _KEEP and receiver(node):
+                node = receiver(node)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Gt | ast.GtE):
+            if call.scope.backward & _assigned_to(call):
+                yield call
+
+
+def _assigned_to(call):
+    targets = getattr(call.parent, "targets", ())
+    return {one.id for one in targets if isinstance(one, ast.Name)}
+
+
+@rule("losses-mask-reduced", "wrong")
+def mask_after_mean(code):
+    """`cross_entropy(logits, y) * mask`: the mean is taken before the mask."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult):
+            continue
+        for loss, other in ((node.left, node.right), (node.right, node.left)):
+            if re.search(r"(?i)(^|_)mask$", getattr(other, "id", getattr(other, "attr", ""))):
+                value = code.value(loss) if isinstance(loss, ast.Name) else loss
+                if isinstance(value, ast.Call) and _reduces(code, value):
+                    yield node
+
+
+def _reduces(code, call):
+    """A loss with its default reduction."""
+    made = call if code.called(call) else construction(code, call.func)
+    if (
+        made is None
+        or kind(code, call) != "loss"
+        or not re.match(r"F\.|nn\.\w+Loss", code.called(made))
+    ):
+        return False
+    if is_open(made):
+        return False
+    old = argument(made, "reduce") or argument(made, "size_average")
+    return (
+        old is None
+        and const(argument(made, "reduction")) in (None, "mean")
+        and (argument(made, "reduction") is None or const(argument(made, "reduction")) == "mean")
+    )

@@ -1,0 +1,270 @@
+"""Parameters that the optimizer does not have, or has spent."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.kinds import is_model, kind, no_graph
+from helpers.review.registry import rule
+from helpers.review.rules.modules import LAYERS, learns
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    argument,
+    const,
+    exclusive,
+    inside,
+    method,
+    place,
+    receiver,
+    text,
+)
+
+
+def optimizers(code):
+    """Yield scope, name and assignment of each optimizer, with the model whose parameters it has.
+
+    The model is the text before `.parameters()`, or None.
+    """
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            for one in values:
+                if isinstance(one.value, ast.Call) and kind(code, one.value) == "optimizer":
+                    yield scope, name, one, _model(one.value)
+
+
+def _model(call):
+    given = argument(call, "params", 0)
+    if isinstance(given, ast.Call) and method(given) == "parameters" and receiver(given):
+        return text(receiver(given))
+    return None
+
+
+@rule("fine-tuning-head-late", "wrong")
+def replaced_after(code):
+    """`model.fc = nn.Linear(…)` after the optimizer was made from `model.parameters()`."""
+    for scope, name, made, model in optimizers(code):
+        if not model:
+            continue
+        stop = min((v.end for v in scope.assigned[name] if v.end > made.end), default=(1 << 30, 0))
+        for other, values in scope.assigned.items():
+            if not other.startswith((f"{model}.", f"{model}[")):
+                continue
+            for one in values:
+                if made.end < one.end < stop and _new_layer(code, one, made):
+                    if _used_later(code, scope, name, one, stop) and not _added(code, scope, other):
+                        yield one.statement
+
+
+def _new_layer(code, one, made):
+    if isinstance(one.value, Part) or exclusive(made.statement, one.statement):
+        return False
+    return learns(code, one.value)
+
+
+def _used_later(code, scope, name, one, stop):
+    return any(
+        isinstance(node, ast.Attribute)
+        and text(node.value) == name
+        and one.end < place(node) < stop
+        for node in code.walk(scope)
+    )
+
+
+def _added(code, scope, layer):
+    return any(layer in ast.unparse(call) for call in code.methods(scope, "add_param_group"))
+
+
+@rule("modules-spent", "wrong")
+def spent(code):
+    """`parameters = net.parameters()` used twice: the second time the generator is empty."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            if (
+                len(values) != 1
+                or "." in name
+                or "[" in name
+                or not _is_lazy(code, values[0].value)
+            ):
+                continue
+            end = values[0].end
+            uses = [
+                node
+                for node in code.walk(scope)
+                if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+            ]
+            first_line = values[0].statement.lineno
+            looped = [
+                n
+                for n in uses
+                if any(u.lineno > first_line for u in above(n, *LOOPS))
+                and not _iterates(n, first_line)
+            ]
+            apart = [n for n in uses if place(n) > end and not any(above(n, ast.If))]
+            if len(apart) > 1:
+                yield apart[1]
+            elif looped:
+                yield looped[0]
+
+
+def _iterates(node, first_line):
+    """The name is what the only loop around it goes over."""
+    loops = [u for u in above(node, *LOOPS) if u.lineno > first_line]
+    return len(loops) == 1 and isinstance(loops[0], ast.For) and inside(node, loops[0].iter)
+
+
+def _is_lazy(code, value):
+    if isinstance(value, ast.GeneratorExp):
+        return "parameters()" in ast.unparse(value)
+    if not isinstance(value, ast.Call):
+        return False
+    if text(value.func) == "filter":
+        return "parameters()" in ast.unparse(value)
+    named = method(value) in ("parameters", "named_parameters")
+    return named and not code.called(value) and is_model(code, receiver(value))
+
+
+@rule("grad-modes-optimizer-error", "raises")
+def scaled_leaf(code):
+    """`w = torch.randn(3, requires_grad=True) * 0.01` given to an optimizer: no leaf."""
+    given = _in_optimizers(code)
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            if name not in given:
+                continue
+            for one in values:
+                if _is_moved_leaf(code, one.value):
+                    yield one.statement
+
+
+def _in_optimizers(code):
+    names = set()
+    for _, _, one, _ in optimizers(code):
+        params = argument(one.value, "params", 0)
+        if isinstance(params, ast.List | ast.Tuple):
+            names |= {text(item) for item in params.elts}
+    return names
+
+
+def _is_moved_leaf(code, value):
+    if isinstance(value, ast.BinOp):
+        return any(_is_leaf(code, side) for side in (value.left, value.right))
+    if isinstance(value, ast.Call) and method(value) in ("to", "cuda", "double", "half"):
+        return _is_leaf(code, receiver(value))
+    return False
+
+
+def _is_leaf(code, node):
+    if not isinstance(node, ast.Call) or not code.called(node).startswith("torch."):
+        return False
+    return const(argument(node, "requires_grad")) is True
+
+
+@rule("backward-leaf-error", "raises")
+def leaf_in_place(code):
+    """`w -= 0.1 * w.grad` without `torch.no_grad()`."""
+    for node in code.of(ast.AugAssign):
+        if isinstance(node.target, ast.Name):
+            value = code.value(node.target)
+            if not no_graph(code, node) and isinstance(value, ast.Call):
+                if code.called(value) == "nn.Parameter" or _is_leaf(code, value):
+                    yield node
+
+
+@rule("training-rebound-weight", "wrong")
+def rebound(code):
+    """`w = w - lr * w.grad` in a loop: the new tensor is no leaf, so its `.grad` stays None."""
+    for node in code.of(ast.Assign):
+        if not isinstance(node.value, ast.BinOp):
+            continue
+        name = text(node.targets[0])
+        if not name or name != text(node.value.left) or not any(above(node, *LOOPS)):
+            continue
+        grads = [n for n in ast.walk(node.value) if text(n) == f"{name}.grad"]
+        value = code.value(node.value.left)
+        if grads and isinstance(value, ast.Call) and _is_leaf(code, value):
+            if not re.search(
+                rf"\b{re.escape(name)}\.(requires_grad|retain_grad)|{re.escape(name)}\.detach",
+                code.source,
+            ):
+                yield node
+
+
+@rule("fine-tuning-head-nothing", "wrong")
+def out_features(code):
+    """`model.fc.out_features = 10` changes no weight."""
+    for node in code.of(ast.Assign):
+        if not isinstance(node.targets[0], ast.Attribute):
+            continue
+        target = node.targets[0]
+        if target.attr in ("out_features", "out_channels", "in_features", "in_channels"):
+            base = text(target.value)
+            if base and base != "self" and isinstance(target.value, ast.Attribute | ast.Subscript):
+                if not any(f"{base}.weight" in names for names in _assigned(code)):
+                    yield node
+
+
+def _assigned(code):
+    return [
+        [text(target) or "" for target in node.targets]
+        for node in code.nodes
+        if isinstance(node, ast.Assign)
+    ]
+
+
+@rule("training-frozen-name", "wrong")
+def misspelt_flag(code):
+    """`model.requires_grad = False` sets an attribute of the module and freezes nothing."""
+    for node in code.of(ast.Assign):
+        if isinstance(node.targets[0], ast.Attribute):
+            target = node.targets[0]
+            if target.attr == "requires_grad" and const(node.value) is False:
+                if (kind(code, target.value) or "").startswith("module:"):
+                    yield node
+            elif target.attr in ("require_grad", "required_grad", "requires_grads"):
+                if text(target.value):
+                    yield node
+
+
+@rule("training-two-models", "wrong")
+def second_model(code):
+    """The loss goes through two models made in this file, and the only optimizer has one."""
+    made = list(optimizers(code))
+    if len(made) != 1 or made[0][3] is None:
+        return
+    scope, _, _, model = made[0]
+    for name, values in scope.assigned.items():
+        if name == model or "." in name or "[" in name or not _trainable(code, values[-1].value):
+            continue
+        if not _left_alone(code, name) and _feeds_loss(code, scope, name, model):
+            yield values[-1].statement
+
+
+def _left_alone(code, name):
+    """The file freezes the model, passes it to a function, or uses its parameters."""
+    quoted = re.escape(name)
+    frozen = r"eval|requires_grad|parameters|state_dict|load_state|train\(False|apply"
+    return re.search(
+        rf"\b{quoted}\.({frozen})|no_grad|inference_mode|freeze|"
+        rf"[(,=\[] *\*?{quoted}\b(?!\()(?! *=[^=])|\b{quoted}\b,",
+        code.source,
+    )
+
+
+def _trainable(code, value):
+    if isinstance(value, Part):
+        return False
+    while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
+        value = receiver(value)
+    return isinstance(value, ast.Call) and (
+        LAYERS.match(code.called(value)) is not None or learns(code, value)
+    )
+
+
+def _feeds_loss(code, scope, name, model):
+    """Both models are called in one loop with a backward pass."""
+    for loop in code.loops:
+        called = {text(one.func) for one in code.walk(loop) if isinstance(one, ast.Call)}
+        if {name, model} <= called and code.methods(loop, "backward"):
+            return True
+    return False

@@ -1,0 +1,87 @@
+"""Mixed precision, and the order of clipping."""
+
+import ast
+
+from helpers.review.flow import events
+from helpers.review.kinds import steps
+from helpers.review.registry import rule
+from helpers.review.syntax import FUNCTIONS, LOOPS, above
+
+
+@rule("mixed-clip", "wrong")
+def clip_scaled(code):
+    """`clip_grad_norm_` without `scaler.unscale_`: it clips scaled gradients."""
+    for scope in code.scopes:
+        if isinstance(scope, ast.Lambda):
+            continue
+        found = events(code, scope, 1)
+        kinds = {one.what for one in found}
+        if "clip" in kinds and "scaled" in kinds and "unscale" not in kinds:
+            if code.methods(scope, "scale", follow=1):
+                for one in found:
+                    if one.what == "clip" and not any(above(one.call, ast.If)):
+                        yield one.call
+
+
+@rule("training-clip-early", "wrong")
+def clip_misplaced(code):
+    """`clip_grad_norm_` before `backward()` or after `step()`."""
+    wanted = {"clip": "clip", "backward": "backward", "step": "step", "scaled": "step"}
+    for node in code.nodes:
+        if not isinstance(getattr(node, "body", None), list):
+            continue
+        found = [
+            (wanted[one.what], one.call, statement)
+            for statement in node.body
+            if not isinstance(statement, (*LOOPS, *FUNCTIONS, ast.ClassDef))
+            for one in events(code, statement, 0)
+            if one.what in wanted
+        ]
+        kinds = [kind for kind, _, _ in found]
+        for n, (kind, call, statement) in enumerate(found):
+            if kind != "clip" or not {"backward", "step"} <= {*kinds}:
+                continue
+            before, after = kinds[:n], kinds[n + 1 :]
+            late = before[-1:] == ["step"] and "step" not in after
+            early = "backward" in after and "backward" not in before
+            if isinstance(statement, ast.Expr | ast.Assign) and (late or early):
+                yield call
+
+
+@rule("mixed-cache", "wrong")
+def autocast_around(code):
+    """The loop with `optimizer.step()` is inside one `torch.autocast`."""
+    for node in code.of(ast.With):
+        if _autocasts(code, node):
+            if any(isinstance(one, LOOPS) and steps(code, one) for one in code.walk(node)):
+                yield node
+
+
+def _autocasts(code, node):
+    return any(code.called(item.context_expr) == "amp.autocast" for item in node.items)
+
+
+@rule("mixed-no-update", "wrong")
+def no_update(code):
+    """`scaler.step(optimizer)` without `scaler.update()`."""
+    for loop in code.loops:
+        if any(above(loop, *LOOPS)):
+            continue
+        found = events(code, loop, 3)
+        kinds = {one.what for one in found}
+        if "scaled" in kinds and "update" not in kinds and "update(" not in code.source:
+            yield next(one.call for one in found if one.what == "scaled")
+
+
+@rule("mixed-plain-step", "wrong")
+def plain_step(code):
+    """`scaler.scale(loss).backward()` followed by `optimizer.step()`: scaled gradients are used."""
+    for loop in code.loops:
+        if any(above(loop, *LOOPS)):
+            continue
+        found = events(code, loop, 2)
+        scaled = [e for e in found if e.what == "backward" and "scale(" in ast.unparse(e.call)]
+        plain = [e for e in found if e.what == "backward" and e not in scaled]
+        kinds = {one.what for one in found}
+        if scaled and not plain and "step" in kinds and not kinds & {"scaled", "unscale"}:
+            yield next(one.call for one in found if one.what == "step")

@@ -1,0 +1,118 @@
+"""Checkpoints that do not contain what they should."""
+
+import ast
+import re
+
+from helpers.review.kinds import is_model, kind
+from helpers.review.registry import rule
+from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
+
+
+@rule("checkpoints-whole-error", "raises")
+def whole_model(code):
+    """`torch.save(model, path)`: pickles the class, and `torch.load` refuses it by default."""
+    for call in code.calls:
+        if code.called(call) != "torch.save" or not call.args:
+            continue
+        saved = call.args[0]
+        if not isinstance(saved, ast.Name | ast.Attribute):
+            continue
+        found = kind(code, saved)
+        unknown = found is None and code.value(saved) is None
+        named = re.fullmatch(r"(self\.)?(model|net|network)", text(saved) or "")
+        if (found or "").startswith("module:") or unknown and named:
+            yield call
+
+
+@rule("checkpoints-best-alias", "wrong")
+def best_alias(code):
+    """`best = model.state_dict()` in the loop: the same tensors, which training changes."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            for one in values:
+                value = one.value
+                if isinstance(value, ast.Call) and method(value) == "state_dict":
+                    if _kept_best(code, one, value) and _loaded_or_saved(
+                        code, scope, name, one, value
+                    ):
+                        yield one.statement
+
+
+def _kept_best(code, one, value):
+    """In an `if` in a loop that trains."""
+    loop = list(above(one.statement, *LOOPS))
+    if not loop or not is_model(code, receiver(value)):
+        return False
+    if next(above(one.statement, ast.If), None) is None:
+        return False
+    return bool(
+        code.methods(loop[-1], "step", follow=2)
+        or code.methods(loop[-1], "backward", follow=2)
+        or re.search(r"(?i)train", code.part(loop[-1]))
+    )
+
+
+def _loaded_or_saved(code, scope, name, one, value):
+    """The name is used after the loop, or loaded into the model."""
+    outer = list(above(one.statement, *LOOPS))[-1]
+    for node in code.walk(scope):
+        if isinstance(node, ast.Name | ast.Attribute) and text(node) == name:
+            if isinstance(node.ctx, ast.Load) and node.lineno > outer.end_lineno:
+                return (
+                    "deepcopy" not in code.part(node.parent)
+                    if hasattr(node.parent, "lineno")
+                    else True
+                )
+    return False
+
+
+@rule("checkpoints-unloaded", "wrong")
+def lost_state_dict(code):
+    """`model.load_state_dict` without a call, or `torch.load(path)` whose result is not used."""
+    for node in code.of(ast.Expr):
+        if not code.is_display(node):
+            if isinstance(node.value, ast.Attribute) and node.value.attr == "load_state_dict":
+                yield node
+            elif code.called(node.value) == "torch.load" and not any(above(node, ast.Try)):
+                if not any(above(node, ast.With)):
+                    yield node
+
+
+@rule("checkpoints-strict-nothing", "wrong")
+def strict_false(code):
+    """`load_state_dict(state, strict=False)` whose result is not looked at."""
+    for node in code.of(ast.Expr):
+        if method(node.value) == "load_state_dict":
+            call = node.value
+            if text(receiver(call)) == "self":
+                continue
+            if const(argument(call, "strict", 1)) is False and call.args:
+                given = call.args[0]
+                if code.called(given) == "torch.load" or _straight_from_file(code, given):
+                    yield node
+
+
+def _straight_from_file(code, given):
+    """The state comes from `torch.load` and its keys are not changed."""
+    base = given.value if isinstance(given, ast.Subscript) else given
+    if not isinstance(base, ast.Name):
+        return False
+    value = code.value(base)
+    if isinstance(value, ast.Subscript):
+        value = code.value(value.value) if isinstance(value.value, ast.Name) else value.value
+    if code.called(value) != "torch.load":
+        return False
+    name = re.escape(base.id)
+    return not re.search(
+        rf"{name}\.(pop|items|keys|update)|del {name}|in {name}\b|{name}\[[^\]]*\]\s*=", code.source
+    )
+
+
+@rule("checkpoints-self-load", "wrong")
+def loads_itself(code):
+    """`target.load_state_dict(target.state_dict())`."""
+    for call in code.calls:
+        if method(call) == "load_state_dict" and call.args and method(call.args[0]) == "state_dict":
+            a, b = text(receiver(call)), text(receiver(call.args[0]))
+            if a and a == b and re.search(r"(?i)target|tgt|ema|momentum|shadow|old", a):
+                yield call

@@ -1,0 +1,182 @@
+"""Schedulers: their order, their state, their old interface."""
+
+import ast
+import re
+
+from helpers.review.flow import events
+from helpers.review.kinds import is_scheduler, kind
+from helpers.review.registry import rule
+from helpers.review.syntax import LOOPS, argument, const, is_open, method, receiver, text
+from helpers.review.tracing import construction
+
+
+@rule("rate-order-warning", "wrong")
+def scheduler_first(code):
+    """`scheduler.step()` before `optimizer.step()` in the loop."""
+    if re.search(r"_step_count|optimizer\._step", code.source):
+        return
+    for loop in code.loops:
+        first = None
+        for statement in loop.body:
+            found = events(code, statement)
+            if any(one.what in ("step", "scaled") for one in found):
+                if first is not None:
+                    yield first.call
+                break
+            if isinstance(statement, ast.Expr):
+                given = (one for one in found if one.what == "scheduler" and not one.call.args)
+                first = first or next(given, None)
+
+
+@rule("rate-get-lr", "wrong")
+def get_lr(code):
+    """`scheduler.get_lr()` instead of `get_last_lr()`."""
+    if "def get_lr" in code.source:
+        return
+    for call in code.calls:
+        if method(call) == "get_lr" and not call.args and receiver(call) is not None:
+            if getattr(code.function(call), "name", "") == "get_lr":
+                continue
+            if (
+                is_scheduler(code, receiver(call))
+                and "_get_lr_called_within_step" not in code.source
+            ) and (kind(code, receiver(call)) or "scheduler") == "scheduler":
+                yield call
+
+
+@rule("rate-plateau-verbose", "raises")
+def verbose(code):
+    """`ReduceLROnPlateau(optimizer, verbose=True)`: the argument was removed."""
+    for call in code.calls:
+        if code.called(call).startswith("sched.") and argument(call, "verbose") is not None:
+            yield call
+
+
+@rule("rate-plateau-metric", "raises")
+def plateau_without_metric(code):
+    """`ReduceLROnPlateau.step()` without a value."""
+    for call in code.calls:
+        if method(call) == "step" and not call.args and not call.keywords and receiver(call):
+            made = construction(code, receiver(call))
+            if code.called(made) == "sched.ReduceLROnPlateau":
+                yield call
+
+
+@rule("rate-other-metric", "wrong")
+def metric_for_epoch_scheduler(code):
+    """`StepLR.step(loss)`: the value is taken as the number of the epoch."""
+    for call in code.calls:
+        if method(call) == "step" and len(call.args) == 1 and receiver(call):
+            made = code.called(construction(code, receiver(call)))
+            if re.fullmatch(
+                r"sched\.(StepLR|MultiStepLR|ExponentialLR|CosineAnnealingLR|LambdaLR)", made
+            ) and re.search(r"(?i)loss|acc|metric|score", text(call.args[0]) or ""):
+                yield call
+
+
+@rule("rate-plateau-mode", "wrong")
+def accuracy_with_min(code):
+    """`ReduceLROnPlateau(optimizer)` with `step(accuracy)`: the default mode is "min"."""
+    for call in code.calls:
+        if method(call) == "step" and len(call.args) == 1 and receiver(call):
+            made = construction(code, receiver(call))
+            if made is None or code.called(made) != "sched.ReduceLROnPlateau" or is_open(made):
+                continue
+            mode = argument(made, "mode", 1)
+            name = text(call.args[0]) or ""
+            accuracy = re.search(
+                r"(?i)(^|_|\.)(acc|accuracy|auc|f1|dice|miou|iou|map|bleu)(_|\d|$)", name
+            )
+            loss = re.search(r"(?i)loss|error", name)
+            if (
+                accuracy
+                and not loss
+                and (mode is None or const(mode) == "min")
+                or loss
+                and not accuracy
+                and const(mode) == "max"
+            ):
+                yield call
+
+
+@rule("rate-per-batch", "wrong")
+def epochs_in_batches(code):
+    """`CosineAnnealingLR(optimizer, T_max=epochs)` stepped in the loop over batches."""
+    for outer in code.loops:
+        for loop in outer.body:
+            if not isinstance(loop, LOOPS) or not code.methods(loop, "backward"):
+                continue
+            for call in code.methods(loop, "step"):
+                made = construction(code, receiver(call))
+                if code.called(made) in ("sched.CosineAnnealingLR", "sched.OneCycleLR"):
+                    if _counts_epochs(made, outer) and not call.args:
+                        yield call
+
+
+def _counts_epochs(made, outer):
+    one_cycle = "OneCycle" in ast.unparse(made.func)
+    name = "total_steps" if one_cycle else "T_max"
+    length = argument(made, name, 2 if one_cycle else 1)
+    over = outer.iter if isinstance(outer, ast.For) else None
+    if length is None or not isinstance(over, ast.Call) or text(over.func) != "range":
+        return False
+    count = over.args[0] if len(over.args) == 1 else over.args[1] if len(over.args) > 1 else None
+    return count is not None and ast.dump(length) == ast.dump(count)
+
+
+@rule("rate-resume-jump", "wrong")
+def scheduler_not_saved(code):
+    """The checkpoint has the optimizer's state and not the scheduler's."""
+    if not any(code.called(c).startswith("sched.") for c in code.calls):
+        return
+    source = code.source
+    if re.search(
+        r"(?i)sched\w*(\[\w+\])?\.(load_)?state_dict|last_epoch|sched\w*\.step\((epoch|i|it|step|start)",
+        source,
+    ):
+        return
+    loads = [c for c in code.methods(code.tree, "load_state_dict")]
+    loads = [c for c in code.calls if method(c) == "load_state_dict"]
+    resumed = [c for c in loads if re.search(r"(?i)optim|^opt", text(receiver(c)) or "")]
+    for call in code.calls:
+        if code.called(call) == "torch.save" and resumed and call.args:
+            saved = call.args[0]
+            value = code.value(saved) if isinstance(saved, ast.Name) else saved
+            if isinstance(value, ast.Dict) and re.search(
+                r"(?i)optim\w*\.state_dict\(\)|opt\.state_dict", ast.unparse(value)
+            ):
+                yield call
+
+
+_RESTARTS = re.compile(
+    r"sched\.(LambdaLR|StepLR|MultiStepLR|CosineAnnealingLR|ExponentialLR|OneCycleLR)"
+)
+
+
+@rule("rate-resume-order", "wrong")
+def scheduler_after_resume(code):
+    """A scheduler is made after `optimizer.load_state_dict`: it sets the initial rate again."""
+    for scope in code.scopes:
+        for values in scope.assigned.values():
+            for one in values:
+                if isinstance(one.value, ast.Call) and _RESTARTS.fullmatch(code.called(one.value)):
+                    if _resumed_before(code, scope, one) and not _scheduler_loaded(code, one):
+                        yield one.statement
+
+
+def _resumed_before(code, scope, one):
+    """The optimizer of the scheduler got its state from a file."""
+    name = text(one.value.args[0]) if one.value.args else None
+    return name and any(
+        text(receiver(call)) == name
+        and call.lineno < one.end[0]
+        and call.args
+        and re.search(r"(?i)ckpt|checkpoint|\[.*optim|torch\.load", ast.unparse(call.args[0]))
+        for call in code.methods(scope, "load_state_dict")
+    )
+
+
+def _scheduler_loaded(code, one):
+    name = text(getattr(one.statement, "targets", [None])[0]) or "?"
+    given = argument(one.value, "last_epoch") is not None
+    return given or re.search(rf"{re.escape(name)}\.load_state_dict", code.source)

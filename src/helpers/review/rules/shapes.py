@@ -1,0 +1,270 @@
+"""Shapes and dimensions that fit by accident."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.kinds import kind
+from helpers.review.registry import rule
+from helpers.review.syntax import above, argument, const, last, method, place, receiver, text
+
+
+@rule("views-view-error", "raises")
+def view_after_transpose(code):
+    """`x.transpose(1, 2).view(n, -1)`: it joins axes that are not next to each other."""
+    for call in code.calls:
+        if method(call) != "view" or code.called(call) or not call.args:
+            continue
+        inner = receiver(call)
+        order = _order(inner) if isinstance(inner, ast.Call) and not code.called(inner) else None
+        joined = (order or [])[len(call.args) - 1 :]
+        last_axis = const(call.args[-1]) == -1 or len(call.args) == 1 and const(call.args[0])
+        if last_axis and len(joined) > 1 and joined != [*range(joined[0], joined[-1] + 1)]:
+            if len(call.args) > 1 or not code.dotted(call.args[0]):
+                yield call
+
+
+def _order(call):
+    """Return where each axis was before `transpose`, `permute` or `t`, as far as it is known."""
+    dims = [const(one) for one in call.args]
+    if method(call) == "t" and not dims:
+        return [1, 0]
+    if not all(isinstance(one, int) and one >= 0 for one in dims):
+        return None
+    if method(call) == "permute":
+        return dims
+    if method(call) == "transpose" and len(dims) == 2:
+        order = [*range(max(dims) + 1)]
+        order[dims[0]], order[dims[1]] = dims[1], dims[0]
+        return order
+    return None
+
+
+@rule("tensor-recipes-dim-silent", "wrong")
+def softmax_over_batch(code):
+    """`softmax(logits, dim=0)` of a batch: it normalizes over the samples."""
+    for call in code.calls:
+        name = code.called(call)
+        if name in ("F.softmax", "torch.softmax", "F.log_softmax", "torch.log_softmax"):
+            given, dim = argument(call, "input", 0), argument(call, "dim", 1)
+        elif not name and method(call) in ("softmax", "log_softmax"):
+            given, dim = receiver(call), argument(call, "dim", 0)
+        else:
+            continue
+        if const(dim) == 0 and const(dim) is not False and _is_batch(code, given):
+            yield call
+
+
+def _is_batch(code, node):
+    """What a model returns for a batch, or a layer's output in `forward`."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if isinstance(value, Part) or not isinstance(value, ast.Call):
+        return False
+    if any(isinstance(one, ast.Constant | ast.Subscript) for one in value.args):
+        return False
+    if value.args and re.search(r"unsqueeze|single|\[None", ast.unparse(value)):
+        return False
+    found = kind(code, value.func) or ""
+    if found in ("module:Linear", "module:Sequential"):
+        return getattr(code.function(node), "name", "") == "forward"
+    name = last(value.func)
+    return getattr(code.function(node), "name", "") == "forward" and bool(
+        re.search(r"(?i)^(classifier|fc\d?|head|out(put)?(_layer)?|linear\d?)$", name)
+    )
+
+
+@rule("tensor-recipes-implicit-dim", "wrong")
+def softmax_without_dim(code):
+    """`F.softmax(x)` and `nn.Softmax()`: the dimension depends on the number of axes."""
+    for call in code.calls:
+        name = code.called(call)
+        if name in ("F.softmax", "F.log_softmax", "F.softmin"):
+            given = argument(call, "dim", 1)
+        elif name in ("nn.Softmax", "nn.LogSoftmax", "nn.Softmin"):
+            given = argument(call, "dim", 0)
+        else:
+            continue
+        if (
+            given is None
+            and not any(k.arg is None for k in call.keywords)
+            and not any(isinstance(one, ast.Starred) for one in call.args)
+        ):
+            yield call
+
+
+@rule("views-scrambled", "wrong")
+def view_for_permute(code):
+    """`x.view(n, h * w, c)` of (n, c, h, w): the values are mixed, not moved."""
+    for call in code.calls:
+        if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) < 2:
+            continue
+        names = _sizes(code, receiver(call))
+        if names and _moves_channels(names, call.args):
+            yield call
+
+
+def _sizes(code, node):
+    """Return the names of the sizes of a tensor, from `n, c, h, w = x.shape` before it."""
+    name = text(node)
+    if name is None:
+        return None
+    found = None
+    for statement in code.walk(code.function(node)):
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple):
+            if statement.lineno < node.lineno and _shape_of(statement.value) == name:
+                found = [text(one) for one in statement.targets[0].elts]
+                line = statement.lineno
+    if found and not all(found):
+        return None
+    if found and any(
+        line < one.statement.lineno < node.lineno for one in node.scope.assigned.get(name, ())
+    ):
+        return None
+    return found
+
+
+def _shape_of(node):
+    if isinstance(node, ast.Attribute) and node.attr == "shape":
+        return text(node.value)
+    if method(node) == "size" and not node.args:
+        return text(receiver(node))
+    return None
+
+
+def _moves_channels(names, sizes):
+    """The new sizes do not follow the order of the old ones, so that values change their axis.
+
+    Known are only sizes that are names of the old ones, products of them, -1 and 1.
+    """
+    if len(names) < 3 or len({*names}) < len(names):
+        return False
+    given = [[-1] if const(one) == -1 else names_of(one) for one in sizes if const(one) != 1]
+    order = [name for group in given for name in group]
+    if not all(given) or not all(_is_product(one) for one in sizes) or len(order) < 2:
+        return False
+    if -1 not in order:
+        return sorted(order) == sorted(names) and order != names
+    if not {*order} - {-1} <= {*names} or len({*order}) < len(order):
+        return False
+    at = order.index(-1)
+    before, after = order[:at], order[at + 1 :]
+    return before != names[:at] or after != names[len(names) - len(after) :]
+
+
+def _is_product(node):
+    return (
+        isinstance(node, ast.Name)
+        or const(node) in (1, -1)
+        or isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mult)
+        and _is_product(node.left)
+        and _is_product(node.right)
+    )
+
+
+def names_of(node):
+    """Return the names in a size, as two for `h * w`."""
+    return [one.id for one in sorted(_names(node), key=place)]
+
+
+def _names(node):
+    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+
+
+@rule("export-one", "wrong")
+def squeeze_of_batch(code):
+    """`criterion(model(x).squeeze(), y)`: a last batch of one sample loses its axis."""
+    for call in code.calls:
+        if (
+            method(call) == "squeeze"
+            and not code.called(call)
+            and not call.args
+            and not call.keywords
+        ):
+            value = receiver(call)
+            value = code.value(value) if isinstance(value, ast.Name) else value
+            model = isinstance(value, ast.Call) and (kind(code, value.func) or "").startswith(
+                "module:"
+            )
+            if model and _indexed(call):
+                yield call
+
+
+def _indexed(call):
+    """The result is iterated, indexed, or put into a list, so that its axis matters."""
+    up = call.parent
+    while isinstance(up, ast.Attribute | ast.Call) and method(up) not in (
+        "extend",
+        "list",
+        "enumerate",
+    ):
+        if isinstance(up, ast.Attribute) and up.attr in ("tolist", "numpy"):
+            return isinstance(up.parent.parent, ast.Call) and method(up.parent.parent) == "extend"
+        up = up.parent
+    return method(up) in ("extend", "enumerate") or isinstance(up, ast.For)
+
+
+@rule("modules-batch-first", "wrong")
+def batch_first(code):
+    """`nn.LSTM` without `batch_first=True`, with `out[:, -1]` as its last step."""
+    for call in code.calls:
+        if code.called(call) not in ("nn.LSTM", "nn.GRU", "nn.RNN") or any(
+            k.arg is None for k in call.keywords
+        ):
+            continue
+        if (
+            argument(call, "batch_first", 4) is not None
+            and const(argument(call, "batch_first", 4)) is not False
+        ):
+            continue
+        if not isinstance(call.parent, ast.Assign) or call.owner is None:
+            continue
+        name = text(call.parent.targets[0])
+        forward = code.functions.get((call.owner.name, "forward"))
+        if forward is not None and name and _takes_last(code, forward, name):
+            yield call
+
+
+def _takes_last(code, forward, name):
+    source = code.part(forward)
+    if re.search(
+        r"permute|transpose|\.t\(\)|pack_padded|swapaxes|rearrange|\.mT|\.view\(len\(", source
+    ):
+        return False
+    outputs = set()
+    for node in code.walk(forward):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and text(node.value.func) == name
+        ):
+            target = node.targets[0]
+            outputs.add(
+                text(target.elts[0])
+                if isinstance(target, ast.Tuple) and target.elts
+                else text(target)
+            )
+    for node in code.walk(forward):
+        if (
+            isinstance(node, ast.Subscript)
+            and text(node.value) in outputs
+            and isinstance(node.slice, ast.Tuple)
+        ):
+            first, second = (*node.slice.elts, None, None)[:2]
+            if (
+                isinstance(first, ast.Slice)
+                and first.lower is None
+                and first.upper is None
+                and const(second) == -1
+            ):
+                return True
+    return False
+
+
+@rule("tensor-recipes-width", "wrong")
+def one_hot(code):
+    """`F.one_hot(labels)`: the width is the largest label of the batch."""
+    for call in code.calls:
+        if code.called(call) == "F.one_hot" and len(call.args) == 1 and not call.keywords:
+            if not any(above(call, ast.Assert)):
+                yield call

@@ -1,0 +1,175 @@
+"""Operations whose result is lost, or is another one than expected."""
+
+import ast
+import re
+
+from helpers.review.kinds import MOVES, kind, no_graph
+from helpers.review.registry import rule
+from helpers.review.syntax import above, argument, const, is_open, method, names_in, receiver, text
+
+_PURE = set(
+    [
+        "detach",
+        "clamp",
+        "squeeze",
+        "unsqueeze",
+        "permute",
+        "view",
+        "contiguous",
+        "clone",
+        "softmax",
+        "log_softmax",
+        "argmax",
+        "expand",
+        "masked_fill",
+        "type_as",
+        "view_as",
+        "sigmoid",
+        "relu",
+        "normalize",
+        "flatten",
+        "transpose",
+        "reshape",
+    ]
+)
+
+
+@rule("tensors-convert-lost", "wrong")
+def result_unused(code):
+    """`x.to(device)` of a tensor as a statement: `x` stays where it was."""
+    for node in code.of(ast.Expr):
+        if not isinstance(node.value, ast.Call):
+            continue
+        call = node.value
+        base = receiver(call)
+        if base is None or code.dotted(call.func) or code.is_display(node):
+            continue
+        if method(call) in _PURE | MOVES - {"type"} and kind(code, base) in ("tensor", "loss"):
+            if not any(above(node, ast.Try)) and not isinstance(node.parent, ast.With):
+                yield node
+
+
+@rule("tensors-type-string", "wrong")
+def type_compared(code):
+    """`x.type() == torch.float32`: a string is never equal to a dtype."""
+    dtype = re.compile(r"torch\.(float|int|half|long|double|bool|uint|bfloat)\w*")
+    for node in code.of(ast.Compare):
+        if method(node.left) == "type" and not node.left.args:
+            if (
+                isinstance(node.left.func, ast.Attribute)
+                and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Is)
+                and dtype.fullmatch(code.dotted(node.comparators[0]) or "")
+            ):
+                yield node
+
+
+@rule("tensor-recipes-lost", "wrong")
+def shuffled_tensor(code):
+    """`random.shuffle(tensor)` repeats and loses rows."""
+    for call in code.calls:
+        if code.called(call) in ("random.shuffle", "numpy.random.shuffle") and call.args:
+            if kind(code, call.args[0]) == "tensor" and code.called(call) == "random.shuffle":
+                yield call
+
+
+@rule("tensor-recipes-where-nan", "wrong")
+def where_nan(code):
+    """`torch.where(x > 0, x.sqrt(), 0)`: the gradient of the other arm is nan."""
+    for call in code.calls:
+        if code.called(call) != "torch.where" or len(call.args) != 3 or no_graph(code, call):
+            continue
+        for arm in call.args[1:]:
+            if method(arm) in ("sqrt", "log") and isinstance(arm.func, ast.Attribute):
+                given = arm.args[0] if code.dotted(arm.func) and arm.args else receiver(arm)
+                if text(given) and text(given) in names_in(call.args[0]):
+                    yield call
+
+
+@rule("tensors-default-type", "wasted")
+def default_type(code):
+    """`torch.set_default_tensor_type`, which is deprecated."""
+    for call in code.calls:
+        if code.called(call) == "torch.set_default_tensor_type":
+            yield call
+
+
+@rule("grad-modes-variable", "wrong")
+def volatile(code):
+    """`Variable(x, volatile=True)`: it has no effect any more."""
+    for call in code.calls:
+        if (
+            code.called(call).endswith("autograd.Variable")
+            and argument(call, "volatile") is not None
+        ):
+            yield call
+
+
+@rule("fine-tuning-pretrained-warns", "wasted")
+def pretrained(code):
+    """`models.resnet18(pretrained=True)`, which is deprecated."""
+    for call in code.calls:
+        if (
+            re.match(r"models\.[a-z]", code.called(call))
+            and argument(call, "pretrained") is not None
+        ):
+            yield call
+
+
+@rule("tensors-scalar-graph", "wrong")
+def tensor_of_losses(code):
+    """`torch.tensor([loss_a, loss_b])` cuts the graph; the sum has no gradient."""
+    for call in code.calls:
+        if code.called(call) == "torch.tensor" and call.args and isinstance(call.args[0], ast.List):
+            items = call.args[0].elts
+            if len(items) > 1 and all(kind(code, one) == "loss" for one in items):
+                target = call.parent
+                if (
+                    isinstance(target, ast.Attribute)
+                    and target.attr in ("sum", "mean")
+                    and not no_graph(code, call)
+                ) and (
+                    isinstance(target.parent.parent, ast.Assign)
+                    and text(target.parent.parent.targets[0]) in call.scope.backward
+                ):
+                    yield call
+
+
+@rule("modules-plain-error", "wrong")
+def plain_tensor(code):
+    """`self.scale = torch.ones(2)` in a module: it stays on the CPU and is not saved."""
+    from helpers.review.rules.modules import module_classes
+
+    for node in module_classes(code):
+        for name, values in node.attributes.items():
+            if name.count(".") != 1 or len(values) != 1:
+                continue
+            one = values[0]
+            value, _moved = one.value, False
+            while (
+                isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value)
+            ):
+                value, _moved = receiver(value), True
+            if code.called(value) not in ("torch.randn", "torch.rand") or is_open(value):
+                continue
+            if (
+                (
+                    const(argument(value, "requires_grad")) is None
+                    and one.statement.scope is not code.tree
+                )
+                and getattr(one.statement.scope, "name", "") == "__init__"
+                and _used_in_forward(code, node, name)
+            ):
+                yield one.statement
+
+
+def _used_in_forward(code, node, name):
+    forward = code.functions.get((node.name, "forward"))
+    return forward is not None and re.search(rf"{re.escape(name)}\b", code.part(forward))
+
+
+@rule("tensors-item-backward", "raises")
+def backward_of_number(code):
+    """`loss.item().backward()`."""
+    for call in code.calls:
+        if method(call) == "backward" and method(receiver(call)) in ("item", "detach"):
+            yield call

@@ -1,0 +1,138 @@
+"""Small questions about the nodes of a syntax tree."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda)
+LOOPS = (ast.For, ast.While, ast.AsyncFor)
+
+
+@lru_cache(maxsize=1)  # a file is read and then reviewed
+def parsed(source: str) -> ast.Module:
+    """Return the tree of a source, without warnings about its strings.
+
+    Raises:
+        SyntaxError, ValueError: the source is no Python.
+        RecursionError, MemoryError: an expression is nested too deeply.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source)
+
+
+def text(node: object) -> str | None:
+    """Return a name as it is written, `model`, `self.net` or `a.b[0]`; None for other nodes."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = text(node.value)
+        return None if base is None else f"{base}.{node.attr}"
+    if isinstance(node, ast.Subscript):
+        base = text(node.value)
+        return None if base is None else f"{base}[{ast.unparse(node.slice)}]"
+    return None
+
+
+def last(node: object) -> str:
+    """Return the last part of a name: `step` of `self.optimizer.step`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def method(node: object) -> str:
+    """Return the name of the method or function that a call calls, empty for other nodes."""
+    return last(node.func) if isinstance(node, ast.Call) else ""
+
+
+def receiver(call: ast.Call) -> ast.AST | None:
+    """Return `x` of the call `x.method()`."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def place(node: ast.AST) -> tuple[int, int]:
+    """Return where a node begins, as line and column."""
+    return node.lineno, node.col_offset
+
+
+def const(node: object) -> object:
+    """Return the value of a constant, also of a negative number; None for other nodes."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = const(node.operand)
+        return -value if isinstance(value, int | float) else None
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.AST | None:
+    """Return an argument of a call by its keyword or its position."""
+    for given in call.keywords:
+        if given.arg == name:
+            return given.value
+    if position is not None and position < len(call.args):
+        return call.args[position]
+    return None
+
+
+def is_open(call: ast.Call) -> bool:
+    """Return whether a call has `*args` or `**kwargs`: its arguments are not known."""
+    starred = any(isinstance(given, ast.Starred) for given in call.args)
+    return starred or any(given.arg is None for given in call.keywords)
+
+
+def above(
+    node: ast.AST, *types: type, stop: tuple[type, ...] = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
+) -> Iterator[ast.AST]:
+    """Yield the nodes of these types around a node, the innermost first, within its function."""
+    node = node.parent
+    while node is not None and not isinstance(node, stop):
+        if not types or isinstance(node, types):
+            yield node
+        node = node.parent
+
+
+def inside(node: ast.AST, outer: ast.AST) -> bool:
+    """Return whether a node is `outer` or a part of it."""
+    while node is not None and node is not outer:
+        node = node.parent
+    return node is outer
+
+
+def names_in(node: object) -> set[str]:
+    """Return all names in an expression, each also with its attributes."""
+    if not isinstance(node, ast.AST):
+        return set()
+    return {
+        name
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name | ast.Attribute) and (name := text(one))
+    }
+
+
+def branches(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the `if`, `try` and `match` statements around a node and the arm that has the node."""
+    child, node = node, node.parent
+    while node is not None and not isinstance(node, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+        if isinstance(node, ast.If | ast.IfExp):
+            arm = next((f for f in ("body", "orelse") if _within(child, getattr(node, f))), "test")
+            yield node, arm
+        elif isinstance(node, (ast.match_case, ast.ExceptHandler)):
+            yield node.parent, str(id(node))
+        child, node = node, node.parent
+
+
+def _within(child: ast.AST, arm: object) -> bool:
+    return child in arm if isinstance(arm, list) else child is arm
+
+
+def exclusive(a: ast.AST, b: ast.AST) -> bool:
+    """Return whether two nodes are in different arms of one statement, so that one run has one."""
+    arms = dict(branches(a))
+    return any(
+        node in arms and arms[node] != arm and "test" not in (arms[node], arm)
+        for node, arm in branches(b)
+    )

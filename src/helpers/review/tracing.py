@@ -1,0 +1,116 @@
+"""Follows a value back: through names, models of the file, and calls that keep its meaning."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from helpers.review.code import Code, Part
+from helpers.review.kinds import MOVES, kind, returns
+from helpers.review.syntax import argument, method, receiver, text
+
+_SAME = {"squeeze", "view", "flatten", "reshape", "to", "float", "cpu", "cuda", "unsqueeze"}
+_DEEPEST = 8
+
+
+def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0) -> bool:
+    """Return whether an expression is a softmax or the like, also through names and models.
+
+    Args:
+        code: the file.
+        node: an expression, or what `Code.value` returns.
+        names: functions, such as `{"softmax"}`.
+        depth: how many steps were made.
+    """
+    if node is None or depth > _DEEPEST:
+        return False
+    if isinstance(node, Part):
+        return _part(code, node, names, depth)
+    if isinstance(node, ast.Call):
+        name = code.called(node)
+        if name in {f"{head}.{one}" for head in ("F", "torch") for one in names}:
+            return True
+        if not name and method(node) in names and _is_method(node):
+            return True
+        if not name and method(node) in _SAME and receiver(node) is not None:
+            return is_activation(code, receiver(node), names, depth + 1)
+        return ends_in(code, node.func, names, depth + 1)
+    if isinstance(node, ast.Name | ast.Attribute) and text(node):
+        return is_activation(code, code.value(node), names, depth + 1)
+    return False
+
+
+def _is_method(call: ast.Call) -> bool:
+    """`x.softmax(1)`, and not the layer `self.softmax(x)`."""
+    return receiver(call) is not None and text(receiver(call)) != "self"
+
+
+def _part(code: Code, part: Part, names: Collection[str], depth: int) -> bool:
+    """The n-th value of a model that returns a tuple."""
+    if not isinstance(part.value, ast.Call) or part.index is None:
+        return False
+    values = _forward(code, part.value.func)
+    return (
+        len(values) == 1
+        and isinstance(values[0], ast.Tuple)
+        and part.index < len(values[0].elts)
+        and is_activation(code, values[0].elts[part.index], names, depth + 1)
+    )
+
+
+def _forward(code: Code, model: ast.AST) -> list[ast.AST]:
+    name = (kind(code, model) or "").removeprefix("module:")
+    for owner in code.bases(name):
+        if forward := code.functions.get((owner.name, "forward")):
+            return returns(code, forward)
+    return []
+
+
+def ends_in(code: Code, model: ast.AST, names: Collection[str], depth: int = 0) -> bool:
+    """Return whether the last operation of a module is one of these."""
+    found = kind(code, model) or ""
+    if depth > _DEEPEST or not found.startswith("module:"):
+        return False
+    name = found.removeprefix("module:")
+    if name in ("Softmax", "Sigmoid", "LogSoftmax", "Softmax2d", "ReLU"):
+        return name.lower().replace("logsoftmax", "log_softmax").removesuffix("2d") in names
+    made = construction(code, model)
+    if name == "Sequential" and made is not None and made.args:
+        return ends_in(code, made.args[-1], names, depth + 1)
+    values = _forward(code, model)
+    return len(values) == 1 and is_activation(code, values[0], names, depth + 1)
+
+
+def construction(code: Code, node: Any) -> ast.Call | None:
+    """Return the call that made what a name contains: `nn.Linear(…)` of `net.to(device)`."""
+    for _ in range(_DEEPEST):
+        if isinstance(node, ast.Name | ast.Attribute):
+            node = code.value(node)
+        elif isinstance(node, ast.Call) and method(node) in MOVES | {"eval", "train"}:
+            if code.called(node) or receiver(node) is None:
+                return node
+            node = receiver(node)
+        elif isinstance(node, ast.Call) and code.called(node) == "torch.compile" and node.args:
+            node = node.args[0]
+        else:
+            break
+    return node if isinstance(node, ast.Call) else None
+
+
+def loss_calls(code: Code, function: str, module: str) -> Iterator[tuple[ast.Call, ast.AST]]:
+    """Yield the calls of a loss, as function or as module, each with its first argument."""
+    for call in code.calls:
+        name = code.called(call)
+        if name != f"F.{function}" if name else kind(code, call.func) != f"lossfn:{module}":
+            continue
+        if (given := argument(call, "input", 0)) is not None:
+            yield call, given
+
+
+def is_loss_call(code: Code, call: ast.Call) -> bool:
+    """Return whether a call computes a loss of PyTorch."""
+    name = code.called(call)
+    if name:
+        return kind(code, call) == "loss" and name.startswith("F.")
+    return (kind(code, call.func) or "").startswith("lossfn:")

@@ -1,0 +1,63 @@
+"""`book/review.yml`: the words of the rules of `helpers.review`, and the data made of them."""
+
+import json
+
+import pytest
+
+from bookbuild import pages
+from bookbuild.commands.update import update
+from bookbuild.pages.review_data import PRODUCT
+from bookbuild.source import pitfalls, reviews
+from bookbuild.source.checkout import BookError
+from bookbuild.source.texts import load
+
+RULE = """family:
+  - id: {id}
+    says: {{en: 'It has no effect.', zh: 没有作用。}}
+    fix: x = 1
+"""
+
+
+def write(book, text):
+    (book.root / reviews.FILE).write_text(text, "utf8")
+    (book.root / PRODUCT).parent.mkdir(exist_ok=True, parents=True)
+
+
+def section(book):
+    name = book.texts[0]
+    return f"    section: {name}#{load(book, name).cells[0].id}\n"
+
+
+def test_a_changed_rule_makes_the_product_stale(book, quick):
+    assert reviews.load(book) == []
+    write(book, RULE.format(id="new") + section(book))
+    assert list(pages.problems(book)) == [f"{PRODUCT}: stale; run `book update`"]
+    assert update(book, echo=lambda line: None) == {}
+    assert list(pages.problems(book)) == []
+    (row,) = json.loads((book.root / PRODUCT).read_text("utf8"))["rules"]
+    assert row["says"]["zh"] == "没有作用。" and row["section"]["href"].endswith(".html")
+    assert row["why"] == {"en": "", "zh": ""}
+
+
+def test_a_rule_has_a_pitfall_or_a_section(book):
+    write(book, RULE.format(id="new"))
+    with pytest.raises(BookError, match="review.yml:2: new: expected either the id of a pitfall"):
+        reviews.load(book)
+    write(book, RULE.format(id="new") + "    section: nowhere#x\n")
+    with pytest.raises(BookError, match="section: no chapter 'nowhere'"):
+        reviews.load(book)
+
+
+def test_the_sentence_and_the_answer_of_a_pitfall_are_kept(book):
+    part = pitfalls.load(book)
+    if part:
+        write(book, RULE.format(id=part[0].id))
+        assert reviews.load(book)[0].why == part[0].part.answer
+
+
+def test_wording_and_ids_are_checked(book):
+    rule = (RULE.format(id="new") + section(book)).replace("It has no", "It wants no")
+    write(book, rule + rule.partition("\n")[2])
+    found = list(reviews.problems(reviews.load(book)))
+    assert any("the id is also that of" in one for one in found)
+    assert any("wants" in one for one in found)

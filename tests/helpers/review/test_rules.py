@@ -1,0 +1,57 @@
+"""Each rule of `helpers.review` names its mistake, and nothing in the corrected code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from helpers.review.registry import RULES, SEVERITIES, rule
+from helpers.review.review import review, words
+
+HERE = Path(__file__).parent
+CASES = {
+    name: body.split("--- right\n")
+    for name, body in re.findall(
+        r"^=== (\S+)\n(.*?)(?=^=== |\Z)", (HERE / "cases.txt").read_text("utf8"), re.S | re.M
+    )
+}
+
+
+def found(source: str) -> list[tuple[str, int]]:
+    return [(one.rule, one.line) for one in review(source)]
+
+
+def test_every_rule_has_a_case_and_words():
+    assert CASES.keys() == RULES.keys() == words().keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_names_the_marked_line_and_nothing_after_the_fix(name):
+    wrong, right = CASES[name]
+    marked = [n for n, line in enumerate(wrong.split("\n"), 1) if line.endswith("# <-")]
+    assert found(wrong) == [(name, line) for line in marked]
+    assert found(right) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_words_of_a_rule_are_whole(name):
+    row = words()[name]
+    ast.parse(row["fix"] if not row["fix"].endswith(":") else f"{row['fix']}\n        pass")
+    assert row["says"]["en"].endswith(".") and row["says"]["zh"].endswith("。")
+    assert ".html" in row["section"]["href"]
+
+
+def test_a_rule_is_registered_once_with_a_known_severity():
+    assert {one.severity for one in RULES.values()} == {*SEVERITIES}
+    with pytest.raises(ValueError, match="has two rules"):
+        rule("backward-adds", "wrong")
+    with pytest.raises(ValueError, match="severity 'bad'"):
+        rule("new", "bad")
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "clean").glob("*.py")), ids=lambda p: p.stem)
+def test_a_clean_script_has_no_finding(path):
+    assert found(path.read_text("utf8")) == []

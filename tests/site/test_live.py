@@ -1,0 +1,412 @@
+"""`book live`: the cells of a chapter run on its page, and nothing else reaches the kernels."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from bookbuild.source.words import words
+
+ROOT = Path(__file__).resolve().parents[2]
+# `BOOK_LIVE=all` runs every chapter in both languages, which takes many minutes.
+CHAPTERS = ["en/detach", "zh/views_and_copies"]
+if os.environ.get("BOOK_LIVE") == "all":
+    CHAPTERS = sorted(f"{p.parent.name}/{p.stem}" for p in (ROOT / "book").glob("*/*.ipynb"))
+IDLE = (
+    "() => !['waiting', 'busy'].some((state) => document.querySelector(`[data-state=${state}]`))"
+    " && !document.querySelector('.live-kernel[data-state=starting]')"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return bound.getsockname()[1]
+
+
+class Live:
+    """A running `book live`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "log"
+        for config in ("jupyter", "jupyter_server", "book"):  # none of them may open the server
+            (folder / f"{config}_config.py").write_text("c.ServerApp.allow_origin = '*'\n")
+        environment = os.environ | {"JUPYTER_CONFIG_DIR": str(folder), "BOOK_CUDA": "0"}
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "bookbuild.cli", "live", "--no-browser", "--port"]
+                + [str(free_port())],
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
+        end = time.monotonic() + 60
+        while not (found := re.search(r"(http://\S+?)/book/\S+token=(\w+)", self.log.read_text())):
+            assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
+            time.sleep(0.1)
+        self.url, self.token = found.groups()
+
+    def ask(self, path: str, token: str | None = None, **headers: str) -> tuple[int, str]:
+        """Status and text of an answer; with the right token unless another is given."""
+        token = self.token if token is None else token
+        headers = {"Authorization": f"token {token}", **headers} if token else headers
+        request = urllib.request.Request(self.url + path, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, answer.read().decode("utf8", "replace")
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode("utf8", "replace")
+
+    def kernels(self) -> list[dict]:
+        return json.loads(self.ask("/api/kernels")[1])
+
+
+@pytest.fixture(scope="module")
+def live(site, tmp_path_factory):
+    assert site == ROOT / "_build/site"
+    server = Live(tmp_path_factory.mktemp("live"))
+    yield server
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def reader(live, browser):
+    """A context that has opened the address with the token."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-US")
+    page = context.new_page()
+    page.goto(f"{live.url}/book/index.html?token={live.token}")
+    page.close()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def tab(reader):
+    page = reader.new_page()
+    page.set_default_timeout(120_000)
+    yield page
+    page.evaluate("localStorage.clear()")
+    page.close()
+
+
+def opened(tab, live, name: str):
+    tab.goto(f"{live.url}/book/{name}.html")
+    tab.wait_for_function("() => document.documentElement.dataset.live")
+    return tab
+
+
+def press(tab, word: str, cell: str = "") -> None:
+    """Press a button of a cell, or of the bar, and wait until nothing runs."""
+    lang = tab.url.split("/")[-2]
+    box = tab.locator(f"#{cell}" if cell else ".live-bar")
+    box.get_by_role("button", name=words(lang, "live")[word], exact=True).first.click()
+    if word != "stop":
+        tab.wait_for_function(IDLE, timeout=600_000 if word == "run_all" else 120_000)
+
+
+def write(tab, cell: str, code: str) -> None:
+    tab.locator(f"#{cell} .cell_input pre").fill(code)
+
+
+def output(tab, cell: str) -> str:
+    return tab.locator(f"#{cell} .live-output").inner_text().strip()
+
+
+def state(tab, cell: str) -> str:
+    return tab.locator(f"#{cell} .live-state").get_attribute("data-state")
+
+
+# ---------------------------------------------------------------- cells
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_whole_chapter_gives_the_stored_outputs(tab, live, name):
+    errors = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    opened(tab, live, name)
+    outputs = "() => [...document.querySelectorAll('.cell_output%s:not(:empty)')].map((output) => "
+    outputs += "[output.closest('.cell').id, output.querySelectorAll('figure, img').length, "
+    outputs += "...[...output.querySelectorAll('.highlight pre')].map((pre) => pre.textContent"
+    outputs += ".replace(/#.*/g, '#'))])"  # tracebacks quote comments: stored ones the English
+    stored = tab.evaluate(outputs % ":not(.live-output)")
+    press(tab, "run_all")
+    states = tab.evaluate(
+        "() => [...document.querySelectorAll('.live-state')]"
+        ".map((told) => [told.closest('.cell').id, told.dataset.state])"
+    )
+    assert len(states) > 10 and [s for s in states if s[1] != "done"] == []
+    if len(CHAPTERS) == 2:  # others print times, which only the server's comparison leaves out
+        assert tab.evaluate(outputs % ".live-output") == stored
+    lang = name.partition("/")[0]
+    assert tab.locator(f".live-output figure:not([lang={lang}])").count() == 0
+    explorer = tab.locator(".live-output :is([data] + style)").first
+    if explorer.count():
+        assert explorer.evaluate("style => style.previousElementSibling.shadowRoot !== null")
+    assert not errors
+
+
+def test_one_cell_brings_what_is_above_the_first_section(tab, live):
+    opened(tab, live, "zh/detach")
+    press(tab, "run", "detach-numpy")
+    assert state(tab, "detach-numpy") == "done" and state(tab, "detach-imports") == "done"
+    assert state(tab, "detach-numpy-error") is None or not state(tab, "detach-numpy-error")
+    write(
+        tab, "detach-state", "import os\nfrom helpers.figures import language\nlanguage(), missing"
+    )
+    press(tab, "run", "detach-state")
+    assert state(tab, "detach-state") == "names"
+    write(tab, "detach-state", "os.path.basename(os.getcwd()), language()")
+    press(tab, "run", "detach-state")
+    assert output(tab, "detach-state") == "('zh', 'zh')"
+
+
+def test_an_edit_is_kept_and_can_be_reset(tab, live):
+    opened(tab, live, "en/detach")
+    code = tab.locator("#detach-numpy .cell_input pre")
+    original = code.text_content()
+    code.click()
+    tab.keyboard.press("Control+End")
+    tab.keyboard.type("\nif True:\nprint('mine')")
+    tab.keyboard.press("Control+Enter")
+    tab.wait_for_function(IDLE)
+    assert output(tab, "detach-numpy") == "mine"  # the line after a colon was indented
+    tab.reload()
+    tab.wait_for_function("() => document.documentElement.dataset.live")
+    assert code.text_content().strip().endswith("if True:\n    print('mine')")
+    assert "live-edited" in tab.locator("#detach-numpy").get_attribute("class")
+    tab.locator("#detach-numpy").get_by_role("button", name=words("en", "live")["reset"]).click()
+    assert code.text_content() == original
+    tab.reload()
+    assert code.text_content() == original
+
+
+def test_what_runs_is_interrupted_and_restarted(tab, live):
+    opened(tab, live, "en/detach")
+    write(
+        tab, "detach-imports", "import sys\nn = 1\nfor i in range(3): print(i, end='\\r')\nprint()"
+    )
+    press(tab, "run", "detach-imports")
+    assert output(tab, "detach-imports") == "2"
+    write(tab, "detach-numpy", "import time\nprint('begun', flush=True)\ntime.sleep(600)")
+    row = tab.locator("#detach-numpy")
+    row.get_by_role("button", name=words("en", "live")["run"], exact=True).click()
+    tab.wait_for_function("() => document.querySelector('#detach-numpy .live-output').innerText")
+    press(tab, "stop")
+    tab.wait_for_function(IDLE)
+    assert state(tab, "detach-numpy") == "failed"
+    assert "KeyboardInterrupt" in output(tab, "detach-numpy")
+    press(tab, "restart")
+    write(tab, "detach-imports", "'n' in globals()")
+    press(tab, "run", "detach-imports")
+    assert output(tab, "detach-imports") == "False"
+    write(tab, "detach-imports", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    press(tab, "run", "detach-imports")
+    tab.wait_for_selector(".live-kernel[data-state=lost]")
+    assert state(tab, "detach-imports") == "failed"
+    write(tab, "detach-imports", "6 * 7")
+    press(tab, "run", "detach-imports")
+    assert output(tab, "detach-imports") == "42"
+
+
+def test_a_chapter_stops_at_a_cell_that_fails(tab, live):
+    opened(tab, live, "en/detach")
+    write(tab, "detach-imports", "1 / 0")
+    press(tab, "run_to_here", "detach-numpy")
+    assert state(tab, "detach-imports") == "failed" and not state(tab, "detach-numpy")
+    assert "ZeroDivisionError" in output(tab, "detach-imports")
+    tab.locator("#detach-imports").get_by_role("button", name=words("en", "live")["reset"]).click()
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_an_exercise_is_solved_on_the_page(tab, live, lang):
+    opened(tab, live, f"{lang}/detach")
+    notebook = nbformat.read(ROOT / f"book/{lang}/detach.ipynb", as_version=4)
+    solution = next(cell.source for cell in notebook.cells if cell.id == "detach-solution-b")
+    press(tab, "run", "detach-exercise-b")
+    assert output(tab, "detach-exercise-b").startswith("✗")
+    assert "live-solved" not in tab.locator("#detach-exercise-b").get_attribute("class")
+    press(tab, "compare", "detach-exercise-b")
+    lines = tab.locator("#detach-exercise-b .live-difference")
+    assert "+     with torch.no_grad():" in lines.inner_text()
+    assert "-     ..." in lines.inner_text()
+    write(tab, "detach-exercise-b", solution)
+    press(tab, "run", "detach-exercise-b")
+    assert output(tab, "detach-exercise-b").startswith("✓")
+    tab.reload()
+    tab.wait_for_function("() => document.documentElement.dataset.live")
+    assert "live-solved" in tab.locator("#detach-exercise-b").get_attribute("class")
+
+
+def test_a_kernel_ends_with_its_page(tab, live):
+    opened(tab, live, "en/detach")
+    before = {kernel["id"] for kernel in live.kernels()}
+    write(tab, "detach-imports", "1")
+    press(tab, "run", "detach-imports")
+    (mine,) = {kernel["id"] for kernel in live.kernels()} - before
+    tab.goto(f"{live.url}/book/en/index.html")
+    end = time.monotonic() + 20
+    while mine in {kernel["id"] for kernel in live.kernels()}:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_a_page_with_outputs(tab, live, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    tab.emulate_media(color_scheme=scheme)
+    opened(tab, live, "en/detach")
+    write(tab, "detach-imports", "1 / 0")
+    press(tab, "run", "detach-imports")
+    press(tab, "compare", "detach-exercise-b")
+    found = Axe().run(tab, context=".live-bar, #detach-imports, #detach-exercise-b").response
+    assert [v["id"] for v in found["violations"]] == []
+
+
+def test_on_a_phone_buttons_are_large_and_nothing_overflows(live, reader, browser):
+    context = browser.new_context(
+        viewport={"width": 375, "height": 720}, has_touch=True, is_mobile=True
+    )
+    page = context.new_page()
+    page.goto(f"{live.url}/book/index.html?token={live.token}")
+    opened(page, live, "en/detach")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    heights = page.evaluate(
+        "() => [...document.querySelectorAll('.live-bar button, .live-row button:not([hidden])')]"
+        ".filter((b) => b.offsetParent).map((b) => b.getBoundingClientRect().height)"
+    )
+    assert len(heights) > 10 and min(heights) >= 44
+    context.close()
+
+
+# ---------------------------------------------------------------- who reaches a kernel
+
+
+@pytest.mark.parametrize("token", ["", "0" * 48])
+@pytest.mark.parametrize(
+    "path", ["/book/en/detach.html", "/book/_live/en/detach", "/api/kernels", "/api/sessions"]
+)
+def test_without_the_token_there_is_a_login_page_at_most(live, token, path):
+    status, text = live.ask(path, token=token)
+    assert status in (200, 403)
+    assert "numpy" not in text and ("password" in text.lower() or status == 403)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8888", "169.254.1.1"])
+def test_a_name_that_leads_to_this_machine_is_refused(live, host):
+    assert live.ask("/api/kernels", Host=host)[0] == 403
+    assert live.ask("/book/en/detach.html", Host=host)[0] == 403
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/api/contents", "/api/contents/text", "/files/text/detach.md", "/api/terminals"),
+        *("/lab", "/tree", "/view/en/detach.ipynb", "/nbconvert/html/en/detach.ipynb"),
+        *("/terminals/1", "/api/config/notebook", "/book/../../README.md"),
+        *("/book/%2e%2e/%2e%2e/README.md", "/book/_live/../live_server.py", "/book//etc/passwd"),
+    ],
+)
+def test_nothing_but_the_site_and_kernels_is_served(live, path):
+    status, text = live.ask(path)
+    assert status in (403, 404), (status, text[:200])
+
+
+def test_a_request_without_xsrf_is_refused(live, reader):
+    page = reader.new_page()
+    page.goto(f"{live.url}/book/en/index.html")
+    status = page.evaluate(
+        "async () => (await fetch('/api/sessions', { method: 'POST', body: '{}' })).status"
+    )
+    assert status == 403
+    page.close()
+
+
+def test_another_site_in_the_same_browser_cannot_run_code(live, reader, url):
+    own = reader.new_page()
+    own.set_default_timeout(120_000)
+    opened(own, live, "en/detach")
+    write(own, "detach-imports", "1")
+    press(own, "run", "detach-imports")
+    before = {kernel["id"] for kernel in live.kernels()}
+    other = reader.new_page()
+    other.goto(f"{url}/en/index.html")  # another port: another origin, but the cookies go along
+    attempts = """async ([to, id]) => {
+      const socket = (address) => new Promise((done) => {
+        const opened = new WebSocket(address);
+        opened.onopen = () => done("open");
+        opened.onerror = () => done("refused");
+      });
+      const fetched = (...given) => fetch(...given).then((a) => a.type, () => "refused");
+      const kernel = { name: "python3" };
+      const body = JSON.stringify({ path: "x", type: "notebook", name: "", kernel });
+      const post = { method: "POST", body, credentials: "include" };
+      const frame = document.createElement("iframe");
+      frame.src = `${to}/book/en/detach.html`;
+      document.body.append(frame);
+      await new Promise((done) => { frame.onload = done; });
+      let inner = "refused";
+      try { inner = frame.contentDocument ? "open" : "refused"; } catch {}
+      return [
+        await socket(`${to.replace("http", "ws")}/api/kernels/${id}/channels`),
+        await fetched(`${to}/api/kernels`, { credentials: "include" }),
+        await fetched(`${to}/api/sessions`, { ...post, headers: { "X-XSRFToken": "guessed" } }),
+        await fetched(`${to}/api/sessions`, { ...post, mode: "no-cors" }),
+        inner,
+      ];
+    }"""
+    answers = other.evaluate(attempts, [live.url, next(iter(before))])
+    assert answers[:3] == ["refused"] * 3 and answers[4] == "refused"
+    assert answers[3] in ("refused", "opaque")  # sent, and answered with 403
+    assert {kernel["id"] for kernel in live.kernels()} == before
+    other.close()
+    own.close()
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '{"outputs": 3, "cell": "detach-imports"}'])
+def test_bad_input_is_named(live, reader, body):
+    page = reader.new_page()
+    page.goto(f"{live.url}/book/en/detach.html")
+    status = page.evaluate(
+        """async (body) => (await fetch("/book/_live/en/detach", { method: "POST", body, headers: {
+          "X-XSRFToken": document.cookie.match(/_xsrf=([^;]+)/)[1] } })).status""",
+        body,
+    )
+    assert status == 400
+    page.close()
+
+
+def test_without_a_server_the_page_says_so_and_stays(site, browser, tmp_path):
+    own = Live(tmp_path)
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.goto(f"{own.url}/book/index.html?token={own.token}")
+    opened(page, own, "zh/detach")
+    own.process.kill()
+    own.process.wait(20)
+    press(page, "run", "detach-imports")
+    page.wait_for_function(
+        "() => document.querySelector('.live-kernel').dataset.state === 'unreachable'"
+    )
+    assert page.locator(".live-kernel").inner_text() == words("zh", "live")["unreachable"]
+    assert page.locator("h1").is_visible()
+    context.close()
+
+
+def test_the_static_site_is_as_light_as_without(site):
+    assert "live" not in {p.name for p in site.glob("**/live*")}
+    assert "_live" not in (site / "en/detach.html").read_text("utf8")
