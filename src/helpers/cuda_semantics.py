@@ -199,7 +199,10 @@ class _SameDeviceIndices(TorchDispatchMode):
 def _own_line(error: BaseException) -> traceback.FrameSummary:
     """Return the innermost traceback line that belongs neither to a library nor to this module."""
     frames = traceback.extract_tb(error.__traceback__)
-    libraries = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+    libraries = (
+        *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")},
+        str(Path(torch.__file__).parent),  # beside another environment's packages
+    )
     here = {__file__, str(Path(__file__).with_name("fake.py"))}
     own = [f for f in frames if f.filename not in here and not f.filename.startswith(libraries)]
     return (own or frames)[-1]

@@ -136,6 +136,13 @@ def index_sums(device: str, runs: int) -> int:
         return _different(lambda: torch.zeros(10, device=device).index_add_(0, where, values), runs)
 
 
+def device_of_a_tensor_when_hidden_late() -> str:
+    """Return the device of a tensor made after `CUDA_VISIBLE_DEVICES=""` in a process with CUDA."""
+    torch.cuda.init()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    return str(torch.ones(1, device="cuda").device)
+
+
 def cublas_without_variable(device: str) -> str:
     """Return the error of a product under deterministic algorithms, or "no error"."""
     a = torch.ones(8, 8, device=device)

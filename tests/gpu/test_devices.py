@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from card_worker import device_of_a_tensor_when_hidden_late, in_fresh_process
 from torch import nn
 from torch.nn import functional as F
+from torch.torch_version import TorchVersion
 from torch.utils.data import DataLoader
 
 from helpers import cuda_semantics, mixed_precision
@@ -22,6 +24,9 @@ from helpers.fake import fake_tensors
 SAME_DEVICE = "Expected all tensors to be on the same device"
 ELSEWHERE = SAME_DEVICE + r", but got {} is on cpu, different from other tensors on cuda:0 "
 AT_LEAST_TWO = SAME_DEVICE + ", but found at least two devices, (cuda:0 and cpu|cpu and cuda:0)!"
+# PyTorch 2.11 words the error of a fake tensor otherwise, and gives a mixed convolution a result.
+FAKE_OF_2_11 = "Unhandled FakeTensor Device Propagation for aten"
+IN_2_11 = TorchVersion(torch.__version__) < "2.13"
 built_for_cuda = pytest.mark.skipif(
     torch.version.cuda is None, reason="fake CUDA tensors need a PyTorch that is built for CUDA"
 )
@@ -158,7 +163,11 @@ def test_a_card_raises_what_the_book_quotes(name):
 @built_for_cuda
 @pytest.mark.parametrize("name", CASES)
 def test_fake_tensors_raise_the_same_type_of_error(name):
-    check(CASES[name], fake_tensors, CASES[name].fake)
+    case = CASES[name]
+    if IN_2_11 and name == "convolution":
+        pytest.skip("PyTorch 2.11 raises nothing here")
+    old = IN_2_11 and case.fake == AT_LEAST_TWO
+    check(case, fake_tensors, FAKE_OF_2_11 if old else case.fake)
 
 
 def mixes():
@@ -252,8 +261,8 @@ def test_a_default_device_reaches_the_loader(card):
 
 @pytest.mark.usefixtures("card")
 def test_hidden_cards_are_not_counted_and_too_late_is_too_late():
-    assert demos.devices_seen("before CUDA starts") == 0
-    assert demos.devices_seen("after CUDA starts") == torch.cuda.device_count()
+    assert demos.devices_seen_when_hidden() == 0
+    assert in_fresh_process(device_of_a_tensor_when_hidden_late) == "cuda:0"
 
 
 # ---------------------------------------------------------------- DataParallel on one card

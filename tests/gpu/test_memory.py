@@ -194,7 +194,7 @@ def measured_peak(**how: Any) -> int:
     (a @ a).sum().item()  # cuBLAS allocates its workspace at its first product
     del a
     workspace = torch.cuda.memory_allocated()
-    net, optimizer, step = training(device="cuda", foreach=False, **how)
+    net, optimizer, step = training(device="cuda", **{"foreach": False, **how})
     step()
     torch.cuda.reset_peak_memory_stats()
     step()

@@ -96,7 +96,7 @@ def test_the_loader_pins_each_batch(card):
 def test_the_error_of_an_index_arrives_late():
     late = in_fresh_process(blamed_statement, "cuda", CUDA_LAUNCH_BLOCKING="0")
     blocking = in_fresh_process(blamed_statement, "cuda", CUDA_LAUNCH_BLOCKING="1")
-    assert late["statement"] == "synchronize"
+    assert late["statement"] in ("y + 1", "synchronize")  # the first that finds the error
     assert blocking["statement"] == "x[index]"
     for answer in (late, blocking):
         assert "device-side assert triggered" in answer["message"]

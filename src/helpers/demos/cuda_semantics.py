@@ -108,25 +108,18 @@ def draw_timeline(gpu: ToyGPU, readings: Mapping[str, int]) -> Figure:
     return drawing
 
 
-def devices_seen(hide: str) -> int:
-    """Return the number of GPUs in a new process that sets `CUDA_VISIBLE_DEVICES=""` itself.
+def devices_seen_when_hidden() -> int:
+    """Return the number of GPUs in a new process that hides them after `import torch`.
 
-    Args:
-        hide: "before CUDA starts" (after `import torch`) or "after CUDA starts".
+    The process sets `CUDA_VISIBLE_DEVICES=""` before CUDA starts.
 
     Raises:
-        ValueError: another value of `hide`.
-        RuntimeError: the process failed; "after CUDA starts" needs a GPU.
+        RuntimeError: the process failed.
     """
-    moments = ("before CUDA starts", "after CUDA starts")
-    if hide not in moments:
-        raise ValueError(f"hide must be one of {', '.join(map(repr, moments))}, got {hide!r}")
-    return child.call(_count_devices, hide == moments[1])
+    return child.call(_count_hidden_devices)
 
 
-def _count_devices(started: bool) -> int:
-    if started:
-        torch.cuda.init()
+def _count_hidden_devices() -> int:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     return torch.cuda.device_count()
 
