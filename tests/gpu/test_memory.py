@@ -185,14 +185,12 @@ WAYS: dict[str, dict[str, Any]] = {
     "8, bfloat16": {"half": True},
     "8, checkpoints": {"again": True},
 }
-TOLERANCE = 0.1  # of the prediction: rounding to blocks, and kernels that keep other activations
+TEMPORARY = 0.15  # most that the kernels of a card add to the prediction; 0.12 on an H100
 
 
 def measured_peak(**how: Any) -> int:
     """Return the peak of the second step's tensors on the card in bytes, without workspaces."""
-    a = torch.ones(64, 64, device="cuda")
-    (a @ a).sum().item()  # cuBLAS allocates its workspace at its first product
-    del a
+    training(device="cuda", **how | {"batch": 1})[2]()  # cuBLAS allocates its workspaces
     workspace = torch.cuda.memory_allocated()
     net, optimizer, step = training(device="cuda", **{"foreach": False, **how})
     step()
@@ -205,17 +203,17 @@ def measured_peak(**how: Any) -> int:
 
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("way", WAYS)
-def test_the_predicted_memory_of_a_step_is_the_measured_one(way):
+def test_the_measured_memory_of_a_step_is_the_predicted_one_and_temporary_tensors(way):
     """`foreach=False`, because the prediction counts an optimizer of the CPU."""
     predicted = training_memory(partial(training, **WAYS[way])).peak
-    assert measured_peak(**WAYS[way]) == pytest.approx(predicted, rel=TOLERANCE)
+    assert predicted * 0.999 <= measured_peak(**WAYS[way]) <= predicted * (1 + TEMPORARY)
 
 
 @pytest.mark.usefixtures("card")
 def test_foreach_needs_at_most_one_more_copy_of_the_weights():
     weights = training_memory(partial(training, batch=1)).weights
     more = measured_peak(batch=1, foreach=True) - measured_peak(batch=1, foreach=False)
-    assert 0 <= more <= weights * (1 + TOLERANCE)
+    assert 0 <= more <= weights * 1.1
 
 
 def test_the_prediction_on_the_cpu_is_that_of_the_chapter():
