@@ -172,4 +172,22 @@
     }
   }
   list();
+
+  // ---- explorers whose task was left done, by the ids of their cells
+  const store = `explored:${here}`;
+  const recall = () => {
+    try { return JSON.parse(localStorage.getItem(store)) ?? {}; } catch { return {}; }
+  };
+  const keep = ({ target, detail }) => {
+    const id = target.closest(".cell[id]")?.id;
+    if (!id) return;
+    if (detail === null) {
+      target.kept = Boolean(recall()[id]);
+      return target.show();
+    }
+    try { localStorage.setItem(store, JSON.stringify({ ...recall(), [id]: detail ? 1 : undefined })); } catch {}
+  };
+  for (const target of document.querySelectorAll(".cell_output [data]"))
+    if (target.localName.endsWith("-explorer") && target.show) keep({ target, detail: null });
+  document.addEventListener("explored", keep);
 })();

@@ -1,6 +1,7 @@
 """`book/review.yml`: the words of the rules of `helpers.review`, and the data made of them."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,9 +9,10 @@ from bookbuild import pages
 from bookbuild.commands.update import update
 from bookbuild.pages.review_data import PRODUCT
 from bookbuild.source import pitfalls, reviews
-from bookbuild.source.checkout import BookError
+from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.texts import load
 
+BOOK = Book(Path(__file__).parents[2])
 RULE = """family:
   - id: {id}
     says: {{en: 'It has no effect.', zh: 没有作用。}}
@@ -48,11 +50,14 @@ def test_a_rule_has_a_pitfall_or_a_section(book):
         reviews.load(book)
 
 
-def test_the_sentence_and_the_answer_of_a_pitfall_are_kept(book):
-    part = pitfalls.load(book)
-    if part:
-        write(book, RULE.format(id=part[0].id))
-        assert reviews.load(book)[0].why == part[0].part.answer
+def test_a_rule_with_the_id_of_a_pitfall_has_its_section_and_answer():
+    parts = {one.id: one.part for one in pitfalls.load(BOOK)}
+    rules = reviews.load(BOOK)
+    shared = [rule for rule in rules if rule.id in parts]
+    assert 0 < len(shared) < len(rules)
+    for rule in shared:
+        assert rule.why == parts[rule.id].answer and all(rule.why.values())
+        assert rule.href.startswith(f"{parts[rule.id].name}.html#")
 
 
 def test_wording_and_ids_are_checked(book):

@@ -43,7 +43,8 @@ def test_the_explorer_carries_the_replay() -> None:
 
 
 def counters(page: Any) -> list[str]:
-    return page.locator("tbody td").all_inner_texts()
+    """Return the sizes of the table; a space that does not break joins number and unit."""
+    return [text.replace("\xa0", " ") for text in page.locator("tbody td").all_inner_texts()]
 
 
 def test_every_step_shows_the_model_s_numbers(show: Any) -> None:
@@ -69,7 +70,7 @@ def test_every_step_shows_the_model_s_numbers(show: Any) -> None:
         shown = page.evaluate(
             """() => [...document.querySelector("allocator-explorer").shadowRoot
               .querySelectorAll(".segment .blocks")].map((row) => ({
-                label: row.ariaLabel,
+                label: row.ariaLabel.replaceAll("\u00a0", " "),
                 held: [...row.children].map((block) => block.classList.contains("hold")),
                 width: row.getBoundingClientRect().width }))"""
         )

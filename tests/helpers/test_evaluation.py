@@ -669,7 +669,7 @@ def mistaken(lines=lambda m, c: m[c], diagonal=False, zeros=False, inplace=False
         ),
         (mistaken(lines=lambda m, c: m[:, c]), "this is the column"),
         (mistaken(zeros=True), "never mistaken for"),
-        (mistaken(flip=False), "not yet: "),  # the least frequent may be those of the column
+        (mistaken(flip=False), "expected the most frequent ones"),
         (lambda m, c, k: mistaken()(m, c, k)[:1], "expected 3 classes for k=3, got 1"),
         (lambda m, c, k: mistaken()(m, c, k)[::-1], "expected the most frequent ones"),
         (lambda m, c, k: right_mistaken(m.float(), c, k), "expected the most frequent ones"),

@@ -120,9 +120,9 @@ def test_numbers_decide_on_a_case():
 
 
 TRACE = """Traceback (most recent call last):
-  File "/home/jo/work/train.py", line 61, in <module>
+  File "/home/jo/project/train.py", line 61, in <module>
     loss = step(batch)
-  File "/home/jo/work/lib/steps.py", line 7, in step
+  File "/home/jo/project/lib/steps.py", line 7, in step
     out = net(x)
   File "/opt/conda/lib/python3.11/site-packages/torch/nn/modules/linear.py", line 125, in forward
 RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x92 and 103x64)"""

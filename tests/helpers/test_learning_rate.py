@@ -519,3 +519,21 @@ def test_most_schedulers_go_on_from_a_rate_set_by_hand():
             scheduler.step()
             rates.append(optimizer.param_groups[0]["lr"])
         assert math.isclose(rates[1] / rates[0], 0.01 if name in multiply else 1.0), name
+
+
+@pytest.mark.parametrize(
+    ("second", "rate", "momentum"),
+    [
+        (lambda o: lr_scheduler.LinearLR(o, 0.1), 0.5, 0.3),
+        (lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 5), 0.5, 0.3),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.01, 1.0), 0.5, 0.9),
+        (lambda o: lr_scheduler.OneCycleLR(o, 1.0, total_steps=10), 0.04, 0.95),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_what_sequential_resets_of_the_constructors(second, rate, momentum):
+    optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.5, momentum=0.3)
+    first = lr_scheduler.ConstantLR(optimizer, 1.0)
+    lr_scheduler.SequentialLR(optimizer, [first, second(optimizer)], [3])
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group["momentum"]) == pytest.approx((rate, momentum))

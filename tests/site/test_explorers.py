@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from bookbuild.source.words import words
 from helpers.demos.memory_caching import notes_trace
 from helpers.explorers.accumulate import accumulate_explorer
 from helpers.explorers.allocator import allocator_explorer
@@ -76,6 +79,7 @@ EXPLORERS = [
 
 HAN = re.compile("[\u4e00-\u9fff]")
 AXE = Axe()
+PAGE_SCRIPT = Path(__file__).parents[2] / "book" / "_static" / "predict.js"
 
 
 def test_an_explorer_that_was_left_done_is_kept_on_its_page_until_the_reset(browser):
@@ -83,8 +87,15 @@ def test_an_explorer_that_was_left_done_is_kept_on_its_page_until_the_reset(brow
     page = browser.new_context(locale="en-US").new_page()  # whose clock stands still
 
     def serve(route):
-        html = copy_explorer(lang="zh" if "/zh/" in route.request.url else "en")._repr_html_()
-        body = f'<!doctype html><meta charset="utf-8"><div class="cell" id="toy-cell">{html}</div>'
+        lang = "zh" if "/zh/" in route.request.url else "en"
+        html = copy_explorer(lang=lang)._repr_html_()
+        page_words = json.dumps({"questions": words(lang, "script_questions")})
+        cell = f'<div class="cell" id="toy-cell"><div class="cell_output">{html}</div></div>'
+        body = (
+            f'<!doctype html><meta charset="utf-8"><body>{cell}'
+            f"<script>bookWords = {page_words}</script>"
+            f"<script>{PAGE_SCRIPT.read_text('utf8')}</script>"
+        )
         route.fulfill(body=body, content_type="text/html")
 
     page.route("http://book.example/**", serve)

@@ -408,5 +408,5 @@ def test_without_a_server_the_page_says_so_and_stays(site, browser, tmp_path):
 
 
 def test_the_static_site_is_as_light_as_without(site):
-    assert "live" not in {p.name for p in site.glob("**/live*")}
+    assert not list(site.rglob("live*.js")) and not list(site.rglob("live*.css"))
     assert "_live" not in (site / "en/detach.html").read_text("utf8")

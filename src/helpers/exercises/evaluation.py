@@ -153,8 +153,9 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
         matrix.fill_diagonal_(size * size + 5)
         others = [j for j in range(size) if j != c]
         matrix[c, others[-1]] = 0
-        first, second = (int(matrix[line].argsort()[-2]) for line in ((c,), (slice(None), c)))
-        return (matrix, c) if first != second else draw()
+        _, rarest, *_, most, _ = matrix[c].argsort().tolist()  # after the zero, before the diagonal
+        column = int(matrix[:, c].argsort()[-2])
+        return draw() if column in (rarest, most) else (matrix, c)
 
     def compare(f: Callable, matrix: Tensor, c: int, k: int) -> None:
         before = matrix.clone()

@@ -55,29 +55,23 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       border-radius: .5rem; font-variant-numeric: tabular-nums }
     header { display: flex; gap: .5rem; align-items: center; justify-content: space-between;
       font-weight: 650 }
-    .task b { color: var(--held) } .task.done b, .task.kept b { color: var(--right) }
-    .because { margin-top: .6rem; padding: .3rem .6rem; border-left: 3px solid var(--right) }
-    .because:empty { display: none }
-    .drawing, .controls, .said { margin-top: .5rem }
-    .controls:empty { display: none }
+    .task b { color: var(--held) } .task:not(.open) b { color: var(--right) }
+    .because { padding: .3rem .6rem; border-left: 3px solid var(--right) }
+    .drawing, .controls, .said, .because { margin-top: .5rem }
+    .controls:empty, .because:empty { display: none }
     .drawing svg { display: block; width: 100%; overflow: visible; font-size: .8rem }
     .controls { display: flex; flex-wrap: wrap; gap: .4rem .8rem; align-items: end }
     .said { min-height: 4.2em }
     .said [data-part] { font-weight: 650; cursor: default; border-radius: .2rem;
       text-decoration: underline dotted; text-underline-offset: .2em }
-    .title { margin: .3rem 0 .15rem; font-size: .85rem; color: var(--muted) }
+    .title { margin: .3rem 0 .15rem }
     .row { display: flex; flex-wrap: wrap; gap: .3rem; align-items: center }
-    .hold { background: color-mix(in srgb, var(--held) 25%, var(--paper)) }
-    .bad { background: color-mix(in srgb, var(--wrong) 25%, var(--paper)) }
-    .good { background: color-mix(in srgb, var(--right) 25%, var(--paper)) }
+    .hold { --kind: var(--held) } .bad { --kind: var(--wrong) } .good { --kind: var(--right) }
+    .hold, .bad, .good { background: color-mix(in srgb, var(--kind) 25%, var(--paper));
+      box-shadow: inset 0 0 0 1px var(--kind) }
     .free { background: repeating-linear-gradient(135deg, transparent 0 6px,
       color-mix(in srgb, var(--ink) 16%, transparent) 6px 7px) }
-    .hold { box-shadow: inset 0 0 0 1px var(--held) }
-    .bad { box-shadow: inset 0 0 0 1px var(--wrong) }
-    .good { box-shadow: inset 0 0 0 1px var(--right) }
-    svg :is(.hold, .bad, .good) { fill: var(--held); fill-opacity: .25; stroke: var(--held) }
-    svg .bad { fill: var(--wrong); stroke: var(--wrong) }
-    svg .good { fill: var(--right); stroke: var(--right) }
+    svg :is(.hold, .bad, .good) { fill: var(--kind); fill-opacity: .25; stroke: var(--kind) }
     svg text { fill: currentColor }
     small { font-size: max(.75rem, .83em) }
     code, pre { font: max(.75rem, .875em)/1.4 var(--mono); overflow-wrap: anywhere; white-space: pre-wrap;
@@ -90,16 +84,14 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     button:hover, .choice label:hover span { border-color: var(--held) }
     :focus-visible, input:focus-visible + span { outline: 3px solid var(--held);
       outline-offset: 2px }
-    input { accent-color: var(--held); min-width: 0; margin: 0 }
-    .range { flex: 1 1 8rem; min-width: 0 }
+    input, label, fieldset { min-width: 0 } input { accent-color: var(--held) }
+    .range { flex: 1 1 8rem }
     .range input { display: block; width: 100%; height: 2.75rem }
     .check { display: flex; gap: .5rem; align-items: center; min-height: 2.75rem }
     .check input { flex: none; width: 1.25rem; height: 1.25rem }
-    .choice { min-width: 0; padding: 0; border: 0; display: flex; flex-wrap: wrap; gap: .3rem }
-    .select { min-width: 0 }
-    .select select { display: block }
-    .select, .choice legend { font-size: .85rem; color: var(--muted) }
-    .select select { font-size: 1rem; color: var(--ink) }
+    .choice { padding: 0; border: 0; display: flex; flex-wrap: wrap; gap: .3rem }
+    .title, .select, .choice legend { font-size: .85rem; color: var(--muted) }
+    .select select { display: block; font-size: 1rem; color: var(--ink) }
     .choice legend { padding: 0 }
     .choice label { position: relative; max-width: 100% }
     .choice input { position: absolute; z-index: 1; inset: 0; opacity: 0; width: 100%;
@@ -113,8 +105,22 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       clip-path: inset(50%); white-space: nowrap }`;
   static style = "";
   static common = {
-    en: { reset: "Reset", open: "Task: ", done: "✓ Done: ", back: "Back", next: "Next" },
-    zh: { reset: "重置", open: "任务：", done: "✓ 完成：", back: "上一步", next: "下一步" },
+    en: {
+      reset: "Reset",
+      open: "Task: ",
+      stored: "✓ Task: ",
+      done: "✓ Done: ",
+      back: "Back",
+      next: "Next",
+    },
+    zh: {
+      reset: "重置",
+      open: "任务：",
+      stored: "✓ 任务：",
+      done: "✓ 完成：",
+      back: "上一步",
+      next: "下一步",
+    },
   };
 
   static define(name, element) {
@@ -131,8 +137,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
   }
 
   static quote(text) {
-    const named = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-    return String(text).replace(/[&<>"]/g, (character) => named[character]);
+    return String(text).replace(/[&<>"]/g, (character) => `&#${character.charCodeAt()};`);
   }
 
   // f(0) … f(n - 1), as one text.
@@ -215,39 +220,15 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       mode: "open",
     }).innerHTML = `<style>${frame}${style}</style><style></style><section></section>`;
     this.data = JSON.parse(this.getAttribute("data"));
-    this.kept = Boolean(this.remembered()[this.place]);
     this.listen();
     this.reset();
+    this.tell();
   }
 
-  // On a page of the book: which of its explorers were done, by the ids of their cells.
-  get place() {
-    return this.closest(".cell[id]")?.id;
-  }
-
-  get page() {
-    return `explored:${location.pathname
-      .split("/")
-      .pop()
-      .replace(/\.html$/, "")}`;
-  }
-
-  remembered() {
-    try {
-      return JSON.parse(localStorage.getItem(this.page)) ?? {};
-    } catch {
-      return {};
-    }
-  }
-
-  keep(kept) {
-    if (this.kept === kept) return;
-    this.kept = kept;
-    if (!this.place) return;
-    try {
-      const all = { ...this.remembered(), [this.place]: kept ? 1 : undefined };
-      localStorage.setItem(this.page, JSON.stringify(all));
-    } catch {}
+  // A page of the book stores `kept`, and sets it when the element is new (detail: undefined).
+  tell(detail) {
+    this.kept = detail;
+    this.dispatchEvent(new CustomEvent("explored", { bubbles: true, detail }));
   }
 
   reset() {
@@ -272,18 +253,14 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       because: why = t.because ?? "",
     } = this.view(this.state, this.data, t);
     clearTimeout(this.pause);
-    if (done) this.pause = setTimeout(() => this.keep(true), 1000); // a slider passes through
-    const [look, label] = done
-      ? [" done", t.done]
-      : this.kept
-        ? [" kept", `✓ ${t.open}`]
-        : ["", t.open];
+    if (done) this.pause = setTimeout(() => this.tell(true), 1000); // a slider passes through
+    const look = done ? "done" : this.kept ? "stored" : "open";
     const page = document.createElement("template");
     const html =
       `<section role="group" aria-labelledby="name">` +
       `<header><span id="name">${t.title}</span>` +
       `<button data-reset title="${t.reset}" aria-label="${t.reset}">↺</button></header>` +
-      `<p class="task${look}"><b>${label}</b>${task}</p>` +
+      `<p class="task ${look}"><b>${t[look]}</b>${task}</p>` +
       `<div class="drawing">${drawing}</div>` +
       `<p class="said" aria-live="polite" aria-atomic="true">${say}` +
       `<span class="unseen">${done ? ` ${t.done}${task} ${why}` : ""}</span></p>` +
@@ -291,9 +268,8 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     // a number and its unit stay on one line
     page.innerHTML = html.replace(/(\d(?:<\/\w+>)?) (?=%|[KMG]i?B\b)/g, "$1\u00a0");
     const chosen = {}; // of each key the element of its value, or the last, if there are fewer now
-    for (const node of page.content.querySelectorAll("[data-point]")) {
+    for (const node of page.content.querySelectorAll(":is(button, [role=button])[data-point]")) {
       const [[key, value]] = BookExplorer.pairs(node.dataset.point);
-      if (!node.matches("button, [role=button]")) continue;
       node.setAttribute("tabindex", -1);
       if (chosen[key]?.[0] !== this.state[key]) chosen[key] = [value, node];
     }
@@ -310,21 +286,23 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
 
   listen() {
     const { shadowRoot: root } = this;
+    const on = (event, act) => root.addEventListener(event, act);
     const near = (event, name) => event.target.closest?.(`[data-${name}]`);
     const change = (text) => this.set(Object.fromEntries(BookExplorer.pairs(text)));
     const point = (event) => {
       const node = near(event, "point");
       if (node) change(node.dataset.point);
     };
-    root.addEventListener("input", ({ target: { dataset, type, checked, value } }) => {
+    on("input", ({ target: { dataset, type, checked, value } }) => {
       if (dataset.key)
         this.set({ [dataset.key]: type === "checkbox" ? checked : BookExplorer.number(value) });
     });
-    root.addEventListener("keydown", (event) => {
+    on("keydown", (event) => {
       const node = near(event, "point");
       const next = node && this.neighbour(node, event.key);
-      if (next) event.preventDefault();
-      if (next) next.focus();
+      if (!next) return;
+      event.preventDefault();
+      next.focus();
     });
 
     // Words and drawing: a rule of CSS, so that what is lit survives a change of the drawing.
@@ -340,24 +318,24 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
         svg text:is(${all}) { stroke: none; fill: var(--lit); font-weight: 700 }`;
     };
     const focused = () => root.activeElement?.closest("[data-part]");
-    root.addEventListener("click", (event) => {
+    on("click", (event) => {
       point(event);
       if (near(event, "part")) light(near(event, "part"));
       const button = near(event, "set");
       if (button && button.getAttribute("aria-disabled") !== "true") change(button.dataset.set);
       if (!near(event, "reset")) return;
-      this.keep(false);
+      this.tell(false);
       this.reset();
     });
-    root.addEventListener("pointerover", (event) => {
+    on("pointerover", (event) => {
       point(event);
       light(near(event, "part") ?? focused());
     });
-    root.addEventListener("focusin", (event) => {
+    on("focusin", (event) => {
       point(event);
       light(near(event, "part"));
     });
-    root.addEventListener("focusout", () => light(null));
+    on("focusout", () => light(null));
     this.addEventListener("pointerleave", (event) => {
       if (event.pointerType === "mouse") light(focused());
     });
@@ -371,18 +349,15 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     const i = all.indexOf(node);
     const along = { ArrowLeft: i - 1, ArrowRight: i + 1, Home: 0, End: all.length - 1 }[key];
     if (along !== undefined) return all[along] ?? node;
-    if (key !== "ArrowUp" && key !== "ArrowDown") return null;
+    const sign = { ArrowUp: -1, ArrowDown: 1 }[key];
+    if (!sign) return null;
     const place = (one) => {
-      const { left, right, top, bottom } = one.getBoundingClientRect();
-      return [
-        (left + right) / 2,
-        ((top + bottom) / 2) * (key === "ArrowUp" ? -1 : 1),
-        bottom - top,
-      ];
+      const { x, y, width, height } = one.getBoundingClientRect();
+      return [x + width / 2, (y + height / 2) * sign, height / 2];
     };
-    const [x, y, high] = place(node);
+    const [x, y, half] = place(node);
     const far = (one) => Math.abs(place(one)[0] - x) + 1000 * place(one)[1];
-    const beyond = all.filter((one) => place(one)[1] > y + high / 2);
+    const beyond = all.filter((one) => place(one)[1] > y + half);
     return beyond.sort((a, b) => far(a) - far(b))[0] ?? node;
   }
 };
