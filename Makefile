@@ -160,11 +160,14 @@ else
 	$(CONSTRAINED) $(BIN)/pip wheel -q --no-deps -w wheels -r wheels/requirements.txt $(BUILD_BACKEND)
 endif
 
-# One job at a time, because the notebooks share the GPU; tests/gpu runs in any case.
+# One job at a time, because the notebooks share the GPU; tests/gpu runs in any case. The path file
+# is for a PyTorch in a virtual environment, whose packages another environment does not see.
+gpu: PACKAGES = import sysconfig; print(sysconfig.get_path("purelib"))
 gpu: OTHER = $(VENV)-gpu
 gpu: OFFLINE = $(if $(WHEELS),--no-index --find-links $(WHEELS))
 gpu:
 	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv --system-site-packages $(OTHER)
+	$(PYTHON) -c '$(PACKAGES)' > "$$($(OTHER)/bin/python -c '$(PACKAGES)')/beside.pth"
 	$(OTHER)/bin/python -c 'import torch, torchvision; print("beside PyTorch", torch.__version__)'
 	$(BESIDE_TORCH) > $(OTHER)/requirements.txt
 	$(CONSTRAINED) $(OTHER)/bin/pip install -q --no-deps $(OFFLINE) -r $(OTHER)/requirements.txt

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,6 +45,8 @@ def pytest_configure(config):
     config.option.nbval_sanitize_with = FOLDER / "nbval.cfg"
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Notebooks(config))
+        # Matplotlib's first import on a machine lists the fonts, and warns if that takes long.
+        import_module("matplotlib.font_manager")
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -62,7 +62,7 @@ def round_size(nbytes: int) -> int:
 
 
 def segment_size(rounded: int) -> int:
-    """The size in bytes of a new segment for a block of `rounded` bytes (`get_allocation_size`).
+    """Return the bytes of a new segment for `rounded` bytes (`get_allocation_size`).
 
     Args:
         rounded: what `round_size` returned. The thresholds apply to the rounded size: a request
@@ -340,7 +340,7 @@ class CachingAllocator:
         ]
 
     def _find(self, size: int, small: bool) -> tuple[Segment, Block] | None:
-        """The free block to use, or None: `get_free_block`."""
+        """Return the free block to use, or None (`get_free_block`)."""
         fits = [
             (block.size, block.address, segment, block)
             for segment in self.segments
@@ -359,7 +359,7 @@ class CachingAllocator:
         return segment, block
 
     def _reserve(self, size: int, small: bool, address: int | None) -> tuple[Segment, Block] | None:
-        """A new segment with one free block, or None when the device is full: `alloc_block`."""
+        """Return a new segment of one free block, or None if the device is full (`alloc_block`)."""
         total = segment_size(size)
         if self.capacity is not None and self.reserved + total > self.capacity:
             return None
@@ -526,7 +526,7 @@ def replay(
 
 
 def check_trace(trace: Iterable[Operation]) -> list[tuple[Any, ...]]:
-    """The trace as a list of tuples.
+    """Return the trace as a list of tuples.
 
     Raises:
         ValueError: an operation has another name or other arguments, mallocs a name in use, or

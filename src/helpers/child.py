@@ -53,7 +53,7 @@ def call(
 
 
 def environment() -> dict[str, str]:
-    """The environment variables of this process, for a child that imports this very `helpers`."""
+    """Return this process's environment variables, for a child that imports the same `helpers`."""
     source = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path}

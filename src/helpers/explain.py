@@ -110,12 +110,12 @@ class Wording:
         ]
 
     def typed(self, text: str, start: int) -> bool:
-        """The wording's type stands before this place of a plain text."""
+        """Return whether the wording's type precedes this place of a plain text."""
         before = text[max(0, start - 80) : start]
         return bool(self.kind) and _kind(self.kind) in before[-len(self.kind) - 4 :]
 
     def match(self, text: str, typed: bool = False) -> tuple[int, int, list[str]] | None:
-        """Where a plain text has the whole wording last, and what stands in its variable parts.
+        """Return the last place of the whole wording in a plain text, and its variable parts.
 
         With `typed`, only places behind the wording's type count. Each constant part must follow
         the one before within 160 characters; there is no way back, so that no text takes long.
@@ -148,7 +148,7 @@ class Wording:
 
 
 def _loose(piece: str, first: bool, last: bool) -> str:
-    """A literal piece as a pattern: spaces may be lost, quotes may differ."""
+    """Return a literal piece as a pattern that allows lost spaces and other quotes."""
     text = re.sub(r"\s+", " ", unicodedata.normalize("NFKC", piece).translate(_QUOTES))
     text = text.lstrip() if first else text
     quote = "'?" if re.search(r"\w", text) else "'"  # alone it is all that there is
@@ -218,14 +218,14 @@ class Messages:
         ]
 
     def weight(self, several: list[str]) -> float:
-        """How much words tell: the rarer among the messages, the more; unknown ones nothing."""
+        """Return the weight of words: rare ones among the messages count more, unknown ones 0."""
         return sum(self._rare.get(word, 0.0) for word in several)
 
     def _rarest(self, several: Iterable[str]) -> float:
         return max((self._rare.get(word, 0.0) for word in several), default=0.0)
 
     def find(self, pasted: str) -> list[Answer]:
-        """What a pasted message or log may be, the best first; the sure ones stand before others.
+        """Return the entries that a pasted text matches, best first, certain ones before others.
 
         Only sure ones are answers; without a sure one, the rest may be related.
         """
@@ -256,7 +256,7 @@ class Messages:
         return _apart(found)[: _LIMITS.shown]
 
     def whole(self, text: str) -> dict[int, Answer]:
-        """The entries of which a plain text has a whole wording, by their numbers."""
+        """Return the numbers of the entries of which a plain text contains a whole wording."""
         best: dict[int, Answer] = {}
         letters = squeezed(text)
         for wording in self.wordings:
@@ -265,7 +265,7 @@ class Messages:
         return best
 
     def _whole(self, wording: Wording, text: str) -> Answer | None:
-        """The whole wording stands in the text."""
+        """Return whether the text contains the whole wording."""
         weight = self.weight(wording.literal)
         # `'model'` alone identifies nothing, `KeyError: 'model'` does
         short = bool(wording.literal and wording.kind) and weight < _LIMITS.telling
@@ -359,7 +359,7 @@ def _kind(kind: str) -> str:
 
 
 def _about(text: str, start: int) -> str:
-    """What may decide on a special case of a message: no lines of a log far above it."""
+    """Return the text that decides on a special case: no lines of a log far above it."""
     return text[max(0, start - _LIMITS.before) :]
 
 
@@ -449,13 +449,13 @@ def own_line(pasted: str) -> tuple[str, str] | None:
 
 @cache
 def messages() -> Messages:
-    """The messages that this package ships."""
+    """Return the messages that this package ships."""
     return Messages(_DATA["messages"])
 
 
 @cache
 def questions() -> Questions:
-    """The symptoms and sections that this package knows."""
+    """Return the symptoms and sections that this package ships."""
     return Questions(_DATA["places"], _DATA["search"])
 
 
@@ -623,7 +623,7 @@ def _after_cell(result: Any) -> None:
 
 
 def chain(error: BaseException) -> str:
-    """An exception after those that led to it, as a traceback ends: a line `Type: message` each."""
+    """Return an exception after its causes, as a traceback ends: a line `Type: message` each."""
     seen: list[BaseException] = []
     here: BaseException | None = error
     while here is not None and here not in seen:
@@ -633,7 +633,7 @@ def chain(error: BaseException) -> str:
 
 
 def operands(error: BaseException, lang: str = "en") -> str:
-    """The tensors in the line of the user's own code that raised: shape, dtype, device of each.
+    """Return shape, dtype and device of each tensor in the user's own line that raised.
 
     Modules in it are shown by the dtype and device of their parameters. Empty if the line has
     neither. No tensor is read or kept.
@@ -676,7 +676,7 @@ def _own_frame(error: BaseException) -> tuple[Any, int] | None:
 
 
 def _value(name: str, frame: Any) -> Any:
-    """What a dotted name stood for, looked up without running properties."""
+    """Return the value of a dotted name, without running properties."""
     first, *rest = name.split(".")
     value = frame.f_locals.get(first, frame.f_globals.get(first))
     for part in rest:

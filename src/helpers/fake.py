@@ -61,7 +61,7 @@ _NOT_BUILT = "PyTorch is not linked with support for"
 
 @cache
 def _is_built_for(kind: str) -> bool:
-    """Whether this PyTorch is built for a kind of device; asked under a `FakeTensorMode`."""
+    """Return whether this PyTorch is built for a kind of device; needs a `FakeTensorMode`."""
     try:
         torch.empty(0).to(kind)
     except RuntimeError as error:
@@ -131,7 +131,7 @@ def fake_tensors() -> Iterator[None]:
 
 
 def fake_copy(values: Any) -> Any:
-    """A deep copy of `values` in which every real tensor has become a fake one.
+    """Return a deep copy of `values` with a fake tensor for every real one.
 
     What is the same object in two places, such as a parameter in a model and in its optimizer, is
     so in the copy.
@@ -208,7 +208,7 @@ def _to_numpy(x: Tensor) -> Any:
 
 
 def _give_gradients(loss: Tensor) -> None:
-    """What `loss.backward()` leaves behind, without walking through the device."""
+    """Give each leaf of the loss's graph a gradient of zeros, without using the device."""
     if not loss.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
     if loss.numel() != 1:

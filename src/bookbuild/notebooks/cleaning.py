@@ -19,7 +19,7 @@ def _portable(text: str) -> str:
 
 
 def _short(traceback: list[str]) -> list[str]:
-    """The reader's own frame and the message; frames inside libraries say nothing to a reader."""
+    """Return the reader's own frame and the message, without frames of libraries."""
     plain = [_ANSI.sub("", line) for line in traceback]
     return [_portable(x) for x in plain if not x.startswith("File ")]
 

@@ -95,7 +95,7 @@ def _prose(cell: Cell, lang: str, untranslated: set[str]) -> dict:
 
 
 def _before(cell: Cell, lang: str, untranslated: set[str]) -> Iterator[dict]:
-    """The cells that are made for readers before a code cell: its question, a solution's label."""
+    """Return the cells that are made before a code cell: its question, a solution's label."""
     if "solution" in cell.metadata.get("tags", ()):
         source = words(lang, "notebooks")["solution"]
         label = {"cell_type": "markdown", "id": cell.id + SOLUTION, "source": source}

@@ -30,7 +30,7 @@ def helpers_used(book: Book, text: Text) -> str:
 
 
 def _files(folder: Path, module: str) -> Iterator[Path]:
-    """The files of `helpers.<module>`, and of the packages that hold it with the data in them.
+    """Return the files of `helpers.<module>` and of its packages, with their data.
 
     Data that is called after a module, such as an explorer's script, belongs to that one alone.
     """
@@ -55,7 +55,7 @@ _NAMED = re.compile(r"""["']helpers\.([\w.]+)["']""")
 
 @cache
 def _imported(source: str) -> tuple[str, ...]:
-    """The modules of `helpers` that a piece of code imports, or names in a string.
+    """Return the modules of `helpers` that a piece of code imports or names in a string.
 
     Names that are no modules do no harm: they have no file.
     """

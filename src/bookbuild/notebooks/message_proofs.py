@@ -54,7 +54,7 @@ def not_in(wordings: list[str], folders: list[Path]) -> list[str]:
 
 
 def _grep(pieces: list[str], files: list[str]) -> set[str]:
-    """The pieces that some file has."""
+    """Return the pieces that some file contains."""
     existing: set[str] = set()
     for start in range(0, len(files), 1000):
         ran = subprocess.run(

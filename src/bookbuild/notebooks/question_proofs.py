@@ -39,13 +39,13 @@ def problems(words: str, proofs: list[str], name: str, nb: NotebookNode) -> Iter
 
 
 def _prints(cell: NotebookNode, code: str) -> bool:
-    """Whether a cell's output has a text as a whole word, whatever its blanks."""
+    """Return whether a cell's output contains a text as a whole word; blanks do not count."""
     ours, theirs = (" ".join(text.split()) for text in (code, output(cell)))
     return re.search(rf"(?<![\w.-]){re.escape(ours)}(?![\w]|\.\d)", theirs) is not None
 
 
 def _stands(proof: str, cells: object) -> bool:
-    """Whether an executed cell has this assertion; blanks and its message do not count."""
+    """Return whether an executed cell has this assertion; blanks and its message do not count."""
     tests = _asserted(proof)
     return bool(tests) and any(
         tests & _asserted(cell.source) for cell in cells if cell.execution_count is not None

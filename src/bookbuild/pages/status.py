@@ -29,7 +29,7 @@ class Status:
 
 
 def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
-    """The status of every chapter that exists.
+    """Return the status of every chapter that exists.
 
     Raises:
         BookError: `validated.json` or `claims.yml` is damaged.
@@ -94,7 +94,7 @@ def rows(statuses: Collection[Status], lang: str) -> list[list[str]]:
 def render(
     book: Book, lang: str, chapters: dict[str, list[Chapter]], by_name: Collection[str] = ()
 ) -> str:
-    """The page as Markdown; `by_name` are the names of the index."""
+    """Return the page as Markdown; `by_name` are the names of the index."""
     w = words(lang, "status")
     titles = {chapter.name: chapter.title for chapter in chapters[lang]}
     statuses = collect(book, chapters)
@@ -114,7 +114,7 @@ def render(
 
 
 def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[str]]:
-    """How many entries the reference pages have and what is known to be missing, a row each.
+    """Return the number of entries of each reference page and what is missing, a row each.
 
     `by_name` are the names of the index.
 
@@ -145,7 +145,7 @@ def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[
 def _versions(
     tested: dict[str, dict], chapters: list[Chapter], w: dict[str, str]
 ) -> list[list[str]]:
-    """A table of the chapters under other versions of PyTorch: a column each."""
+    """Return a table of the chapters with a column for each other version of PyTorch."""
     head = [w["chapter"]]
     for version, run in tested.items():
         dates = sorted({*run["chapters"].values()}) or ["–"]
@@ -167,7 +167,7 @@ def _versions(
 
 
 def plain(book: Book, chapters: dict[str, list[Chapter]]) -> str:
-    """The table for a terminal, in English."""
+    """Return the table for a terminal, in English."""
     table = rows(collect(book, chapters), "en")
     columns = range(len(table[0]))
     widths = [max(len(row[n]) + row[n].count("中文") * 2 for row in table) for n in columns]
@@ -189,7 +189,7 @@ def _cell(text: str) -> str:
 
 
 def _health(translation: Counter, w: dict[str, str]) -> str:
-    """How many texts of a chapter are in which state."""
+    """Return the number of texts of a chapter in each state."""
     parts = [w["current"].format(translation["current"], translation.total())]
     if translation["waiting"]:
         parts.append(w["waiting"].format(translation["waiting"]))

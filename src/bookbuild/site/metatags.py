@@ -31,17 +31,17 @@ class Page:
 
     @property
     def url(self) -> str:
-        """The page's own address, empty if that of the site is unknown."""
+        """Return the page's own address, empty if that of the site is unknown."""
         return self.address and f"{self.address}/{self.language.code}/{self.path}"
 
     @property
     def picture(self) -> str:
-        """The address of the picture that stands for the page where it is shared."""
+        """Return the address of the picture that represents the page where it is shared."""
         return f"{self.address}/social.{self.language.code}.png"
 
     @property
     def translations(self) -> dict[str, str]:
-        """The addresses of the page in each language, by the values of `hreflang`."""
+        """Return the addresses of the page by language, as values of `hreflang`."""
         folders = {"en": "en", "zh-CN": "zh", "x-default": "en"}
         return {tag: f"{self.address}/{code}/{self.path}" for tag, code in folders.items()}
 
