@@ -207,10 +207,10 @@ def _name(code: Code, node: ast.AST) -> str | None:
             return "tensor"
     value = code.value(node) if name else None
     if value is not None:
-        found = kind(code, value)
-        if found or not isinstance(value, Part):
+        type_name = kind(code, value)
+        if type_name or not isinstance(value, Part):
             number = isinstance(value, ast.Constant)
-            return found or ("loss" if name in node.scope.backward and not number else None)
+            return type_name or ("loss" if name in node.scope.backward and not number else None)
     elif given := _passed(code, node):
         return given
     if isinstance(node, ast.Subscript) and kind(code, node.value) == "tensor":
@@ -325,9 +325,9 @@ def returns(code: Code, function: ast.AST) -> list[ast.AST]:
 def _is(code: Code, node: ast.AST | None, wanted: str, pattern: str) -> bool:
     if node is None:
         return False
-    found = kind(code, node)
-    if found:
-        return found.partition(":")[0] == wanted
+    type_name = kind(code, node)
+    if type_name:
+        return type_name.partition(":")[0] == wanted
     return bool(re.search(pattern, text(node) or ""))
 
 

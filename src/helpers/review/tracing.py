@@ -69,15 +69,15 @@ def _forward(code: Code, model: ast.AST) -> list[ast.AST]:
 
 def ends_in(code: Code, model: ast.AST, names: Collection[str], depth: int = 0) -> bool:
     """Return whether the last operation of a module is one of these."""
-    found = kind(code, model) or ""
-    if depth > _DEEPEST or not found.startswith("module:"):
+    type_name = kind(code, model) or ""
+    if depth > _DEEPEST or not type_name.startswith("module:"):
         return False
-    name = found.removeprefix("module:")
+    name = type_name.removeprefix("module:")
     if name in ("Softmax", "Sigmoid", "LogSoftmax", "Softmax2d", "ReLU"):
         return name.lower().replace("logsoftmax", "log_softmax").removesuffix("2d") in names
-    made = construction(code, model)
-    if name == "Sequential" and made is not None and made.args:
-        return ends_in(code, made.args[-1], names, depth + 1)
+    constructor = construction(code, model)
+    if name == "Sequential" and constructor is not None and constructor.args:
+        return ends_in(code, constructor.args[-1], names, depth + 1)
     values = _forward(code, model)
     return len(values) == 1 and is_activation(code, values[0], names, depth + 1)
 

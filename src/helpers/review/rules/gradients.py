@@ -30,10 +30,10 @@ def outer_loops(code):
 def no_zero_grad(code):
     """A loop with `backward()` and `step()`, and no `zero_grad()` in it or around it."""
     for loop in outer_loops(code):
-        found = events(code, loop)
-        backward = [one for one in found if one.what == "backward"]
-        step = [one for one in found if one.what in ("step", "scaled")]
-        if backward and step and not any(one.what == "zero_grad" for one in found):
+        order = events(code, loop)
+        backward = [one for one in order if one.what == "backward"]
+        step = [one for one in order if one.what in ("step", "scaled")]
+        if backward and step and not any(one.what == "zero_grad" for one in order):
             around = code.function(loop)
             if not _clears(code, around) and not _clears(code, code.function(step[0].call)):
                 yield backward[0].call
@@ -123,10 +123,10 @@ def no_step(code):
     if re.search(r"\bstep\w*\(|\.grad\b", code.source):
         return
     for loop in outer_loops(code):
-        found = events(code, loop, 3)
-        for one in found:
+        order = events(code, loop, 3)
+        for one in order:
             if one.what == "zero_grad" and kind(code, receiver(one.call)) == "optimizer":
-                if any(other.what == "backward" for other in found):
+                if any(other.what == "backward" for other in order):
                     yield one.call
                     break
 

@@ -68,19 +68,19 @@ def _added(node):
 
 
 def _outlives(code, name, loop):
-    """The name is made before the loop, and is not what is differentiated."""
+    """Return whether the name is assigned before the loop and is not what is differentiated."""
     if name in loop.scope.backward or any(
         text(receiver(call)) == name for call in code.methods(loop, "detach_")
     ):
         return False
-    made = loop.scope.assigned.get(name, ())
+    assignments = loop.scope.assigned.get(name, ())
     again = [
         one
-        for one in made
+        for one in assignments
         if loop.lineno <= one.statement.lineno <= loop.end_lineno
         and not (isinstance(one.value, ast.BinOp) and text(one.value.left) == name)
     ]
-    before = [one for one in made if one.end < place(loop)]
+    before = [one for one in assignments if one.end < place(loop)]
     return not again and (bool(before) or name.startswith("self."))
 
 

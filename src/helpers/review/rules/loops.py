@@ -125,9 +125,11 @@ def scaled_before_split(code):
             continue
         value = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
         if isinstance(value, ast.Call) and method(value) == "fit_transform":
-            made = receiver(value)
-            made = code.value(made) if text(made) else made
-            if re.search(r"sklearn\.preprocessing\.\w*(Scaler|Transformer)$", code.called(made)):
+            constructor = receiver(value)
+            constructor = code.value(constructor) if text(constructor) else constructor
+            if re.search(
+                r"sklearn\.preprocessing\.\w*(Scaler|Transformer)$", code.called(constructor)
+            ):
                 yield value
 
 

@@ -105,11 +105,11 @@ def _mean_loss(code, node):
     value = code.value(base)
     if not isinstance(value, ast.Call) or kind(code, value) != "loss":
         return False
-    made = construction(code, value.func) if not code.called(value) else value
+    constructor = construction(code, value.func) if not code.called(value) else value
     return (
-        made is not None
-        and argument(made, "reduction") is None
-        and argument(made, "size_average") is None
+        constructor is not None
+        and argument(constructor, "reduction") is None
+        and argument(constructor, "size_average") is None
     )
 
 

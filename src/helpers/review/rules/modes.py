@@ -33,12 +33,12 @@ def mode_lost(code):
     for loop in code.loops:
         if any(above(loop, *LOOPS)):
             continue
-        found = events(code, loop, 3)
-        kinds = {one.what for one in found}
+        order = events(code, loop, 3)
+        kinds = {one.what for one in order}
         if not {"eval", "backward"} <= kinds or not kinds & {"step", "scaled"}:
             continue
-        evals = [one for one in found if one.what == "eval"]
-        trained = {one.name.split(".")[-1] for one in _trained(code, found)}
+        evals = [one for one in order if one.what == "eval"]
+        trained = {one.name.split(".")[-1] for one in _trained(code, order)}
         mine = [e for e in evals if e.name.split(".")[-1] in trained] or evals
         restored = re.search(
             r"\.train\(|\.training = |set_mode|training_mode|freeze|set_train", _texts(code, loop)
@@ -83,13 +83,13 @@ def training_in_validation(code):
     for loop in code.loops:
         if not batch_loop(code, loop) or not no_graph(code, loop):
             continue
-        found = events(code, loop, 1)
-        if any(one.what == "train" for one in found):
-            kinds = {one.what for one in found}
+        order = events(code, loop, 1)
+        if any(one.what == "train" for one in order):
+            kinds = {one.what for one in order}
             if not kinds & {"backward", "step"}:
-                train = next(one for one in found if one.what == "train")
+                train = next(one for one in order if one.what == "train")
                 if not any(
-                    one.what == "eval" and place(one.call) < place(train.call) for one in found
+                    one.what == "eval" and place(one.call) < place(train.call) for one in order
                 ) and _called_after(code, loop, train.call):
                     yield train.call
 
@@ -155,12 +155,12 @@ def _in_eval(code, call, loop):
     if not is_model(code, call.func):
         return False
     values = call.scope.assigned.get(text(call.func), ())
-    made = max((one.end for one in values if one.end < place(loop)), default=(0, 0))
+    latest = max((one.end for one in values if one.end < place(loop)), default=(0, 0))
     modes = [
         one.what
         for one in events(code, code.function(loop), 0)
         if one.what in _MODES
-        and made < place(one.call) < place(loop)
+        and latest < place(one.call) < place(loop)
         and one.name == text(call.func)
     ]
     return modes[-1:] == ["eval"]

@@ -264,8 +264,8 @@ def list_called(code):
         if call.owner is None or not name.startswith("self."):
             continue
         values = call.owner.attributes.get(name, ())
-        made = [code.called(one.value) for one in values]
-        if made and {*made} <= {"nn.ModuleList", "nn.ModuleDict"}:
+        names = [code.called(one.value) for one in values]
+        if names and {*names} <= {"nn.ModuleList", "nn.ModuleDict"}:
             yield call
 
 

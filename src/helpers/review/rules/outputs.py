@@ -26,15 +26,15 @@ def last_linear(code, node, depth=0):
 
 
 def _of_model(code, model, depth):
-    found, made = kind(code, model) or "", construction(code, model)
-    if found == "module:Linear":
-        return made
-    while found == "module:Sequential" and made is not None and made.args:
-        made = made.args[-1] if isinstance(made.args[-1], ast.Call) else None
-        found = "module:Sequential" if code.called(made) == "nn.Sequential" else ""
-        if code.called(made) == "nn.Linear":
-            return made
-    for owner in code.bases(found.removeprefix("module:")):
+    type_name, constructor = kind(code, model) or "", construction(code, model)
+    if type_name == "module:Linear":
+        return constructor
+    while type_name == "module:Sequential" and constructor is not None and constructor.args:
+        constructor = constructor.args[-1] if isinstance(constructor.args[-1], ast.Call) else None
+        type_name = "module:Sequential" if code.called(constructor) == "nn.Sequential" else ""
+        if code.called(constructor) == "nn.Linear":
+            return constructor
+    for owner in code.bases(type_name.removeprefix("module:")):
         if forward := code.functions.get((owner.name, "forward")):
             values = returns(code, forward)
             return last_linear(code, values[0], depth + 1) if len(values) == 1 else None
@@ -111,18 +111,21 @@ def mask_after_mean(code):
 
 def _reduces(code, call):
     """A loss with its default reduction."""
-    made = call if code.called(call) else construction(code, call.func)
+    constructor = call if code.called(call) else construction(code, call.func)
     if (
-        made is None
+        constructor is None
         or kind(code, call) != "loss"
-        or not re.match(r"F\.|nn\.\w+Loss", code.called(made))
+        or not re.match(r"F\.|nn\.\w+Loss", code.called(constructor))
     ):
         return False
-    if is_open(made):
+    if is_open(constructor):
         return False
-    old = argument(made, "reduce") or argument(made, "size_average")
+    old = argument(constructor, "reduce") or argument(constructor, "size_average")
     return (
         old is None
-        and const(argument(made, "reduction")) in (None, "mean")
-        and (argument(made, "reduction") is None or const(argument(made, "reduction")) == "mean")
+        and const(argument(constructor, "reduction")) in (None, "mean")
+        and (
+            argument(constructor, "reduction") is None
+            or const(argument(constructor, "reduction")) == "mean"
+        )
     )

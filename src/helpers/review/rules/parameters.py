@@ -228,11 +228,11 @@ def misspelt_flag(code):
 
 @rule("training-two-models", "wrong")
 def second_model(code):
-    """The loss goes through two models made in this file, and the only optimizer has one."""
-    made = list(optimizers(code))
-    if len(made) != 1 or made[0][3] is None:
+    """The loss goes through two models of this file, and the only optimizer has one."""
+    all_optimizers = list(optimizers(code))
+    if len(all_optimizers) != 1 or all_optimizers[0][3] is None:
         return
-    scope, _, _, model = made[0]
+    scope, _, _, model = all_optimizers[0]
     for name, values in scope.assigned.items():
         if name == model or "." in name or "[" in name or not _trainable(code, values[-1].value):
             continue

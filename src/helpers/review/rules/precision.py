@@ -14,11 +14,11 @@ def clip_scaled(code):
     for scope in code.scopes:
         if isinstance(scope, ast.Lambda):
             continue
-        found = events(code, scope, 1)
-        kinds = {one.what for one in found}
+        order = events(code, scope, 1)
+        kinds = {one.what for one in order}
         if "clip" in kinds and "scaled" in kinds and "unscale" not in kinds:
             if code.methods(scope, "scale", follow=1):
-                for one in found:
+                for one in order:
                     if one.what == "clip" and not any(above(one.call, ast.If)):
                         yield one.call
 
@@ -67,10 +67,10 @@ def no_update(code):
     for loop in code.loops:
         if any(above(loop, *LOOPS)):
             continue
-        found = events(code, loop, 3)
-        kinds = {one.what for one in found}
+        order = events(code, loop, 3)
+        kinds = {one.what for one in order}
         if "scaled" in kinds and "update" not in kinds and "update(" not in code.source:
-            yield next(one.call for one in found if one.what == "scaled")
+            yield next(one.call for one in order if one.what == "scaled")
 
 
 @rule("mixed-plain-step", "wrong")
@@ -79,9 +79,9 @@ def plain_step(code):
     for loop in code.loops:
         if any(above(loop, *LOOPS)):
             continue
-        found = events(code, loop, 2)
-        scaled = [e for e in found if e.what == "backward" and "scale(" in ast.unparse(e.call)]
-        plain = [e for e in found if e.what == "backward" and e not in scaled]
-        kinds = {one.what for one in found}
+        order = events(code, loop, 2)
+        scaled = [e for e in order if e.what == "backward" and "scale(" in ast.unparse(e.call)]
+        plain = [e for e in order if e.what == "backward" and e not in scaled]
+        kinds = {one.what for one in order}
         if scaled and not plain and "step" in kinds and not kinds & {"scaled", "unscale"}:
-            yield next(one.call for one in found if one.what == "step")
+            yield next(one.call for one in order if one.what == "step")

@@ -17,10 +17,10 @@ def whole_model(code):
         saved = call.args[0]
         if not isinstance(saved, ast.Name | ast.Attribute):
             continue
-        found = kind(code, saved)
-        unknown = found is None and code.value(saved) is None
+        type_name = kind(code, saved)
+        unknown = type_name is None and code.value(saved) is None
         named = re.fullmatch(r"(self\.)?(model|net|network)", text(saved) or "")
-        if (found or "").startswith("module:") or unknown and named:
+        if (type_name or "").startswith("module:") or unknown and named:
             yield call
 
 

@@ -18,13 +18,13 @@ def scheduler_first(code):
     for loop in code.loops:
         first = None
         for statement in loop.body:
-            found = events(code, statement)
-            if any(one.what in ("step", "scaled") for one in found):
+            order = events(code, statement)
+            if any(one.what in ("step", "scaled") for one in order):
                 if first is not None:
                     yield first.call
                 break
             if isinstance(statement, ast.Expr):
-                given = (one for one in found if one.what == "scheduler" and not one.call.args)
+                given = (one for one in order if one.what == "scheduler" and not one.call.args)
                 first = first or next(given, None)
 
 
@@ -57,8 +57,8 @@ def plateau_without_metric(code):
     """`ReduceLROnPlateau.step()` without a value."""
     for call in code.calls:
         if method(call) == "step" and not call.args and not call.keywords and receiver(call):
-            made = construction(code, receiver(call))
-            if code.called(made) == "sched.ReduceLROnPlateau":
+            constructor = construction(code, receiver(call))
+            if code.called(constructor) == "sched.ReduceLROnPlateau":
                 yield call
 
 
@@ -79,10 +79,14 @@ def accuracy_with_min(code):
     """`ReduceLROnPlateau(optimizer)` with `step(accuracy)`: the default mode is "min"."""
     for call in code.calls:
         if method(call) == "step" and len(call.args) == 1 and receiver(call):
-            made = construction(code, receiver(call))
-            if made is None or code.called(made) != "sched.ReduceLROnPlateau" or is_open(made):
+            constructor = construction(code, receiver(call))
+            if (
+                constructor is None
+                or code.called(constructor) != "sched.ReduceLROnPlateau"
+                or is_open(constructor)
+            ):
                 continue
-            mode = argument(made, "mode", 1)
+            mode = argument(constructor, "mode", 1)
             name = text(call.args[0]) or ""
             accuracy = re.search(
                 r"(?i)(^|_|\.)(acc|accuracy|auc|f1|dice|miou|iou|map|bleu)(_|\d|$)", name
@@ -107,9 +111,9 @@ def epochs_in_batches(code):
             if not isinstance(loop, LOOPS) or not code.methods(loop, "backward"):
                 continue
             for call in code.methods(loop, "step"):
-                made = construction(code, receiver(call))
-                if code.called(made) in ("sched.CosineAnnealingLR", "sched.OneCycleLR"):
-                    if _counts_epochs(made, outer) and not call.args:
+                constructor = construction(code, receiver(call))
+                if code.called(constructor) in ("sched.CosineAnnealingLR", "sched.OneCycleLR"):
+                    if _counts_epochs(constructor, outer) and not call.args:
                         yield call
 
 

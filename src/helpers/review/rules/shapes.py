@@ -64,8 +64,8 @@ def _is_batch(code, node):
         return False
     if value.args and re.search(r"unsqueeze|single|\[None", ast.unparse(value)):
         return False
-    found = kind(code, value.func) or ""
-    if found in ("module:Linear", "module:Sequential"):
+    type_name = kind(code, value.func) or ""
+    if type_name in ("module:Linear", "module:Sequential"):
         return getattr(code.function(node), "name", "") == "forward"
     name = last(value.func)
     return getattr(code.function(node), "name", "") == "forward" and bool(
