@@ -204,7 +204,7 @@ def main() -> int:
         return 1
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
     for measure in MEASUREMENTS:
-        print((measure.__doc__ or "").splitlines()[0].replace("Return the", "The", 1))
+        print((measure.__doc__ or "").splitlines()[0].removeprefix("Return "))
         for name, value in measure().items():
             print(
                 f"  {name:24}",
