@@ -76,6 +76,16 @@ def test_ids_of_right_answers_exist(messages):
     assert named - known <= {NONE, ""}
 
 
+def test_a_neighbour_of_a_pasted_message_gets_the_answer_of_its_kind(messages):
+    with (ROOT / "tests/messages/neighbours.tsv").open(encoding="utf8", newline="") as file:
+        pairs = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    found = {}
+    for row in pairs:
+        sure = [a for a in messages.find(row["message"].replace(r"\n", "\n")) if a.sure]
+        found[row["message"]] = sure[0].id if sure else NONE
+    assert found == {row["message"]: row["answer"] for row in pairs}
+
+
 # What is reached, so that nothing falls behind it: the shares of right and of misleading answers.
 # Seven of the nine misleading ones are messages of other libraries that a sound entry answers.
 REACHED = {"work": (0.98, 0.02), "measure": (0.91, 0.09)}
