@@ -5,6 +5,8 @@ Source: "Loss functions" of `torch.nn`, https://pytorch.org/docs/stable/nn.html#
 
 from __future__ import annotations
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 
@@ -35,16 +37,27 @@ def soft_iou_loss(
             out.
 
     Returns:
-        A scalar in [0, 1], float64 for float64 input and float32 otherwise.
+        A scalar in [0, 1], float64 for float64 input and float32 otherwise; nan if a value is nan
+            or the batch is empty.
 
     Raises:
-        TypeError: `probability` is not floating point.
-        ValueError: shapes differ, `spatial_dims` is below 1, there is no batch dimension, or a
-            value is outside [0, 1] (on a GPU this check synchronizes).
+        TypeError: `probability` or `target` is not a real tensor, `probability` is not floating
+            point, or `spatial_dims` is not an integer.
+        ValueError: shapes differ, `spatial_dims` is below 1, `eps` is not positive, there is no
+            batch dimension, or a value is outside [0, 1] (on a GPU this check synchronizes).
 
     Source: the Tanimoto loss of Diakogiannis et al. 2020, "ResUNet-a",
     https://arxiv.org/abs/1904.00592
     """
+    for name, given in (("probability", probability), ("target", target)):
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(given).__name__}")
+        if given.is_complex():
+            raise TypeError(f"{name} must be real, got {given.dtype}")
+    if not isinstance(spatial_dims, int) or isinstance(spatial_dims, bool):
+        raise TypeError(f"spatial_dims must be an integer, got {spatial_dims!r}")
+    if not isinstance(eps, Real) or not eps > 0:
+        raise ValueError(f"eps must be a positive number, got {eps!r}")
     if not probability.is_floating_point():
         raise TypeError(f"probability must be floating point, got {probability.dtype}")
     if probability.shape != target.shape:

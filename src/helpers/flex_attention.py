@@ -6,6 +6,7 @@ Source: https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,8 +26,16 @@ def document_index(lengths: Sequence[Sequence[int]], length: int | None = None) 
         length: L; the longest row by default. The rest of a row is padding.
 
     Raises:
+        TypeError: a length is not an integer.
         ValueError: a document is empty, or a row is longer than `length`.
     """
+    rows = [row.tolist() if isinstance(row, Tensor) else row for row in lengths]
+    if not all(isinstance(row, Sequence) and not isinstance(row, str) for row in rows):
+        raise TypeError(f"lengths must be one list of integers per row, got {lengths!r}")
+    lengths = rows
+    for given in [*(n for row in rows for n in row), *([] if length is None else [length])]:
+        if not isinstance(given, Integral):
+            raise TypeError(f"a length must be an integer, got {given!r}")
     if any(n < 1 for row in lengths for n in row):
         raise ValueError("every document must have at least one token")
     longest = max(map(sum, lengths), default=0)
@@ -48,7 +57,17 @@ def document_rule(doc: Tensor) -> Rule:
     Args:
         doc: integers, shape (N, L), -1 for padding, on the device of the queries. The rule reads
             it later, so create a new rule for each batch.
+
+    Raises:
+        TypeError: `doc` is not a tensor of integers.
+        ValueError: `doc` does not have two dimensions.
     """
+    if not isinstance(doc, Tensor):
+        raise TypeError(f"doc must be a tensor, got {type(doc).__name__}")
+    if doc.is_floating_point() or doc.is_complex() or doc.dtype == torch.bool:
+        raise TypeError(f"doc must contain integers, got {doc.dtype}")
+    if doc.dim() != 2:
+        raise ValueError(f"doc must have shape (N, L), got {tuple(doc.shape)}")
 
     def rule(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         same = (doc[b, i] == doc[b, j]) & (doc[b, i] >= 0)
@@ -65,8 +84,11 @@ def window_rule(size: int, past: int = 0) -> Rule:
         past: number of cached keys before the first query.
 
     Raises:
+        TypeError: `size` or `past` is not an integer.
         ValueError: `size` is below 1 or `past` below 0.
     """
+    if not (isinstance(size, Integral) and isinstance(past, Integral)):
+        raise TypeError(f"size and past must be integers, got {size!r} and {past!r}")
     if size < 1 or past < 0:
         raise ValueError(f"size must be at least 1 and past at least 0, got {size} and {past}")
 
@@ -82,7 +104,14 @@ def block_kinds(block_mask: BlockMask) -> Tensor:
 
     Returns:
         int64, shape (B, H, blocks of queries, blocks of keys), on the CPU.
+
+    Raises:
+        TypeError: `block_mask` is not the result of `create_block_mask`.
     """
+    if not hasattr(block_mask, "kv_num_blocks"):
+        raise TypeError(
+            f"expected a block mask from create_block_mask, got {type(block_mask).__name__}"
+        )
     kinds = _listed(block_mask.kv_num_blocks, block_mask.kv_indices)
     if block_mask.full_kv_num_blocks is not None:
         full = _listed(block_mask.full_kv_num_blocks, block_mask.full_kv_indices)

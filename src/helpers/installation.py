@@ -94,11 +94,21 @@ def runs(capability: tuple[int, int], archs: Iterable[str]) -> str | None:
         archs: the build's, as from `torch.cuda.get_arch_list()`.
 
     Raises:
-        ValueError: an architecture is not written as `sm_` or `compute_` and a number.
+        TypeError: `archs` is a string or no iterable.
+        ValueError: an architecture is not written as `sm_` or `compute_` and a number, or
+            `capability` is not a pair of integers.
     """
-    serving = []
+    if isinstance(archs, str) or not isinstance(archs, Iterable):
+        raise TypeError(f"archs must be a list such as ['sm_86'], got {archs!r}")
+    if (
+        not isinstance(capability, tuple | list)
+        or len(capability) != 2
+        or not all(isinstance(part, int) for part in capability)
+    ):
+        raise ValueError(f"capability must be a pair such as (8, 9), got {capability!r}")
+    capability, serving = tuple(capability), []
     for arch in archs:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", str(arch))
         if match is None:
             raise ValueError(f"expected something like 'sm_86' or 'compute_90', got {arch!r}")
         binary, built = match[1] == "sm", (int(match[2]), int(match[3]))
@@ -117,11 +127,11 @@ def driver_suffices(driver: str, cuda: str) -> bool:
         cuda: the CUDA of PyTorch's build, `torch.version.cuda`: `"12.4"`.
 
     Raises:
-        ValueError: a version is not a number, or that CUDA is not in `OLDEST_DRIVER`.
+        ValueError: a version is not such a text, or that CUDA is not in `OLDEST_DRIVER`.
     """
     try:
         have, major = int(driver.split(".")[0]), int(cuda.split(".")[0])
-    except ValueError:
+    except (AttributeError, ValueError, TypeError):
         text = f"expected versions such as '535.104' and '12.4', got {driver!r} and {cuda!r}"
         raise ValueError(text) from None
     if major not in OLDEST_DRIVER:
@@ -144,7 +154,7 @@ def fits(version: str, wanted: str) -> bool:
 
 
 def find_shadows(folder: str | Path) -> tuple[str, ...]:
-    """Return the files and packages of a folder that hide an installed module from a script there.
+    """Return the `.py` files and packages of a folder that hide a module from a script there.
 
     A name counts if a module of Python, torch, torchvision, torchaudio, numpy or a package that
     torch requires has it. Modules that are part of the interpreter, such as `time`, cannot be

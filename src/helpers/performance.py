@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
@@ -51,14 +52,16 @@ def shares(
         `"data"` and `"step"`, which sum to 1.
 
     Raises:
-        TypeError: `batches` is not an integer, or `step` is not callable.
+        TypeError: `batches` is not an integer, `step` is not callable, or `loader` is no iterable.
         ValueError: `batches` is less than 1, or the loader has fewer than two batches.
     """
-    if isinstance(batches, bool) or not isinstance(batches, int):
+    if isinstance(batches, bool) or not isinstance(batches, Integral):
         raise TypeError(f"batches must be an integer, got {batches!r}")
     if batches < 1:
         raise ValueError(f"batches must be at least 1, got {batches}")
     _callable("step", step)
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(f"loader must be an iterable of batches, got {type(loader).__name__}")
     wait = torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None
     durations, counted, nothing = {"data": 0.0, "step": 0.0}, -1, object()
     iterator = iter(loader)
@@ -128,6 +131,7 @@ class Wait(NamedTuple):
     call: str
 
 
+_MAKERS = {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor}
 _GENERATED = "<string>", "<eval_with_key>", "<frozen "  # code without a line to show
 _READS = {"cpu", "numpy", "tolist", "__repr__", "__array__", "__contains__"}
 _WAITS = {
@@ -140,6 +144,10 @@ _WAITS = {
     "aten._unique2",
     "aten.unique_dim",
     "aten.unique_consecutive",
+    "aten._to_sparse",  # the number of entries is a shape
+    "aten._to_sparse_csr",
+    "aten._coalesce",
+    "aten.linalg_matrix_exp",  # its norm selects the approximation
     "aten._linalg_check_errors",
     "aten._linalg_svd",  # these check for errors inside the operator
     "aten._linalg_eigh",
@@ -147,6 +155,12 @@ _WAITS = {
     "aten.linalg_pinv",
     "cond",
     "while_loop",
+}
+# Operators that read the values of a tensor argument, by the overload that has one.
+_BY_OVERLOAD = {
+    "aten.normal": {"Tensor_Tensor", "float_Tensor"},  # the standard deviation must not be negative
+    "aten.linspace": {"Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor"},
+    "aten.logspace": {"Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor"},
 }
 # Modules of torch/optim that read values of user tensors, not only their own step counts.
 _READERS = {"lbfgs.py", "lr_scheduler.py", "swa_utils.py"}
@@ -192,7 +206,7 @@ class _Calls(TorchFunctionMode):
         reads = (
             (name in _READS and getattr(Tensor, name, None) is function)
             or (function is Tensor.__format__ and args[0].dim() > 0)
-            or (function in (torch.tensor, torch.as_tensor) and _collects(args, kwargs))
+            or (function in _MAKERS and _collects(args, kwargs, function is Tensor.new_tensor))
         )
         quiet = reads or _differs_on_cpu(name, args, kwargs)
         notes.calling.append(name)
@@ -224,15 +238,19 @@ class _Runs(TorchDispatchMode):
             or (name in ("aten.index", "aten.index_put_", "aten.index_put") and _masks(args[1]))
             or (function is torch.ops.aten.repeat_interleave.Tensor and not kwargs)
             or (name == "aten.multinomial" and not (len(args) > 2 and args[2]))
+            or (name in _BY_OVERLOAD and function._overloadname in _BY_OVERLOAD[name])
             or (name in ("aten._to_copy", "aten.copy_") and _leaves(name, args, kwargs))
         ):
             self.notes.note(name)
         return function(*args, **kwargs)
 
 
-def _collects(args: Any, kwargs: Any) -> bool:
-    """Return True if `torch.tensor` gets a list of tensors, whose values it reads one by one."""
-    data = args[0] if args else kwargs.get("data")
+def _collects(args: Any, kwargs: Any, method: bool) -> bool:
+    """Return True if `torch.tensor` gets a list of tensors, whose values it reads one by one.
+
+    `method` is True for `new_tensor`, whose first argument is the tensor itself.
+    """
+    data = args[method] if len(args) > method else kwargs.get("data", kwargs.get("obj"))
     return isinstance(data, list | tuple) and any(isinstance(x, Tensor) for x in tree_leaves(data))
 
 
@@ -267,11 +285,12 @@ def waits(function: Callable[[], Any]) -> list[Wait]:
     No GPU is needed: every tensor counts as one on a GPU. Detected are `item()` and its callers
     (`float`, `if`, `max`), `tolist()`, `cpu()`, `numpy()`, `print`, `nonzero`, `unique`, `equal`,
     boolean masks as an index, `torch.tensor` of a list of tensors, `multinomial` without
-    replacement, and `torch.linalg` functions that check for errors, also in a backward pass. A
-    compiled function is judged as if it were not compiled.
+    replacement, conversions to sparse tensors, and `torch.linalg` functions that check for errors,
+    also in a backward pass. A compiled function is judged as if it were not compiled.
 
-    Not detected: copies to the GPU, `to("cpu")` if tensors are on the CPU already, `synchronize()`,
-    and synchronizations of the GPU implementation alone. Optimizers other than LBFGS are ignored,
+    Not detected: copies to the GPU, `to("cpu")` if tensors are on the CPU already, `torch.save`,
+    the constructor `torch.Tensor` with a list of tensors, `synchronize()`, and synchronizations of
+    the GPU implementation alone. Optimizers other than LBFGS are ignored,
     because their step counts are on the CPU. On a GPU compare with
     `torch.cuda.set_sync_debug_mode("warn")`.
 

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -95,6 +97,10 @@ def test_spatial_dims_say_what_a_mask_is():
         (torch.rand(2, 4, 4), torch.zeros(2, 1, 4, 4), ValueError, r"\(2, 4, 4\) and \(2, 1, 4"),
         (torch.rand(4, 64), torch.zeros(4, 64), ValueError, "spatial_dims=1"),
         (torch.ones(1, 2, 2).long(), torch.zeros(1, 2, 2), TypeError, "floating point.*int64"),
+        ([[1.0]], torch.zeros(1, 1), TypeError, "probability must be a tensor, got list"),
+        (torch.zeros(1, 1, 1), None, TypeError, "target must be a tensor, got NoneType"),
+        (torch.zeros(1, 1, 1) * 1j, torch.zeros(1, 1, 1), TypeError, "probability must be real"),
+        (torch.zeros(1, 1, 1), torch.zeros(1, 1, 1) * 1j, TypeError, "target must be real"),
     ],
 )
 def test_bad_masks_are_refused(p, t, error, words):
@@ -120,6 +126,38 @@ def test_a_mask_without_dimensions_is_an_error(spatial_dims):
     x = torch.ones(2, 3)
     with pytest.raises(ValueError, match=f"spatial_dims must be at least 1, got {spatial_dims}"):
         binary_losses.soft_iou_loss(x, x, spatial_dims=spatial_dims)
+
+
+@pytest.mark.parametrize("spatial_dims", [1.5, "2", None, True])
+def test_spatial_dims_must_be_an_integer(spatial_dims):
+    x = torch.ones(2, 3)
+    with pytest.raises(TypeError, match="spatial_dims must be an integer, got"):
+        binary_losses.soft_iou_loss(x, x, spatial_dims=spatial_dims)
+
+
+@pytest.mark.parametrize("eps", [0, -5, math.nan, None, "a"])
+def test_eps_must_be_positive(eps):
+    x = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="eps must be a positive number, got"):
+        binary_losses.soft_iou_loss(x, x, 1, eps=eps)
+
+
+def test_a_nan_and_an_empty_batch_give_nan():
+    x = torch.ones(2, 3)
+    assert binary_losses.soft_iou_loss(x * math.nan, x, 1).isnan()
+    assert binary_losses.soft_iou_loss(x, x * math.nan, 1).isnan()
+    assert binary_losses.soft_iou_loss(x[:0], x[:0], 1).isnan()
+
+
+def test_targets_of_a_binary_cross_entropy_have_the_dtype_of_the_input():
+    x = torch.rand(4)
+    for dtype in (torch.int64, torch.bool):
+        for loss in (F.binary_cross_entropy, F.binary_cross_entropy_with_logits):
+            with pytest.raises(RuntimeError):
+                loss(x, torch.ones(4).to(dtype))
+    with pytest.raises(RuntimeError, match="Found dtype Double but expected Float"):
+        F.binary_cross_entropy(x, torch.ones(4).double())
+    assert F.binary_cross_entropy_with_logits(x, torch.ones(4).double()).isfinite()
 
 
 # ---------------------------------------------------------------- saturation
@@ -302,6 +340,16 @@ def constant_when_empty(loss, keep):
         ),
         (lambda loss, keep: masked_mean(loss.detach(), keep) + 0 * loss.sum(), "gradient is not"),
         (only_nan_removed, "an inf among the losses"),
+        (
+            lambda loss, keep: (
+                loss[keep].sum() / torch.where(keep, loss, 0).count_nonzero().clamp(min=1)
+            ),
+            "not the mean of the losses kept",
+        ),
+        (
+            lambda loss, keep: loss[keep].sum() / keep.sum().clamp(1, 9),
+            "not the mean of the losses kept",
+        ),
     ],
 )
 def test_wrong_masked_means_are_named(wrong, words):

@@ -6,6 +6,7 @@ import math
 import shutil
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -64,6 +65,43 @@ def test_a_window_needs_a_position():
     for size, past in ((0, 0), (2, -1)):
         with pytest.raises(ValueError, match="size must be at least 1"):
             flex.window_rule(size, past)
+
+
+@pytest.mark.parametrize("lengths", ["ab", None, [1, 2], [[2.5]], [["a"]], [None]])
+def test_lengths_that_are_no_lists_of_integers_are_named(lengths):
+    with pytest.raises(TypeError, match="lengths must be|a length must be an integer|NoneType"):
+        flex.document_index(lengths)
+    with pytest.raises(TypeError, match="a length must be an integer, got 2.5"):
+        flex.document_index([[1]], 2.5)
+    assert flex.document_index(torch.tensor([[1, 2]])).tolist() == [[0, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("doc", "error", "words"),
+    [
+        (None, TypeError, "doc must be a tensor, got NoneType"),
+        ([[0, 1]], TypeError, "doc must be a tensor, got list"),
+        (torch.zeros(2, 3), TypeError, "must contain integers, got torch.float32"),
+        (torch.zeros(2, 3) > 0, TypeError, "must contain integers, got torch.bool"),
+        (torch.zeros(3, dtype=torch.int64), ValueError, r"shape \(N, L\), got \(3,\)"),
+        (torch.zeros(1, 2, 3, dtype=torch.int64), ValueError, r"got \(1, 2, 3\)"),
+    ],
+)
+def test_what_is_no_document_index_is_named(doc, error, words):
+    with pytest.raises(error, match=words):
+        flex.document_rule(doc)
+
+
+@pytest.mark.parametrize("arguments", [(1.5,), ("a",), (None,), (2, 2.5), (2, None)])
+def test_a_window_needs_integers(arguments):
+    with pytest.raises(TypeError, match="size and past must be integers, got"):
+        flex.window_rule(*arguments)
+
+
+@pytest.mark.parametrize("given_", [None, torch.ones(2, 2), "a", causal])
+def test_block_kinds_needs_a_block_mask(given_):
+    with pytest.raises(TypeError, match="expected a block mask from create_block_mask, got"):
+        flex.block_kinds(given_)
 
 
 @pytest.mark.parametrize("length", [200, 256, 512])
@@ -132,6 +170,9 @@ def test_the_chapters_words_on_what_flex_attention_refuses():
     ):
         with pytest.raises(RuntimeError, match=message):
             create_mask(rule, None, None, 4, 4, device="cpu")
+    array = np.array(numbers)
+    with pytest.raises(RuntimeError, match="Cannot access data pointer"):
+        create_mask(lambda b, h, i, j: array[i] == array[j], None, None, 4, 4, device="cpu")
     mask = create_mask(lambda b, h, i, j: torch.where(i < 2, i >= j, i > j), 1, 1, 4, 4, "cpu")
     assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]]
     block_mask = create_block_mask(causal, None, None, 4, 5, device="cpu")
@@ -139,6 +180,16 @@ def test_the_chapters_words_on_what_flex_attention_refuses():
         k = torch.randn(1, 1, lk, 8)
         with pytest.raises(RuntimeError, match=f"created for a {size} length"):
             flex_attention(q.detach(), k, k, block_mask=block_mask)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called")
+def test_a_captured_bias_gets_its_gradient_on_a_cpu():
+    q = torch.randn(1, 1, 6, 8)
+    bias, other = (torch.zeros(6, requires_grad=True) for _ in range(2))
+    out = flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: score + bias[j])
+    out.square().sum().backward()
+    ((q @ q.mT / 8**0.5 + other).softmax(-1) @ q).square().sum().backward()
+    torch.testing.assert_close(bias.grad, other.grad, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called")
@@ -249,6 +300,20 @@ def documents_in_place(doc):
             rule_of(lambda a, b, i, j: (a == b) & (a >= 0) & (i >= j) & (i < j + 2) | (i == j)),
             "does not attend to all earlier tokens",
         ),
+        (
+            rule_of(lambda a, b, i, j: (a == b) & (a >= 0) & (i >= j) & (i < j + 20) | (i == j)),
+            "does not attend to all earlier tokens",
+        ),
+        (
+            rule_of(lambda a, b, i, j: (a.abs() == b.abs()) & (a >= 0) & (i >= j) | (i == j)),
+            "attends to padding",
+        ),
+        (
+            rule_of(
+                lambda a, b, i, j: (a % 8 == b % 8) & (a >= 0) & (b >= 0) & (i >= j) | (i == j)
+            ),
+            "attends to another document",
+        ),
         (lambda doc: flex.document_rule(doc[:1]), "your code raised"),
         (lambda doc: documents_by_table(doc)(0, 0, 0, 0), "expected a mask_mod, a function"),
         (lambda doc: lambda b, h, i, j: doc[b, i] == doc[b, j] and i >= j, "your code raised"),
@@ -307,6 +372,18 @@ def alibi_plus(slopes):
     return lambda score, b, h, i, j: torch.where(i >= j, score + slopes[h] * (i - j), -math.inf)
 
 
+def alibi_capped(slopes):
+    def change(score, b, h, i, j):
+        return torch.where(i >= j, score - slopes[h] * (i - j).clamp(max=8), -math.inf)
+
+    return change
+
+
+def alibi_by_key(slopes):
+    """Right: the softmax ignores a number that all keys of a query have in common."""
+    return lambda score, b, h, i, j: torch.where(i >= j, score + slopes[h] * j, -math.inf)
+
+
 def alibi_product(slopes):
     return lambda score, b, h, i, j: (score - slopes[h] * (i - j)) * (i >= j)
 
@@ -324,6 +401,8 @@ def alibi_distance(slopes):
     [
         (alibi, None),
         (alibi_added, None),
+        (alibi_by_key, None),
+        (alibi_capped, "the distance has no limit"),
         (alibi_product, "only a score of -inf masks a key"),
         (alibi_distance, "only a score of -inf masks a key"),
         (alibi_low, "its score must be -inf"),

@@ -69,9 +69,24 @@ def test_code_for_one_capability_and_for_a_family():
     assert runs((8, 0), []) is None
 
 
-@pytest.mark.parametrize("arch", ["sm86", "8.6", "sm_8", "gfx90a", "", "sm_86x"])
+@pytest.mark.parametrize(
+    "capability", [None, 8.6, "8.6", (8,), (8, 6, 1), ("8", "6"), (8.0, 6), torch.tensor([8, 6])]
+)
+def test_what_is_no_capability_is_told(capability):
+    with pytest.raises(ValueError, match=r"capability must be a pair such as \(8, 9\), got"):
+        runs(capability, ["sm_86"])
+    assert runs([8, 6], ["sm_86"]) == "sm_86"  # as JSON has it
+
+
+@pytest.mark.parametrize("archs", ["sm_86", None, 86])
+def test_what_is_no_list_of_architectures_is_told(archs):
+    with pytest.raises(TypeError, match=r"archs must be a list such as \['sm_86'\], got"):
+        runs((8, 6), archs)
+
+
+@pytest.mark.parametrize("arch", [86, "sm86", "8.6", "sm_8", "gfx90a", "", "sm_86x"])
 def test_what_is_no_architecture_is_told(arch):
-    with pytest.raises(ValueError, match=f"expected something like .* got '{arch}'"):
+    with pytest.raises(ValueError, match=f"expected something like .* got {arch!r}"):
         runs((8, 6), [arch])
 
 
@@ -89,7 +104,18 @@ def test_the_major_version_of_cuda_decides(driver, served):
     assert found == [m for m in ("11", "12", "13") if driver_suffices(driver, f"{m}.0")]
 
 
-@pytest.mark.parametrize("driver, cuda", [("new", "12.4"), ("535", "twelve"), ("", "12")])
+@pytest.mark.parametrize(
+    "driver, cuda",
+    [
+        ("new", "12.4"),
+        ("535", "twelve"),
+        ("", "12"),
+        (None, "12.4"),
+        (535, 12.4),
+        ("535", None),
+        (b"535", "12"),
+    ],
+)
 def test_what_is_no_version_is_told(driver, cuda):
     with pytest.raises(ValueError, match="expected versions such as '535.104' and '12.4'"):
         driver_suffices(driver, cuda)
@@ -355,6 +381,13 @@ WRONG_RUN = {
     "takes away": lambda c, a: [same_major(c, a), a.clear()][0],
     "always": lambda c, a: True,
     "no f": lambda c, a: same_major(c, [x.rstrip("f") for x in a]),
+    "sm a is f": lambda c, a: same_major(c, [x.replace("sm_100a", "sm_100f") for x in a]),
+    "a family with earlier minors": lambda c, a: (
+        same_major(c, a) or any(x[-1] == "f" and x.startswith(f"sm_{c[0]}") for x in a)
+    ),
+    "compute of a family with earlier minors": lambda c, a: (
+        same_major(c, a) or any(x[-1] == "f" and x.startswith(f"compute_{c[0]}") for x in a)
+    ),
     "a is f": lambda c, a: same_major(c, [x.replace("a", "f") for x in a]),
     "first digit": lambda c, a: any(
         c >= (int(n[:-1]), int(n[-1])) and (k == "compute" or str(c[0])[0] == n[0])

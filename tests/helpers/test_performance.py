@@ -94,6 +94,24 @@ def test_shares_wants_a_whole_number(batches):
         performance.shares([1, 2], lambda _: None, batches=batches)
 
 
+@pytest.mark.parametrize("loader", [None, 5, print])
+def test_shares_needs_an_iterable(loader):
+    with pytest.raises(TypeError, match="loader must be an iterable of batches, got"):
+        performance.shares(loader, lambda _: None)
+
+
+def test_shares_accepts_integers_of_numpy_and_sequences():
+    class Sequence:
+        def __getitem__(self, i):
+            if i > 4:
+                raise IndexError(i)
+            return i
+
+    seen = []
+    performance.shares(Sequence(), seen.append, batches=np.int64(2))
+    assert seen == [0, 1, 2]
+
+
 def test_what_cannot_be_called_is_named():
     with pytest.raises(TypeError, match="step must be something to call, got NoneType"):
         performance.shares([1, 2], None)
@@ -216,6 +234,23 @@ def test_fused_updates_all_parameters_in_one_operator(kind):
     assert set(found) <= {"aten._foreach_add_"}  # counts the steps
 
 
+@pytest.mark.parametrize(("kind", "each"), [("SGD", 1), ("AdamW", 2)])
+def test_fused_runs_once_for_each_group_and_dtype(kind, each):
+    def operators(*groups):
+        optimizer = getattr(torch.optim, kind)([{"params": g} for g in groups], lr=0.1, fused=True)
+        for p in sum(groups, []):
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+        return sum(performance.operators(optimizer.step).values())
+
+    def new(n, dtype=torch.float32):
+        return [nn.Parameter(torch.ones(3, dtype=dtype)) for _ in range(n)]
+
+    assert operators(new(9)) == each
+    assert operators(new(3), new(6)) == 2 * each
+    assert operators(new(9) + new(2, torch.bfloat16)) == 2 * each
+
+
 def test_only_four_optimizers_have_fused():
     every = [v for v in vars(torch.optim).values() if isinstance(v, type)]
     fused = {
@@ -260,6 +295,9 @@ FREE = {
     "loop": lambda: [x + 1 for x in X],
     "tensor of a tensor": lambda: torch.as_tensor(X),
     "tensor of numbers": lambda: torch.tensor([1, 2]),
+    "new_tensor of numbers": lambda: X.new_tensor([1, 2]),
+    "normal with numbers": lambda: torch.normal(X, 1.0),
+    "linspace of numbers": lambda: torch.linspace(0, 1, 3),
     "multinomial with replacement": lambda: torch.multinomial(X, 2, replacement=True),
 }
 WAITING = {
@@ -293,6 +331,15 @@ WAITING = {
     "tensor of tensors": (lambda: torch.tensor([Y, Y]), "tensor"),
     "as_tensor of tensors": (lambda: torch.as_tensor(data=[[Y], [1.0]]), "as_tensor"),
     "multinomial": (lambda: torch.multinomial(X + 1, 2), "multinomial"),
+    "asarray of tensors": (lambda: torch.asarray([Y, Y]), "asarray"),
+    "new_tensor of tensors": (lambda: X.new_tensor([Y, Y]), "new_tensor"),
+    "to_sparse": (lambda: X.to_sparse(), "to_sparse"),
+    "coalesce": (lambda: torch.sparse_coo_tensor([[0, 0]], X[:2], (4,)).coalesce(), "coalesce"),
+    "matrix_exp": (lambda: torch.matrix_exp(torch.eye(3)), "matrix_exp"),
+    "normal with tensors": (lambda: torch.normal(X, X), "normal"),
+    "normal with a standard deviation": (lambda: torch.normal(0.0, X), "normal"),
+    "linspace from a tensor": (lambda: torch.linspace(Y, 2, 3), "linspace"),
+    "logspace to a tensor": (lambda: torch.logspace(0, Y, 3), "logspace"),
     "index by a tensor of one number": (lambda: X[INDEX[0]], "__getitem__"),
     "inverse": (lambda: torch.linalg.inv(torch.eye(2)), "linalg_inv"),
     "clip and raise": (
@@ -313,6 +360,7 @@ def test_what_does_not_wait(name):
     assert performance.waits(FREE[name]) == []
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("name", WAITING)
 def test_what_waits(name):
     run, call = WAITING[name]
@@ -588,6 +636,44 @@ def test_blocks_share_a_graph_where_their_inputs_are_alike():
         assert len(graphs) == expected
 
 
+def test_a_break_in_a_loop_leaves_the_function_uncompiled():
+    def block(x):
+        return x.relu() + 1
+
+    def halved(x, layer):
+        for _ in range(3):
+            x = layer(x)
+            if x.sum() > 1:
+                x = x / 2
+        return x
+
+    for layer, expected in ((torch.relu, 0), (block, 1)):
+        torch.compiler.reset()
+        found = torch._dynamo.explain(halved)(torch.ones(3), layer)
+        assert found.graph_count == expected and found.graph_break_count <= 0
+        torch.compiler.reset()
+        graphs = performance.Counting()
+        compiled = torch.compile(halved, backend=graphs)
+        x = torch.ones(3)
+        assert torch.equal(compiled(x, layer), halved(x, layer)) and len(graphs) == expected
+
+
+def test_a_size_that_the_code_fixes_cannot_be_marked():
+    def add(x):
+        return x + torch.zeros(64, 4)
+
+    torch.compiler.reset()
+    x = torch.ones(64, 4)
+    torch._dynamo.mark_dynamic(x, 0)
+    with pytest.raises(Exception, match="marked .* as dynamic but your code specialized it") as e:
+        torch.compile(add, backend="eager")(x)
+    assert "ConstraintViolationError" in f"{type(e.value).__name__} {e.value.__cause__!r}"
+    torch.compiler.reset()
+    graphs = performance.Counting()
+    torch.compile(add, backend=graphs, dynamic=True)(torch.ones(64, 4))
+    assert len(graphs) == 1
+
+
 def test_an_error_of_the_function_is_its_own():
     root = torch.compile(lambda x: torch.linalg.cholesky(x), backend="eager")
     assert performance.recompiles(root, torch.eye(2)) == "nothing is compiled yet"
@@ -731,6 +817,10 @@ def late(loader, step, clock, wait):
     return data, compute + clock() - begin
 
 
+def whole_seconds(*arguments):
+    return tuple(int(seconds) for seconds in split_time(*arguments))
+
+
 def shares_only(*arguments):
     data, compute = split_time(*arguments)
     return data / (data + compute), compute / (data + compute)
@@ -750,6 +840,7 @@ def shares_only(*arguments):
         (exchanged, "exchanged"),
         (late, "data took"),
         (shares_only, "data took"),
+        (whole_seconds, "took"),
         (lambda loader, step, clock, wait: sum(1 for _ in loader), "step ran 0 times"),
         (lambda loader, step, clock, wait: [step(b) for b in loader], "return a pair"),
         (lambda loader, step, clock, wait: [(step(b), step(b)) for b in loader], "once for each"),
@@ -810,6 +901,10 @@ def nearest_over_centres(points, centres):
         (lambda p, c: (p[:, None] - c).square().sum(-1).argmax(1), "wrong"),
         (lambda p, c: nearest(c, p), "expected shape"),
         (lambda p, c: nearest(p[:, :1], c[:, :1]), "the centres"),
+        (lambda p, c: nearest(p[:, :2], c[:, :2]), "the centres"),
+        (lambda p, c: nearest(p[:, -3:], c[:, -3:]), "the centres"),
+        (lambda p, c: (p[:, None] - c).half().square().sum(-1).argmin(1), "the centres"),
+        (lambda p, c: (p[:, None] - c).square().sum(-1).half().argmin(1), "the centres"),
         (lambda p, c: (p[:, None] - c).sum(-1).abs().argmin(1), "wrong"),
         (lambda p, c: nearest(p.sub_(1), c), "points was changed"),
         (lambda p, c: nearest(p.float(), c.float()) if len(p) else 1 / 0, "ZeroDivisionError"),

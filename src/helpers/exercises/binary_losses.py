@@ -130,6 +130,10 @@ def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
     def value(f):
         for _ in range(6):
             compare(f, *draw())
+        for count in (1, 20, 40):
+            loss, keep = torch.rand(40), torch.arange(40) < count
+            loss[0], loss[5:9] = 0, 0  # a loss of 0 counts
+            compare(f, loss.requires_grad_(), keep)
 
     def compare(f, loss: Tensor, keep: Tensor):
         got = one_number(f(loss, keep))

@@ -73,6 +73,8 @@ def _documents_anywhere(f: Callable) -> None:
 def _documents_one(f: Callable) -> None:
     _documents_compare(f, torch.zeros(1, between(2, 5), dtype=torch.int64))
     _documents_compare(f, torch.full((2, 3), -1))
+    _documents_compare(f, torch.zeros(1, 40, dtype=torch.int64))  # far apart
+    _documents_compare(f, torch.tensor([[0, 0, 8, 256, -1, 1, 1], [1, 1, 2, 2, 3, 3, -1]]))
 
 
 def check_document_rule(answer: Callable[[Tensor], Callable]) -> Verdict:
@@ -132,6 +134,15 @@ def _alibi_heads(f: Callable) -> None:
     )
 
 
+def _alibi_far(f: Callable) -> None:
+    q, k, v = torch.zeros(3, 1, 2, 40, 8)
+    slopes, v[:, :, ::2] = torch.tensor([0.01, 0.05]), 1.0
+    case = slopes, q, k, v
+    assert torch.allclose(_alibi_run(f, *case), _alibi_right(*case), atol=1e-4), (
+        "wrong for 40 tokens: the distance has no limit"
+    )
+
+
 def _alibi_large(f: Callable) -> None:
     slopes, q, k, v = _alibi_draw(2)
     q, k = torch.ones_like(q), 1e6 * torch.arange(k.shape[-2])[:, None].expand_as(k) + 0.0
@@ -147,4 +158,4 @@ def check_alibi(answer: Callable[[Tensor], Callable]) -> Verdict:
     `slopes` is float32 of shape (H,), all positive. The score of key j for query i and head h is
     reduced by slopes[h] * (i - j), and later keys are masked.
     """
-    return verdict(answer, [_alibi_first, _alibi_one, _alibi_heads, _alibi_large])
+    return verdict(answer, [_alibi_first, _alibi_one, _alibi_heads, _alibi_far, _alibi_large])

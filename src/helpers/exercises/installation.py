@@ -55,9 +55,14 @@ def check_will_run(answer: Callable[[tuple[int, int], list[str]], bool]) -> Verd
             ((10, 0), ["compute_86"]),
             ((8, 6), []),
             ((9, 0), ["sm_90a"]),  # for this architecture alone
+            ((10, 3), ["sm_100a"]),
+            ((10, 3), ["compute_100a"]),
+            ((9, 0), ["compute_90a"]),
             ((10, 0), ["sm_90a", "compute_90a"]),
             ((10, 3), ["compute_100f"]),
             ((12, 0), ["sm_120f"]),
+            ((10, 0), ["sm_103f"]),  # a family has no earlier minor versions
+            ((10, 0), ["compute_103f"]),
             ((12, 1), ["sm_120f", "sm_120a"]),
             ((12, 1), ["sm_120a", "compute_120a"]),
             ((12, 0), ["compute_100f"]),  # another major version

@@ -18,7 +18,7 @@ from helpers.performance import operators, waits
 class _Machine:
     """A clock that only the loader, the step and the queue move."""
 
-    def __init__(self, loads: list[int], launches: list[int], works: list[int]) -> None:
+    def __init__(self, loads: list[float], launches: list[float], works: list[float]) -> None:
         self.loads, self.launches, self.works = loads, launches, works
         self.now, self.free, self.steps, self.given = 100, 100, 0, 0
 
@@ -53,7 +53,7 @@ def check_split_time(answer: Callable[..., tuple[float, float]]) -> Verdict:
     """
 
     def machine(batches: int) -> _Machine:
-        loads, launches, works = torch.randint(1, 9, (3, batches)).tolist()
+        loads, launches, works = (torch.randint(1, 72, (3, batches)) / 8).tolist()  # not whole
         return _Machine(loads, launches, works)
 
     def compare(f: Callable, made: _Machine, complaint: str) -> None:
@@ -117,6 +117,12 @@ def _nearest_small(f: Callable) -> None:
         ((0.0, 0.0), ((2.3, 2.3), (0.0, 3.0))),
         ((0.0, 0.0), ((2.0, 2.0), (0.0, 2.843))),
         ((0.0, 0.0), ((2.0, 2.0), (0.0, 2.814))),
+        (
+            (0.0, 0.0, 0.0, 0.0),
+            ((0.0, 0.0, 1.0, 2.0), (1.0, 1.0, 0.0, 1.0)),
+        ),  # every coordinate counts
+        ((0.0, 0.0, 0.0, 0.0), ((2.0, 1.0, 0.0, 0.0), (1.0, 0.0, 1.0, 1.0))),
+        ((0.0, 0.0), ((1.0, 0.0), (0.0, 0.9999))),  # float16 rounds this to 1
     ):
         _nearest_compare(
             f,
