@@ -121,7 +121,7 @@ def _step_modes(f: Callable) -> None:
     for training in (True, False):
         G, D, optimizer, z = _gan()
         D.train(training)
-        D[0].requires_grad_(False)  # someone froze a layer
+        D[0].requires_grad_(False)  # a frozen layer
         _step_asked(f, G, D, optimizer, z)
         assert D.modes == [training], "run D once, in the mode in which it came"
         assert not any(p.requires_grad for p in D[0].parameters())
