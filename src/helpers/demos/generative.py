@@ -139,7 +139,7 @@ def draw_generator_gradients() -> Figure:
     styles = {"minimax": (COLORS["orange"], "-"), "non-saturating": (COLORS["teal"], "--")}
     for name, gradient in generator_gradients(logits).items():
         color, line = styles[name]
-        axis.plot(logits, gradient, line, color=color, label=name, linewidth=2)
+        axis.plot(logits.numpy(), gradient.numpy(), line, color=color, label=name, linewidth=2)
     axis.set(xlabel="D's logit for a generated sample", ylabel="gradient of the generator's loss")
     legend(axis)
     return drawing
@@ -149,8 +149,8 @@ def draw_samples(samples: Mapping[str, Tensor], centres: Tensor) -> Figure:
     """Draw two-dimensional samples, shape (N, 2), a panel for each name, and the centres."""
     drawing, axes = figure(len(samples), size=(3.0, 3.0), chinese=_CHINESE)
     for axis, (name, points) in zip(axes, samples.items(), strict=True):
-        axis.plot(*centres.T, "o", color=COLORS["orange"], fillstyle="none", markersize=14)
-        axis.plot(*points.T, ".", color=COLORS["teal"], markersize=3)
+        axis.plot(*centres.T.numpy(), "o", color=COLORS["orange"], fillstyle="none", markersize=14)
+        axis.plot(*points.T.numpy(), ".", color=COLORS["teal"], markersize=3)
         axis.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal", xticks=(), yticks=())
         title(axis, name)
     return drawing
@@ -163,7 +163,7 @@ def draw_rows(rows: Mapping[str, Tensor]) -> Figure:
         axis.text(-0.2, y, name, ha="right", va="center")
         for x, image in enumerate(images[:, 0]):
             box = (x + 0.04, x + 0.96, y + 0.46, y - 0.46)
-            axis.imshow(image, cmap="gray", vmin=0, vmax=1, extent=box, aspect="auto")
+            axis.imshow(image.numpy(), cmap="gray", vmin=0, vmax=1, extent=box, aspect="auto")
     count = max(len(images) for images in rows.values())
     axis.set(xlim=(-4.2, count), ylim=(len(rows) - 0.5, -0.5))
     axis.axis("off")
