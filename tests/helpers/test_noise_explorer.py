@@ -67,10 +67,10 @@ def test_the_curves_are_densities(show, cover, lang):
         element.get_by_role("slider").fill(str(at))
         now, left = element.evaluate(STATE), DATA["left"][steps][last][at]
         x, y = torch.tensor(now["data"]).T
-        assert torch.allclose(-y / 1.1, density(x, left), atol=2e-3)
+        assert torch.allclose(-y / 1.8, density(x, left), atol=2e-3)
         x, y = torch.tensor(now["normal"]).T
         normal = torch.distributions.Normal(0, 1).log_prob(x).exp()
-        assert torch.allclose(-y / 1.1, normal, atol=2e-3)
+        assert torch.allclose(-y / 1.8, normal, atol=2e-3)
         percent = float(re.search(r"([\d.]+)\u00a0%", now["said"])[1])
         assert percent == pytest.approx(max(100 * left, 0.01), rel=0.05)
         assert now["done"] == (noise.STEPS[steps] == 50 and at == 10 and left < 0.01)

@@ -158,7 +158,7 @@ def draw_samples(samples: Mapping[str, Tensor], centres: Tensor) -> Figure:
 
 def draw_rows(rows: Mapping[str, Tensor]) -> Figure:
     """Draw images of shape (N, 1, H, W), from 0 to 1, a row for each name."""
-    drawing, axis = figure(size=(3.5, 0.5 * len(rows) + 0.1), chinese=_CHINESE)
+    drawing, axis = figure(size=(3.5, 0.35 * len(rows) + 0.1), chinese=_CHINESE)
     for y, (name, images) in enumerate(rows.items()):
         axis.text(-0.2, y, name, ha="right", va="center")
         for x, image in enumerate(images[:, 0]):

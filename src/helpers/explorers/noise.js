@@ -51,7 +51,7 @@
     const points = [];
     for (let i = -64; i <= 64; i++)
       points.push(
-        `${((i * ends) / 64).toFixed(3)} ${(-1.1 * density((i * ends) / 64)).toFixed(4)}`,
+        `${((i * ends) / 64).toFixed(3)} ${(-1.8 * density((i * ends) / 64)).toFixed(4)}`,
       );
     return `M${points.join("L")}`;
   };
@@ -82,7 +82,7 @@
       const index = (values) => ({ ...values });
       return {
         drawing: `<div class="title">${t.legend}</div>
-          <svg viewBox="${-ends} -2.5 ${2 * ends} 3" role="img"
+          <svg viewBox="${-ends} -2 ${2 * ends} 2.5" role="img"
           aria-label="${t.picture(percent)}"><path class="axis" d="M${-ends} 0H${ends}"/>
           <path class="data" d="${curve(noisy)}"/>
           <path class="normal" d="${curve((x) => normal(x, 0, 1))}"/>${ticks.join("")}</svg>`,

@@ -9,7 +9,7 @@ from helpers.explorers import Explorer
 STEPS = (50, 100, 1000)
 LAST = (0.02, 0.05, 0.1, 0.2, 0.4)
 PARTS = 10
-CENTRES, WEIGHTS, STD = (-1.0, 1.0), (0.2, 0.8), 0.15
+CENTRES, WEIGHTS, STD = (-1.0, 1.0), (0.2, 0.8), 0.3
 
 
 def left(steps: int, last: float) -> list[float]:
