@@ -147,6 +147,7 @@ FLOAT32_SUFFICES = {  # (which of the attacks below pass, why)
     "check_cross_entropy": ("widened", "a loss may have more digits than its logits"),
     "check_dice": ("returned", "p comes in float16 or float32, and the loss is float32"),
     "check_evaluate": ("rounded", "four digits of a mean loss are enough"),
+    "check_kl": ("widened", "a loss may have more digits than its inputs"),
     "check_masked_mean": ("widened", "a mean may have more digits than the losses"),
     "check_mean": ("only rounded", "the losses come in float32"),
     "check_mean_loss": ("rounded", "four digits of a mean loss are enough"),
