@@ -29,6 +29,7 @@ from helpers.explorers.modes import modes_explorer
 from helpers.explorers.move import move_explorer
 from helpers.explorers.norm import norm_explorer
 from helpers.explorers.pixels import pixels_explorer
+from helpers.explorers.ppo import ppo_explorer
 from helpers.explorers.reads import reads_explorer
 from helpers.explorers.recompile import recompile_explorer
 from helpers.explorers.sampling import sampling_explorer
@@ -61,6 +62,7 @@ EXPLORERS = [
     move_explorer,
     norm_explorer,
     pixels_explorer,
+    ppo_explorer,
     reads_explorer,
     recompile_explorer,
     sampling_explorer,

@@ -9,7 +9,6 @@
       title: "When does PPO's clip remove the gradient?",
       task: "with a positive advantage, find a ratio outside 0.8 to 1.2 whose gradient is not 0.",
       drawing: "objective over the ratio · dashed: ratio · A · shaded: not clipped",
-      point: (r, value) => `ratio ${r}: objective ${value}`,
       advantage: "advantage A",
       ratio: "ratio",
       said: (r, a, value) =>
@@ -22,7 +21,6 @@
       title: "PPO 的裁剪什么时候去掉梯度？",
       task: "让优势为正，找一个在 0.8 到 1.2 之外、梯度不为 0 的比值。",
       drawing: "目标函数随比值的变化 · 虚线：比值 · A · 阴影：不裁剪",
-      point: (r, value) => `比值 ${r}：目标函数 ${value}`,
       advantage: "优势 A",
       ratio: "比值",
       said: (r, a, value) =>
@@ -33,7 +31,7 @@
   };
 
   const style = `
-    .drawing svg { font-size: 1.1px; max-height: 15rem }
+    .drawing svg { font-size: 1.25px; max-height: 15rem }
     svg * { vector-effect: non-scaling-stroke }
     .axis { stroke: var(--line) }
     .band { fill: var(--right); fill-opacity: .15 }
@@ -49,37 +47,35 @@
     static style = style;
 
     start() {
-      return { at: 15, sign: 0 };
+      return { at: 14, sign: 0 };
     }
 
     // One unit of the drawing is a tenth of the ratio, and a tenth of the objective.
-    view({ at, sign }, { clip, signs }, t) {
-      const row = signs[sign];
-      const last = row.length - 1;
-      const [value, gradient] = row[at];
-      const ratio = at / 10;
-      const up = (v) => (sign ? 0 : last) - 10 * v;
-      const path = (f) => `M${times(row.length, (i) => `${i ? "L" : ""}${i} ${up(f(i))}`)}`;
+    view({ at, sign }, { clip, ratios, kinks, signs, lines }, t) {
+      const [value, gradient] = signs[sign][at];
+      const ratio = ratios[at];
+      const side = 20;
+      const top = sign ? 0 : side;
+      const point = (r, v) => `${10 * r} ${(top - 10 * v).toFixed(2)}`;
+      const line = `M${kinks.map((r, i) => point(r, lines[sign][i])).join("L")}`;
       const outside = ratio < 1 - clip || ratio > 1 + clip;
-      const ticks = [0, 5, 10, 15, 20];
       const label = (i) =>
-        `<text x="${i}" y="${last + 1.6}" text-anchor="middle">${i / 10}</text>
-        <text x="-.5" y="${i + 0.4}" text-anchor="end">${minus(((sign ? 0 : last) - i) / 10)}</text>`;
+        `<text x="${i}" y="${side + 1.6}" text-anchor="middle">${i / 10}</text>
+        <text x="-.5" y="${i + 0.4}" text-anchor="end">${minus((top - i) / 10)}</text>`;
       const target = (i) =>
-        `<rect class="target" data-point="at=${i}" x="${i - 0.5}" y="0" width="1"
-        height="${last}"><title>${t.point(i / 10, minus(row[i][0]))}</title></rect>`;
+        `<rect class="target" data-point="at=${i}" x="${i}" y="0" width="1" height="${side}"/>`;
       return {
         drawing: `<div class="title">${t.drawing}</div>
-          <svg viewBox="-2.4 -.8 ${last + 3.2} ${last + 3}" aria-hidden="true">
-          <rect class="band" x="${10 - 10 * clip}" y="0" width="${20 * clip}" height="${last}"/>
-          <path class="axis" d="M0 0V${last}H${last}"/>${ticks.map(label).join("")}
-          <path class="free" d="${path((i) => (sign ? -i : i) / 10)}"/>
-          <path class="line" d="${path((i) => row[i][0])}"/>
-          <circle class="now${gradient ? "" : " flat"}" data-part="value" cx="${at}"
-            cy="${up(value)}" r=".5"/>${times(row.length, target)}</svg>`,
+          <svg viewBox="-2.6 -.8 ${side + 3.4} ${side + 3}" aria-hidden="true">
+          <rect class="band" x="${10 - 10 * clip}" y="0" width="${20 * clip}" height="${side}"/>
+          <path class="axis" d="M0 0V${side}H${side}"/>${[0, 5, 10, 15, 20].map(label).join("")}
+          <path class="free" d="M${point(0, 0)}L${point(2, sign ? -2 : 2)}"/>
+          <path class="line" d="${line}"/>
+          <circle class="now${gradient ? "" : " flat"}" data-part="value" cx="${10 * ratio}"
+            cy="${top - 10 * value}" r=".5"/>${times(ratios.length, target)}</svg>`,
         controls:
           choice("sign", t.advantage, sign, { 0: "+1", 1: "−1" }) +
-          range("at", t.ratio, at, 0, last, ratio),
+          range("at", t.ratio, at, 0, ratios.length - 1, ratio),
         say:
           t.said(ratio, sign ? "−1" : "+1", minus(value)) +
           (gradient ? t.slope(minus(gradient)) : t.flat),

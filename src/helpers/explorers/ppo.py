@@ -7,7 +7,8 @@ import torch
 from helpers.explorers import Explorer
 
 CLIP = 0.2
-TENTHS = 20  # ratios from 0 to 2
+RATIOS = [(n + 0.5) / 10 for n in range(20)]  # none at a kink of the objective
+KINKS = (0.0, 1 - CLIP, 1 + CLIP, 2.0)  # the objective is straight between them
 
 
 def clipped(ratio: float, advantage: float, clip: float = CLIP) -> list[float]:
@@ -29,9 +30,13 @@ def clipped(ratio: float, advantage: float, clip: float = CLIP) -> list[float]:
 
 def ppo_explorer(lang: str | None = None) -> Explorer:
     """Choose a ratio and the sign of the advantage; see the objective and its gradient."""
+    signs = (1.0, -1.0)
     data = {
         "clip": CLIP,
-        "signs": [[clipped(n / 10, sign) for n in range(TENTHS + 1)] for sign in (1.0, -1.0)],
+        "ratios": RATIOS,
+        "kinks": KINKS,
+        "signs": [[clipped(r, sign) for r in RATIOS] for sign in signs],
+        "lines": [[clipped(r, sign)[0] for r in KINKS] for sign in signs],
     }
     return Explorer(
         "ppo",
