@@ -33,7 +33,7 @@
   const style = `
     .drawing svg { font-size: 1.25px; max-height: 15rem }
     svg * { vector-effect: non-scaling-stroke }
-    .axis { stroke: var(--line) }
+    .axis { fill: none; stroke: var(--line) }
     .band { fill: var(--right); fill-opacity: .15 }
     .line { fill: none; stroke: var(--held); stroke-width: 3px }
     .free { fill: none; stroke: var(--muted); stroke-dasharray: 5 4; background: none }
