@@ -286,6 +286,14 @@ def test_a_list_or_a_mean_of_tensors_with_graphs_keeps_all_of_them():
         assert alive.count() >= 20
 
 
+def test_a_state_that_is_changed_in_place_is_missed_by_the_backward_pass():
+    env, policy = Corridor(), nn.Linear(5, 2)
+    log_prob = Categorical(logits=policy(env.reset())).log_prob(torch.tensor(1))
+    env.step(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        log_prob.backward()
+
+
 def test_losses_warn_about_shapes_that_broadcast_and_a_formula_does_not():
     wide, flat = torch.zeros(4, 1), torch.zeros(4)
     for loss in (F.mse_loss, F.smooth_l1_loss, F.huber_loss):

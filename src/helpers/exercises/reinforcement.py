@@ -151,7 +151,8 @@ def _returns_edges(f):
     one, yes = torch.rand(1), torch.tensor([True])
     for ended in (yes, ~yes):
         close(f(one, ended, 0.9), one, "with one step the return is its reward")
-    rewards, every = torch.randn(5), torch.ones(5, dtype=torch.bool)
+    rewards = torch.randn(5).abs() * torch.tensor([-1.0, 1.0, -1.0, 1.0, -1.0])
+    every = torch.ones(5, dtype=torch.bool)
     close(f(rewards, every, 0.9), rewards, "if each step ends an episode, returns are the rewards")
     close(f(rewards, ~every, 0.0), rewards, "with gamma 0 the returns are the rewards")
     sums = rewards.flip(0).cumsum(0).flip(0)
