@@ -26,8 +26,8 @@
   const solves = chapters.some(({ done }) => done[2]); // exercises are solved on live pages only
   const show = (place, { all, done }) => {
     const count = (i) => (i < 2 || solves ? `${done[i]}/${all[i]}` : all[i]);
-    const texts = kinds.map((kind, i) => all[i] && `${kind}\u00a0${count(i)}`);
-    place.append(texts.filter(Boolean).join(" · "));
+    const texts = kinds.flatMap((kind, i) => (all[i] ? `${kind}\u00a0${count(i)}` : []));
+    place.append(texts.join(" · "));
     const share = sum(done) / sum(all.slice(0, solves ? 3 : 2));
     if (!share) return;
     const bar = document.createElement("i");
