@@ -1,20 +1,37 @@
 // What the theme leaves out: the language switch keeps the section, menus close.
 (() => {
+  const root = document.documentElement.dataset;
+  const words = globalThis.bookWords.book;
+  const store = (key, value) => { try { localStorage.setItem(key, value); } catch {} };
+  const sections = () => [...document.querySelectorAll("main section[id]")];
+  const reading = () => sections().filter((s) => s.getBoundingClientRect().top < innerHeight / 3).pop();
+
   // ---- the same section in the other language, and the choice remembered
   const link = document.querySelector("a.language-switch");
   if (link) {
     const address = link.getAttribute("href");
     link.addEventListener("click", () => {
-      try { localStorage.setItem("book-language", link.dataset.language); } catch (error) {}
-      const sections = [...document.querySelectorAll("main section[id]")];
+      store("book-language", link.dataset.language);
       const seen = (s) => { const b = s.getBoundingClientRect(); return b.bottom > 0 && b.top < innerHeight; };
       const named = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-      const reading = sections.filter((s) => s.getBoundingClientRect().top < innerHeight / 3).pop();
-      const here = named && seen(named) ? named : reading;
+      const here = named && seen(named) ? named : reading();
       const lists = document.getElementById("error-search"); // the text is kept, no section is read
-      const anchor = here && here !== sections[0] && !lists ? "#" + here.id : "";
+      const anchor = here && here !== sections()[0] && !lists ? "#" + here.id : "";
       link.href = address + location.search + anchor;
     });
+  }
+
+  // ---- where a reader of a chapter stops, for the home page
+  if (document.querySelector(".chapter-cards")) {
+    const stop = () => {
+      const here = reading() ?? sections()[0];
+      const below = here !== sections()[0];
+      const page = location.pathname.split("/").pop().replace(/\.html$/, "");
+      const heading = below ? here.querySelector("h2, h3, h4").textContent.replace(/#$/, "") : "";
+      store("stopped", JSON.stringify({ page, section: below ? here.id : "", heading, lang: document.documentElement.lang }));
+    };
+    addEventListener("pagehide", stop);
+    document.addEventListener("visibilitychange", () => { if (document.hidden) stop(); });
   }
 
   // ---- menus of the header
@@ -30,11 +47,50 @@
     }
   });
 
+  // ---- on a phone long lines of code wrap, if a reader wants it: each below its own indentation
+  const CODE = "article .highlight pre:not(.cell_output *, #cheat-sheet *, [contenteditable])";
+  const split = (pre) => {
+    if (pre.querySelector(".line")) return;
+    const rows = [[]];
+    for (const node of [...pre.childNodes])
+      for (const part of node.data?.split(/(?<=\n)/) ?? [node]) {
+        rows.at(-1).push(part);
+        if ((part.textContent ?? part).endsWith("\n")) rows.push([]);
+      }
+    pre.replaceChildren(...rows.filter((row) => row.length).map((row) => {
+      const line = Object.assign(document.createElement("span"), { className: "line" });
+      line.append(...row);
+      line.style.setProperty("--in", line.textContent.search(/\S|$/));
+      return line;
+    }));
+  };
+  const wrap = (on) => {
+    if (on) for (const pre of document.querySelectorAll(CODE)) split(pre);
+    if (on) root.wrap = 1;
+    else delete root.wrap;
+    for (const button of document.querySelectorAll("button.wrap")) button.ariaPressed = Boolean(on);
+  };
+  const offer = (pre) => {
+    if (pre.parentElement.querySelector(".wrap")) return;
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "wrap", title: words.wrap, ariaLabel: words.wrap, ariaPressed: Boolean(root.wrap), textContent: "↵" });
+    button.addEventListener("click", () => {
+      const { top } = pre.getBoundingClientRect();
+      wrap(!root.wrap);
+      store("wrap", root.wrap ?? "");
+      scrollBy({ top: pre.getBoundingClientRect().top - top, behavior: "instant" });
+    });
+    pre.after(button);
+  };
+  try { wrap(localStorage.getItem("wrap")); } catch {}
+
   // ---- what scrolls is reached by keys; measured once it is in sight
   const measure = new ResizeObserver((entries) => {
-    for (const { target } of entries)
-      if (target.scrollWidth > target.clientWidth || target.scrollHeight > target.clientHeight) target.tabIndex = 0;
+    for (const { target } of entries) {
+      const wide = target.scrollWidth > target.clientWidth;
+      if (wide || target.scrollHeight > target.clientHeight) target.tabIndex = 0;
       else target.removeAttribute("tabindex");
+      if (target.matches(CODE) && (wide || root.wrap)) offer(target);
+    }
   });
   for (const e of document.querySelectorAll("article :is(pre, .cell_output > .output, .pst-scrollable-table-container)")) measure.observe(e);
 
@@ -50,7 +106,6 @@
   });
 
   // ---- paper is white, whatever the theme
-  const root = document.documentElement.dataset;
   let theme;
   addEventListener("beforeprint", () => { theme = root.theme; root.theme = "light"; });
   addEventListener("afterprint", () => { root.theme = theme; });

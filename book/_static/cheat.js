@@ -5,13 +5,6 @@
   const chinese = document.documentElement.lang.startsWith("zh");
   const said = (english, other) => (chinese ? other : english);
 
-  // ---- the address at the foot of printed pages, which style sheets alone do not know
-  const canonical = document.querySelector("link[rel=canonical]");
-  const address = canonical ? canonical.href : location.href.replace(/[?#].*/, "");
-  const style = document.createElement("style");
-  style.textContent = `@page cheat-sheet { @bottom-left { content: ${JSON.stringify(address)} } }`;
-  document.head.append(style);
-
   // ---- statements: the nodes of a line, with the lines that are no good without it
   const continues = /^(?:[\s)\]}]|#(?! \$)|except\b|else\b|elif\b|finally\b)/;
   const statements = (pre) => {

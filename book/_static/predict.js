@@ -6,11 +6,10 @@
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
   const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
   const FOUND = "onbeforematch" in document.body ? "until-found" : ""; // by the browser's own search
-  const key = (page) => `predict:${page}`;
-  const load = (page) => {
-    try { return JSON.parse(localStorage.getItem(key(page))) || {}; } catch { return {}; }
+  const load = (page, what = "predict") => {
+    try { return JSON.parse(localStorage.getItem(`${what}:${page}`)) || {}; } catch { return {}; }
   };
-  const save = (page, kept) => { try { localStorage.setItem(key(page), JSON.stringify(kept)); } catch {} };
+  const save = (page, kept) => { try { localStorage.setItem(`predict:${page}`, JSON.stringify(kept)); } catch {} };
   const pageOf = (address) => new URL(address, location.href).pathname.split("/").pop().replace(/\.html$/, "");
 
   const here = pageOf(location.href);
@@ -93,7 +92,7 @@
   });
 
   // ---- A link to a place leads to what is hidden there; who comes from another page or from the
-  // search to a section wants to read, and is not asked first.
+  // search to a section wants to read, and is not asked first; who continues (home page) is.
   const reveal = (whole) => {
     const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!place) return;
@@ -108,7 +107,8 @@
   let searched = false;
   document.addEventListener("click", ({ target }) => { searched = Boolean(target.closest?.("[role=option]")); }, true);
   addEventListener("hashchange", () => reveal(searched));
-  reveal(!document.referrer || pageOf(document.referrer) !== here); // not from the other language
+  const continues = location.search === "?continue";
+  reveal(!continues && (!document.referrer || pageOf(document.referrer) !== here)); // not from the other language
 
   // ---- at the end of the chapter: how many were right, and the missed ones again
   const tally = make("div", { className: "tally" });
@@ -162,14 +162,24 @@
     retry.textContent = fill(words.missed, { n: missed().length });
     retry.hidden = !missed().length;
     for (const old of document.querySelectorAll(".score")) old.remove();
+    let [done, solved] = [0, 0]; // of all chapters, for the line of the sidebar
     for (const link of document.querySelectorAll("nav.bd-links a.internal, ul.chapters a.internal")) {
       const page = link.getAttribute("href") === "#" ? here : pageOf(link.href);
       const { picks, all } = load(page);
       const values = Object.values(picks ?? {});
+      if (link.closest("nav")) {
+        const [explored, exercises] = ["explored", "solved"].map((what) => Object.keys(load(page, what)).length);
+        done += values.length + explored + exercises;
+        solved += exercises;
+      }
       if (!values.length || !all) continue;
       const counts = { right: values.filter(Boolean).length, all };
       link.append(make("span", { className: "score", title: fill(words.hint, counts), textContent: fill(words.score, counts) }));
     }
+    const line = document.querySelector(".book-progress");
+    const [all, exercises] = globalThis.bookWords.tasks;
+    line.hidden = !done;
+    line.textContent = fill(words.progress, { done, all: all + (solved && exercises) });
   }
   list();
 

@@ -84,3 +84,68 @@ def test_the_narrow_and_the_wide_fonts_differ(with_fonts):
     if lengths[1] < 1.05 * lengths[0] and os.environ.get("REQUIRE_BROWSER") != "1":
         pytest.skip("the fonts of tests/site/fonts are not installed")
     assert lengths[1] >= 1.05 * lengths[0]
+
+
+# Each row of a wrapped block that takes several lines: where the first and the others begin.
+ROWS = """pre => [...pre.querySelectorAll(".line")].map(row => {
+  const range = document.createRange();
+  range.selectNodeContents(row);
+  const lefts = new Map();
+  for (const { top, left, width } of range.getClientRects())
+    if (width > 1) lefts.set(Math.round(top), Math.min(left, lefts.get(Math.round(top)) ?? 9999));
+  return [row.textContent.search(/\\S/), ...[...lefts].sort(([a], [b]) => a - b).map(([, x]) => x)];
+}).filter(row => row.length > 2)"""
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_long_lines_of_code_wrap_on_demand_and_the_choice_is_kept(browser, url, lang):
+    context = browser.new_context(viewport={"width": 375, "height": 720}, has_touch=True)
+    page = context.new_page()
+    page.goto(f"{url}/{lang}/performance.html")
+    block = page.locator(".cell_input pre").first
+    block.scroll_into_view_if_needed()
+    button = page.locator(".cell_input .highlight button.wrap").first
+    button.wait_for()
+    wide = "pre => pre.scrollWidth > pre.clientWidth"
+    text, plain = block.text_content(), block.evaluate("pre => pre.offsetHeight")
+    assert block.evaluate(wide) and button.get_attribute("aria-pressed") == "false"
+    box = button.bounding_box()
+    assert box["width"] >= 24 and box["height"] >= 24
+    button.tap()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert not block.evaluate(wide) and block.evaluate("pre => pre.offsetHeight") > plain
+    assert block.text_content() == text  # what is copied stays the same
+    for indent, first, *others in block.evaluate(ROWS):
+        assert indent == 0 and all(left > first + 8 for left in others)  # a hanging indent
+    assert block.evaluate(ROWS)
+    page.goto(f"{url}/{lang}/detach.html")
+    for other in page.locator(".cell_input pre:visible").all()[:6]:
+        assert not other.evaluate(wide)
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+    other = page.locator("button.wrap").first
+    other.scroll_into_view_if_needed()
+    other.tap()
+    page.goto(f"{url}/{lang}/performance.html")
+    assert block.evaluate(wide)
+    context.close()
+
+
+def test_on_a_wide_screen_code_neither_wraps_nor_offers_to(page, url):
+    page.goto(f"{url}/en/performance.html")
+    page.evaluate("localStorage.setItem('wrap', '1')")
+    page.reload()
+    block = page.locator(".cell_input pre").first
+    assert block.evaluate("pre => getComputedStyle(pre).whiteSpace") == "pre"
+    assert page.locator("button.wrap:visible").count() == 0
+    page.evaluate("localStorage.removeItem('wrap')")
+
+
+def test_the_rule_above_a_traceback_fits_a_phone(phone, url):
+    phone.goto(f"{url}/en/detach.html")
+    rules = phone.locator(".traceback .gu")
+    assert rules.count() > 2
+    for rule in rules.all():
+        assert set(rule.text_content()) == {"-"}
+        high = rule.evaluate("e => e.offsetHeight / parseFloat(getComputedStyle(e).lineHeight)")
+        assert high < 1.5  # one line
+        assert rule.evaluate("e => e.getBoundingClientRect().right <= innerWidth")

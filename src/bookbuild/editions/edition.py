@@ -22,7 +22,7 @@ from bookbuild.source.words import words
 
 NAME = "executable-pytorch-notes"
 # They serve the site: what they list is found by search here, or leads to what is left out.
-LEFT_OUT = {"errors", "by_name", "then_and_now", "status", "api", OLD_NOTES}
+LEFT_OUT = {"errors", "by_name", "then_and_now", "status", "teachers", "api", OLD_NOTES}
 # HTML parsers lower the names of SVG; those of the figures that have capitals are restored.
 SVG_NAMES = {name.lower(): name for name in ("clipPath", "preserveAspectRatio", "viewBox")}
 # Names and signs of code stay black: each of their elements would be an object of the PDF.

@@ -1,4 +1,4 @@
-"""Pages made from facts: messages, symptoms, pitfalls, the index of names, claims, the status.
+"""Pages made from facts: messages, symptoms, pitfalls, the index of names, claims, status, course.
 
 `book build` writes them into `book/<language>`, where Sphinx reads them, and their scripts into
 `_build/scripts`; git ignores both.
@@ -102,6 +102,7 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
     """Yield the path and the text of every generated page."""
     from bookbuild.notebooks import message_proofs
     from bookbuild.pages import (
+        course,
         error_list,
         name_list,
         pitfall_list,
@@ -125,6 +126,8 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
             yield folder / "symptoms.md", symptom_list.render(book, lang)
         if "pitfalls" in names:
             yield folder / "pitfalls.md", pitfall_list.render(book, lang, mine)
+        if "teachers" in names:
+            yield folder / "teachers.md", course.render(book, lang)
         if "by_name" in names:
             yield folder / "by_name.md", name_list.render(book, lang, index)
         yield folder / "then_and_now.md", then_and_now.render(book, lang, mine)

@@ -22,7 +22,7 @@ from bookbuild.source import questions, texts, translation, versions
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.words import words
 
-_LEFT_OUT = "a.headerlink, .filter, .error-search, form, fieldset, svg, script"
+_LEFT_OUT = "a.headerlink, .filter, .error-search, form, fieldset, svg, script, .pst-js-only"
 
 
 def write(book: Book, site: Path) -> None:

@@ -176,8 +176,13 @@ class Book:
         }
 
     @cached_property
+    def toc(self) -> dict:
+        """`_toc.yml` as it is written."""
+        return _TOC.read(self.root / "_toc.yml", "_toc.yml")
+
+    @property
     def _parts(self) -> list[dict]:
-        return _TOC.read(self.root / "_toc.yml", "_toc.yml")["parts"]
+        return self.toc["parts"]
 
     @cached_property
     def parts(self) -> list[tuple[str, list[str]]]:

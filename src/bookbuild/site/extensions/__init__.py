@@ -17,6 +17,7 @@ from bookbuild.site.extensions import (
     languages,
     maths,
     page_markdown,
+    progress_map,
     reference,
     script_words,
     search_records,
@@ -37,6 +38,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         chapter_list,
         reference,
         script_words,
+        progress_map,  # its script needs the words
         page_markdown,
         incremental,
         bundles,

@@ -29,6 +29,8 @@ MEASURES_ALL = re.compile(
     r'"complete"===document\.readyState\?(\w+)\(\):window\.addEventListener\("load",\1\)'
 )
 COMMENTS = re.compile(r"^[ \t]*//.*\n", re.M)
+HOME_STYLE, HOME_SCRIPT = "progress.css", "progress.js"  # of the home page alone
+INDENT = re.compile(r"^[ \t]+", re.M)  # no string of our scripts goes over several lines
 LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
 
@@ -87,8 +89,8 @@ def write(app: Sphinx, error: Exception | None) -> None:
     for parts in bundles.values():  # ours last, in their order: they override
         parts.sort(key=lambda part: own.index(part) if part in own else -1)
     scripts = {part: text(part) for part in bundles[SCRIPT]}
-    for part in set(scripts).intersection(own):  # of the book: its comments are for its authors
-        scripts[part] = COMMENTS.sub("", scripts[part])
+    for part in set(scripts).intersection(own):
+        scripts[part] = light(scripts[part])
     # in a task of its own: it lays the page out for what it measures
     scripts[THEME_SCRIPT] = f'addEventListener("load", () => {{\n{scripts[THEME_SCRIPT]}\n}})'
     script = "\n;".join(scripts.values())  # some leave out their last ;
@@ -103,18 +105,38 @@ def write(app: Sphinx, error: Exception | None) -> None:
     pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
     later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded when it is needed
     words = {w for source in (*pages, script, *later) for w in re.findall(r"[\w-]+", source)}
-    rules = tinycss2.parse_stylesheet(style, skip_comments=True, skip_whitespace=True)
+    write_home(static)
     (static / SCRIPT).write_text(script, "utf8")
-    (static / STYLE).write_text(purge(rules, words), "utf8")
+    (static / STYLE).write_text(purge(parsed(style), words), "utf8")
     parts = [static / part for names in bundles.values() for part in names if is_file(static, part)]
     parts += [static / part for part in LEFT_OUT if is_file(static, part)]
     for path in {*parts, *(path for pattern in UNUSED for path in static.glob(pattern))}:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def write_home(static: Path) -> None:
+    """Make the script and the style sheet of the home page light, as the bundles are."""
+    script, style = static / HOME_SCRIPT, static / HOME_STYLE
+    if script.is_file():
+        text = light(script.read_text("utf8"))
+        script.write_text(text, "utf8")
+        rules = purge(parsed(style.read_text("utf8")), set(re.findall(r"[\w-]+", text)))
+        style.write_text(rules, "utf8")
+
+
 def is_file(static: Path, part: str) -> bool:
     """Return True if a part of a bundle is a file, not a script written in the page."""
     return len(part) < 200 and (static / part).is_file()
+
+
+def light(script: str) -> str:
+    """Return a script of the book without comments on lines of their own and indentation."""
+    return INDENT.sub("", COMMENTS.sub("", script))
+
+
+def parsed(style: str) -> list:
+    """Return the rules of a style sheet."""
+    return tinycss2.parse_stylesheet(style, skip_comments=True, skip_whitespace=True)
 
 
 def purge(rules: list, words: set[str]) -> str:

@@ -110,6 +110,7 @@ class Traceback(RegexLexer):
     flags = re.MULTILINE
     tokens = {
         "root": [
+            (r"^-{20,}$", Generic.Subheading),  # the rule above a traceback, as wide as a terminal
             (r"^[\w.]+(?=(: |$| +Traceback ))", Name.Exception),
             (r"^-+> ?\d+.*$", Generic.Traceback),
             (r".+|\n", Text),

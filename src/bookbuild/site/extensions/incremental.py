@@ -20,14 +20,15 @@ from bookbuild.site.extensions.sphinx_internals import link_targets
 
 
 def shared(env: BuildEnvironment) -> str:
-    """Return all that pages may show of other pages: titles, summaries, sections, labels."""
+    """Return all that pages may show of other pages: titles, summaries, sections, labels, tasks."""
     pages = {}
     for page in sorted(env.found_docs):
         summary, links = env.metadata[page].get("summary"), link_targets(env, page)
         pages[page] = [env.titles[page].astext(), env.tocs[page].pformat(), summary, links]
     domains = env.domaindata
     labels = [sorted(domains["std"][name].items()) for name in ("labels", "anonlabels")]
-    return json.dumps([pages, labels, sorted(domains["py"]["objects"])], default=str)
+    tasks = getattr(env, "book_tasks", None)
+    return json.dumps([pages, labels, sorted(domains["py"]["objects"]), tasks], default=str)
 
 
 def update(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:

@@ -32,6 +32,7 @@ MADE_FROM = {
     "pitfalls": None,
     "by_name": None,
     "status": None,
+    "teachers": None,
 }
 
 

@@ -1,0 +1,174 @@
+"""What a course on the book needs to know: minutes, tasks and requirements of each chapter."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from nbformat import NotebookNode
+
+from bookbuild.notebooks.cells import code_cells, tags
+from bookbuild.notebooks.files import read
+from bookbuild.pages.markdown import fill, page
+from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.outline import outline
+from bookbuild.source.texts import load
+from bookbuild.source.words import words
+
+CITATION = "CITATION.cff"
+_NEED = {"en": "**You need**", "zh": "**你需要**"}
+_MINUTES = {"en": re.compile(r"(?:, | )(\d+) minutes"), "zh": re.compile("[，、 ](\\d+) 分钟")}
+_EXPLORER = re.compile(r"<[a-z]+-explorer\b")
+_LINK = re.compile(r"\]\((\w+)\.ipynb[#)]")
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """How many tasks a chapter has: questions, explorers and exercises."""
+
+    questions: int
+    explorers: int
+    exercises: int
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A chapter in one language, as a course lists it."""
+
+    name: str
+    title: str
+    minutes: int
+    tasks: Tasks
+    need: str  # Markdown: what the chapter requires, without its minutes
+    earlier: list[str]  # names of the chapters before it that its prose links to
+
+
+def tasks(book: Book, name: str) -> Tasks:
+    """Count the tasks in the English notebook of a chapter.
+
+    Raises:
+        BookError: the file is missing or is no notebook.
+    """
+    cells = code_cells(read(book.notebook("en", name)))
+    return Tasks(
+        questions=sum("predict" in cell.metadata for cell in cells),
+        explorers=sum(map(_moves, cells)),
+        exercises=sum("exercise" in tags(cell) for cell in cells),
+    )
+
+
+def lessons(book: Book, lang: str) -> dict[str, Lesson]:
+    """Return the chapters in reading order, by name.
+
+    Raises:
+        BookError: a text or a notebook cannot be read, or a text states no minutes.
+    """
+    return {name: _lesson(book, lang, name) for name in book.chapters}
+
+
+def first_path(book: Book) -> list[str]:
+    """Return the chapters for a reader who is new to PyTorch, in order: `meta` of `_toc.yml`.
+
+    Raises:
+        BookError: the list is missing, or names a page that is no chapter.
+    """
+    names = (book.toc.get("meta") or {}).get("new_to_pytorch")
+    if not isinstance(names, list) or not names:
+        raise BookError("_toc.yml: meta: new_to_pytorch: expected a list of chapters")
+    if unknown := [name for name in names if name not in book.chapters]:
+        raise BookError(f"_toc.yml: meta: new_to_pytorch: no chapter {unknown[0]!r}")
+    return names
+
+
+def duration(minutes: int, lang: str) -> str:
+    """Return minutes as a reader reads them, such as "5 h 15 min"."""
+    w = words(lang, "course")
+    hours, rest = divmod(minutes, 60)
+    parts = [w["hours"].format(hours)] if hours else []
+    parts += [w["minutes"].format(rest)] if rest or not hours else []
+    return " ".join(parts)
+
+
+def render(book: Book, lang: str) -> str:
+    """Return the page for teachers as Markdown.
+
+    Raises:
+        BookError: a text, a notebook, `_toc.yml` or `CITATION.cff` lacks what the page states.
+    """
+    found, w = lessons(book, lang), words(lang, "teachers")
+    names = book.languages[lang].parts
+    parts = [
+        (names.get(part, part), [found[name] for name in chapters if name in found])
+        for part, chapters in book.parts
+    ]
+    body = fill(
+        "teachers.md",
+        w=w,
+        c=words(lang, "course"),
+        parts=[(part, own) for part, own in parts if own],
+        path=[found[name] for name in first_path(book)],
+        found=found,
+        citation=citation(book),
+        minutes=lambda own: duration(sum(lesson.minutes for lesson in own), lang),
+        total=lambda own, kind: sum(getattr(lesson.tasks, kind) for lesson in own),
+    )
+    return page(f"the chapters, _toc.yml and {CITATION}", w["summary"], body)
+
+
+def citation(book: Book) -> dict[str, str]:
+    """Return title, authors, version and address of the book from `CITATION.cff`.
+
+    Raises:
+        BookError: the file is missing, or lacks one of the first three.
+    """
+    path = book.root / CITATION
+    try:
+        data = yaml.safe_load(path.read_text("utf8"))
+        authors = " and ".join(one["name"] for one in data["authors"])
+        found = {"title": data["title"], "version": str(data["version"]), "authors": authors}
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise BookError(f"{CITATION}: expected title, version and authors: {error}") from None
+    return found | {"address": book.address or book.repository}
+
+
+def sources(book: Book, lang: str) -> list[Path]:
+    """Return the files that `lessons` reads."""
+    texts = [book.text(name) for name in book.chapters]
+    notebooks = [book.notebook(code, name) for code in {"en", lang} for name in book.chapters]
+    return [*texts, *notebooks]
+
+
+def _moves(cell: NotebookNode) -> bool:
+    """Return True if a cell shows an explorer."""
+    shown = ("".join(out.get("data", {}).get("text/html", "")) for out in cell.outputs)
+    return any(_EXPLORER.search(html) for html in shown)
+
+
+def _lesson(book: Book, lang: str, name: str) -> Lesson:
+    text = load(book, name)
+    prose = [getattr(c.words, lang) or c.words.en for c in text.cells if c.type == "markdown"]
+    minutes, need = _need(book, lang, name)
+    linked = {other for part in prose for other in _LINK.findall(part)}
+    before = book.chapters[: book.chapters.index(name)]
+    return Lesson(
+        name=name,
+        title=outline(book, name).sections[0].titles[lang].markdown,
+        minutes=minutes,
+        tasks=tasks(book, name),
+        need=need,
+        earlier=[other for other in before if other in linked],
+    )
+
+
+def _need(book: Book, lang: str, name: str) -> tuple[int, str]:
+    """Return the minutes of a chapter, and the rest of its line *You need*."""
+    first = read(book.notebook(lang, name)).cells[0].source
+    line = next((x for x in first.splitlines() if _NEED[lang] in x), "")
+    stated = _MINUTES[lang].search(line)
+    if not stated:
+        where = book.relative(book.text(name))
+        raise BookError(f"{where}: expected a line {_NEED[lang]} with the minutes, as in `detach`")
+    rest = line[: stated.start()] + line[stated.end() :]
+    return int(stated[1]), rest.partition(_NEED[lang])[2].strip()

@@ -1,0 +1,273 @@
+"""The map of the home page: what is counted, where to continue, and the page for teachers."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from book_pages import LANGUAGES, ROOT
+
+from bookbuild.pages import course
+from bookbuild.source.checkout import Book
+from bookbuild.source.words import words
+
+BOOK = Book(ROOT)
+LESSONS = {lang: course.lessons(BOOK, lang) for lang in LANGUAGES}
+TASKS = {name: lesson.tasks for name, lesson in LESSONS["en"].items()}
+KEPT = "localStorage.getItem('explored:detach')?.includes(':1')"
+
+
+@pytest.fixture
+def fresh(browser):
+    """Opens pages in a browser that remembers nothing, with the requests and errors of each."""
+    contexts = []
+
+    def open_(address="about:blank", **kind):
+        contexts.append(browser.new_context(**kind))
+        page = contexts[-1].new_page()
+        page.errors, page.requests = [], []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.on("request", lambda request: page.requests.append(request.url))
+        page.goto(address)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+def line(page, name: str) -> str:
+    """The line of a chapter in the list of the home page."""
+    return (
+        page.locator(f"ul.chapters li:has(> p > a[href='{name}.html']) .tasks")
+        .inner_text()
+        .replace("\xa0", " ")
+    )
+
+
+def counts(lang: str, *pairs: str) -> str:
+    w = words(lang, "course")
+    names = [w[kind] for kind in ("questions", "explorers", "exercises")]
+    return " · ".join(f"{name} {pair}" for name, pair in zip(names, pairs, strict=True))
+
+
+def learn(page, address: str, lang: str) -> None:
+    """Answer a question and solve the explorer of `detach`, then stop in its fourth section."""
+    page.goto(f"{address}/{lang}/detach.html")
+    page.locator(".predict details.no > summary").first.click()
+    page.wait_for_function("localStorage.getItem('predict:detach')?.includes('picks')")
+    explorer = page.locator("copy-explorer")
+    explorer.locator("button", has_text=".data").click()
+    page.wait_for_function(KEPT)  # it is kept once it was left done for a second
+    page.evaluate("""() => document.querySelectorAll("main section[id]")[4]
+      .scrollIntoView({behavior: "instant"})""")
+
+
+# ---------------------------------------------------------------- what is done
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_map_counts_what_was_answered_and_solved(fresh, url, lang):
+    page = fresh(f"{url}/{lang}/index.html", viewport={"width": 1280, "height": 800})
+    for name, lesson in LESSONS[lang].items():
+        shown = line(page, name)
+        assert shown.startswith(words(lang, "course")["minutes"].format(lesson.minutes))
+        assert "/" not in shown.replace(f"0/{lesson.tasks.questions}", "").replace(
+            f"0/{lesson.tasks.explorers}", ""
+        )
+    assert page.locator("#progress [hidden]").count() == 2  # nothing to continue or to reset
+    assert not page.locator(".book-progress").is_visible()
+    learn(page, url, lang)
+    page.goto(f"{url}/{lang}/index.html")
+    asked, moved, solved = TASKS["detach"].questions, TASKS["detach"].explorers, 3
+    assert TASKS["detach"].exercises == solved
+    assert counts(lang, f"1/{asked}", f"1/{moved}", str(solved)) in line(page, "detach")
+    every = [sum(getattr(t, kind) for t in TASKS.values()) for kind in vars(TASKS["detach"])]
+    total = page.locator("#progress p:last-child")
+    shown = total.inner_text().replace("\xa0", " ")
+    assert counts(lang, f"1/{every[0]}", f"1/{every[1]}", str(every[2])) in shown
+    side = words(lang, "script_questions")["progress"]
+    assert page.locator(".book-progress").inner_text() == side.format(
+        done=2, all=every[0] + every[1]
+    )
+    share = page.locator("ul.chapters li:has(a[href='detach.html']) i").evaluate(
+        "bar => parseFloat(bar.style.getPropertyValue('--done'))"
+    )
+    assert share == pytest.approx(100 * 2 / (asked + moved))
+    other = next(one for one in LANGUAGES if one != lang)  # both languages are one book
+    page.goto(f"{url}/{other}/index.html")
+    assert counts(other, f"1/{asked}", f"1/{moved}", str(solved)) in line(page, "detach")
+    assert page.errors == [] and all(r.startswith(url) for r in page.requests[1:])
+
+
+def test_exercises_count_once_one_was_solved_on_a_live_page(fresh, url):
+    page = fresh(f"{url}/en/index.html")
+    before = page.locator("ul.chapters li:has(a[href='modules.html'])")
+    kept = {
+        "predict:modules": {"picks": {str(i): 0 for i in range(TASKS["modules"].questions + 3)}},
+        "solved:modules": {str(i): True for i in range(TASKS["modules"].exercises)},
+        "explored:modules": {"gone": 1},  # the chapter has none
+        "predict:detach": "{",  # damaged
+    }
+    page.evaluate(
+        "kept => { for (const key in kept) localStorage.setItem(key, kept[key]) }",
+        {k: v if isinstance(v, str) else json.dumps(v) for k, v in kept.items()},
+    )
+    page.reload()
+    asked, solved = TASKS["modules"].questions, TASKS["modules"].exercises
+    assert f"questions {asked}/{asked} · exercises {solved}/{solved}" in line(page, "modules")
+    assert before.locator(".tasks.whole").count() == 1
+    assert f"exercises 0/{TASKS['detach'].exercises}" in line(page, "detach")
+    every = [sum(getattr(t, kind) for t in TASKS.values()) for kind in vars(TASKS["detach"])]
+    assert f" of {sum(every)}" in page.locator(".book-progress").inner_text()
+    assert page.errors == []
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_one_button_resets_all_progress_and_nothing_else(fresh, url, lang):
+    page = fresh(f"{url}/{lang}/index.html")
+    page.evaluate("localStorage.setItem('mode', 'dark'); localStorage.setItem('live:x', '1')")
+    learn(page, url, lang)
+    page.goto(f"{url}/{lang}/index.html")
+    button = page.get_by_role("button", name=words(lang, "progress")["reset"])
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    button.click()
+    assert page.evaluate(KEPT)  # who does not confirm keeps everything
+    page.once("dialog", lambda dialog: dialog.accept())
+    with page.expect_navigation():
+        button.focus()
+        page.keyboard.press("Enter")
+    keys = page.evaluate("Object.keys(localStorage)")
+    assert not [key for key in keys if re.match("predict|explored|solved|stopped", key)]
+    assert {"mode", "live:x"} <= set(keys)
+    assert page.locator("#progress [hidden]").count() == 2
+    assert f"0/{TASKS['detach'].questions}" in line(page, "detach")
+    assert page.locator(".score").count() == 0
+
+
+# ---------------------------------------------------------------- where to continue
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_continue_leads_to_the_section_that_was_read_last(fresh, url, lang):
+    page = fresh(viewport={"width": 1280, "height": 800})
+    learn(page, url, lang)
+    section = page.locator("main section[id]").nth(4)
+    anchor = section.get_attribute("id")
+    heading = section.locator("h2, h3").first.inner_text().rstrip("#")
+    page.goto(f"{url}/{lang}/errors.html")  # a look-up is no reading
+    page.goto(f"{url}/{lang}/index.html")
+    go = page.locator("#progress a[href*=continue]")
+    title = page.locator("ul.chapters a[href='detach.html']").evaluate("a => a.firstChild.data")
+    assert go.inner_text() == f"{title} › {heading}"
+    go.click()
+    page.wait_for_url(f"{url}/{lang}/detach.html?continue#{anchor}")
+    top = page.locator(f"[id='{anchor}']").bounding_box()["y"]
+    assert -5 <= top <= 300
+    other = next(one for one in LANGUAGES if one != lang)  # there without the words of this one
+    page.goto(f"{url}/{other}/index.html")
+    title = page.locator("ul.chapters a[href='detach.html']").evaluate("a => a.firstChild.data")
+    assert go.inner_text() == title
+    assert go.get_attribute("href") == f"detach.html?continue#{anchor}"
+
+
+def test_who_continues_is_still_asked_the_questions_of_the_section(fresh, url):
+    page = fresh(f"{url}/en/detach.html")
+    asked = "[...document.querySelectorAll('.predict')].map(e => e.closest('section').id)"
+    anchor = page.evaluate(asked)[0]
+    cell = page.locator(".predict").first.get_attribute("data-cell")
+    veiled = f"document.getElementById('{cell}').classList.contains('veiled')"
+    page.goto(f"{url}/en/index.html")
+    page.goto(f"{url}/en/detach.html?continue#{anchor}", referer=f"{url}/en/index.html")
+    assert page.evaluate(veiled)
+    page.goto(f"{url}/en/index.html")
+    page.goto(f"{url}/en/detach.html#{anchor}", referer=f"{url}/en/index.html")
+    assert not page.evaluate(veiled)
+
+
+def test_from_a_disk_the_map_works_too(fresh, site):
+    page = fresh(viewport={"width": 1280, "height": 800})
+    learn(page, site.as_uri(), "en")
+    page.goto(f"{site.as_uri()}/en/index.html")
+    assert f"questions 1/{TASKS['detach'].questions}" in line(page, "detach")
+    page.locator("#progress a[href*=continue]").click()
+    page.wait_for_url("**/detach.html?continue#*")
+    assert page.errors == []
+
+
+# ---------------------------------------------------------------- without scripts, weight
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_without_scripts_the_home_page_has_no_map(fresh, url, lang):
+    page = fresh(f"{url}/{lang}/index.html", java_script_enabled=False)
+    assert not page.locator("#progress").is_visible()
+    assert not page.locator(".book-progress").is_visible()
+    assert page.locator(".tasks").count() == 0
+    assert page.locator("ul.chapters a[href='teachers.html']").is_visible()
+
+
+def test_no_other_page_loads_the_map(site):
+    for path in [*site.glob("en/*.html"), *site.glob("zh/*.html")]:
+        there = "progress.js" in path.read_text("utf8")
+        assert there == (path.name == "index.html"), path
+
+
+# ---------------------------------------------------------------- path, and page for teachers
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_path_for_beginners_has_the_time_of_its_chapters(page, url, lang):
+    page.goto(f"{url}/{lang}/index.html")
+    names = BOOK.toc["meta"]["new_to_pytorch"]
+    time = course.duration(sum(LESSONS[lang][name].minutes for name in names), lang)
+    assert time in page.locator("#progress p:has(+ ol)").inner_text()
+    links = page.locator("#progress ol a").evaluate_all(
+        "all => all.map(a => a.getAttribute('href'))"
+    )
+    assert links == [f"{name}.html" for name in names]
+
+
+SEEN = """() => {
+  const moves = (cell) => [...cell.querySelectorAll("*")].some(e => /-explorer$/.test(e.localName));
+  const cells = [...document.querySelectorAll(".cell")];
+  return [document.querySelectorAll(".predict").length, cells.filter(moves).length,
+    document.querySelectorAll(".tag_exercise").length];
+}"""
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_numbers_for_teachers_are_those_of_the_pages(page, url, lang):
+    """Each chapter is opened: its tasks are counted, its minutes read."""
+    teachers = {}
+    page.goto(f"{url}/{lang}/teachers.html")
+    number = re.compile(r"\d+")
+    for name in BOOK.chapters:
+        teachers[name] = page.locator(f"#lesson-{name} > span").inner_text()
+    total = page.locator("#syllabus-total").inner_text()
+    sums = [0, 0, 0, 0]
+    for name, told in teachers.items():
+        page.goto(f"{url}/{lang}/{name}.html", wait_until="commit")
+        page.wait_for_selector(".prev-next-area", state="attached")
+        need = page.locator(".callout-need").inner_text()
+        minutes = int(re.search(r"(\d+) (?:minutes|分钟)", need)[1])
+        own = [minutes, *page.evaluate(SEEN)]
+        assert [int(n) for n in number.findall(told)] == [n for n in own if n], name
+        sums = [a + b for a, b in zip(sums, own, strict=True)]
+    assert [int(n) for n in number.findall(total)] == [*divmod(sums[0], 60), *sums[1:]]
+
+
+def test_the_page_for_teachers_names_requirements_and_earlier_chapters(page, url):
+    page.goto(f"{url}/en/teachers.html")
+    tuning = page.locator("#lesson-fine_tuning p")
+    assert "torchvision and scikit-learn" in tuning.inner_text()
+    assert "minutes" not in tuning.inner_text()
+    links = tuning.locator("a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
+    order = [BOOK.chapters.index(link.removesuffix(".html")) for link in links]
+    assert order == sorted(order) and max(order) < BOOK.chapters.index("fine_tuning")
+    assert "training_loop.html" in links
+    cited = page.locator(".highlight-bibtex").inner_text()
+    cff = (ROOT / "CITATION.cff").read_text("utf8")
+    assert f"version = {{{re.search(r'^version: (.+)$', cff, re.M)[1]}}}" in cited
+    assert page.locator("a[href*='creativecommons.org/licenses/by/4.0']").count() == 1
