@@ -126,7 +126,7 @@ class Wording {
 }
 
 class Messages {
-  // entries: [{says: [wording…], wraps, cases: [{when: {name: pattern}, near}]}]
+  // entries: [{wordings: [wording…], wraps, cases: [{when: {name: pattern}, near}]}]
   constructor(entries, matcher) {
     const rules = new Rules(matcher);
     this.rules = rules;
@@ -139,7 +139,7 @@ class Messages {
         text.replace(rules.get("aside"), ""),
       ]);
     this.wordings = entries.flatMap((e, n) =>
-      e.says.flatMap((text) => [...parts(text)].map((part) => new Wording(rules, part, n))),
+      e.wordings.flatMap((text) => [...parts(text)].map((part) => new Wording(rules, part, n))),
     );
     const seen = new Map();
     for (const { literal, entry } of this.wordings)
@@ -152,7 +152,7 @@ class Messages {
     for (const [word, where] of seen) this.rare.set(word, Math.log(1 + entries.length / where.size));
     // what is cut from a wording must still tell something
     this.wordings = this.wordings.filter(
-      (w) => entries[w.entry].says.includes(w.text) || this.weight(w.literal) >= rules.limits.telling,
+      (w) => entries[w.entry].wordings.includes(w.text) || this.weight(w.literal) >= rules.limits.telling,
     );
   }
   weight(several) {
@@ -387,8 +387,8 @@ class Answers {
         element("div", "case", ...this.advice(cases[id], answer.values)))),
       ...this.list("seen", seen.map(({ cause, href, title }) =>
         [this.link(href, title), cause ? this.words.colon : "", ...inline(cause)])),
-      ...this.list("older", entry.says.slice(1).map((says, n) =>
-        [wordingOf(says), until[n] ? this.words.until.replace("{}", until[n]) : ""])),
+      ...this.list("older", entry.wordings.slice(1).map((wording, n) =>
+        [wordingOf(wording), until[n] ? this.words.until.replace("{}", until[n]) : ""])),
     ];
   }
   // Cause, cure and section; a special case has a title.

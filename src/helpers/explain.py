@@ -196,7 +196,7 @@ class Messages:
         self.wordings = [
             Wording(part, number)
             for number, e in enumerate(entries)
-            for text in e["says"]
+            for text in e["wordings"]
             for part in dict.fromkeys(
                 (
                     text,
@@ -214,7 +214,7 @@ class Messages:
         self.wordings = [
             w
             for w in self.wordings
-            if w.text in entries[w.entry]["says"] or self.weight(w.literal) >= _LIMITS.telling
+            if w.text in entries[w.entry]["wordings"] or self.weight(w.literal) >= _LIMITS.telling
         ]
 
     def weight(self, several: list[str]) -> float:
@@ -556,7 +556,7 @@ def report(pasted: str, lang: str = "en") -> list[str]:
 
 def _paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -> str:
     told, shown = _WORDS[lang], answer.case or answer.entry
-    wording = _SLOT.sub("…", answer.entry["says"][0])
+    wording = _SLOT.sub("…", answer.entry["wordings"][0])
     lines = ["".join(answer.head) or wording]
     if line:
         file, number = line

@@ -72,7 +72,7 @@ def test_a_message_of_an_unknown_id_gets_a_suggestion(call, book):
     both = "{en: x, zh: x}"
     path.write_text(
         f"family: {{title: {both}, heading: {both}, description: {both}}}\nmessages:\n"
-        f"- {{id: division-by-zero, says: ['E: x'], cause: {both}}}\n"
+        f"- {{id: division-by-zero, wordings: ['E: x'], cause: {both}}}\n"
     )
     done = call("messages", "division-by-zer")
     assert done.exit_code == 1

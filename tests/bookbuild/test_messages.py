@@ -40,14 +40,14 @@ FAMILY = {
 }
 DIVISION = {
     "id": "division-by-zero",
-    "says": ["ZeroDivisionError: division by zero"],
+    "wordings": ["ZeroDivisionError: division by zero"],
     "cause": {"en": "The divisor is 0, not `{x}`.", "zh": "除数是 0。"},
     "cure": "if n:\n\n    x / n  # <only> then",
     "section": "failing",
 }
 OTHER = {
     "id": "unexpected-keyword",
-    "says": ["TypeError: {function}() got an unexpected keyword argument '{name}'"],
+    "wordings": ["TypeError: {function}() got an unexpected keyword argument '{name}'"],
     "run": "def f(): pass\nf(end_=1)",
     "cause": {"en": "No such keyword.", "zh": "没有这个参数。"},
     "cases": [
@@ -63,6 +63,7 @@ OTHER = {
         },
     ],
 }
+TAKEN = OTHER["wordings"][0].lower()
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def write(root, rows):
 
 def test_a_message_has_wordings_cause_cure_section_and_cases(book):
     first, second = messages.load(book)
-    assert (first.id, first.says, first.proofs) == (DIVISION["id"], DIVISION["says"], [""])
+    assert (first.id, first.wordings, first.proofs) == (DIVISION["id"], DIVISION["wordings"], [""])
     assert outline.section(book, first) == (
         "failing.ipynb",
         {"en": "Divide by zero", "zh": "除以零"},
@@ -108,16 +109,16 @@ def test_a_message_has_wordings_cause_cure_section_and_cases(book):
             "python.yml:1: family: expected keys and values, got 1",
         ),
         ([], "messages: expected a list of messages, got []"),
-        ([{"says": ["x"]}], "messages: lacks id, cause"),
+        ([{"wordings": ["x"]}], "messages: lacks id, cause"),
         ([DIVISION | {"id": "Not Good"}], "expected an id of small letters"),
         ([DIVISION | {"cause": {"en": "x"}}], "division-by-zero: cause: lacks zh"),
-        ([DIVISION | {"says": []}], "says: expected a list of wordings, got []"),
-        ([DIVISION | {"says": "one"}], "says: expected a list of wordings, got 'one'"),
+        ([DIVISION | {"wordings": []}], "wordings: expected a list of wordings, got []"),
+        ([DIVISION | {"wordings": "one"}], "wordings: expected a list of wordings, got 'one'"),
         (
-            [DIVISION | {"says": [3]}],
+            [DIVISION | {"wordings": [3]}],
             "expected a wording: a text, or",
         ),
-        ([DIVISION | {"says": ["{all} {open}"]}], "a wording without a constant part"),
+        ([DIVISION | {"wordings": ["{all} {open}"]}], "a wording without a constant part"),
         ([DIVISION | {"cure": 3}], "cure: expected a text, got 3"),
         ([DIVISION | {"x": 3}], "unknown key 'x': expected id, cause"),
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {}}]}], "a case needs a condition"),
@@ -156,8 +157,8 @@ def test_another_form_is_one_line_that_names_the_message(book, rows, told):
             "book/messages/python.yml:30: unexpected-end",
         ),
         (
-            {"says": OTHER["says"]},
-            f"yml:12: division-by-zero: the wording {OTHER['says'][0].lower()!r} is also that of "
+            {"wordings": OTHER["wordings"]},
+            f"yml:12: division-by-zero: the wording {TAKEN!r} is also that of "
             "book/messages/python.yml:20: unexpected-keyword",
         ),
         ({"section": "nowhere"}, "no chapter 'nowhere'"),
@@ -181,8 +182,8 @@ def test_a_key_that_is_given_twice_is_refused_with_both_lines(book):
 
 
 def test_a_misspelt_field_of_a_wording_is_named(book):
-    wording = {"text": OTHER["says"][0], "foudn": "torch"}
-    write(book.root, [DIVISION, OTHER | {"says": [wording]}])
+    wording = {"text": OTHER["wordings"][0], "foudn": "torch"}
+    write(book.root, [DIVISION, OTHER | {"wordings": [wording]}])
     with pytest.raises(BookError, match="unknown key 'foudn': did you mean found"):
         messages.load(book)
 
@@ -241,8 +242,10 @@ def script(book, lang, name):
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_scripts_have_the_same_data_as_the_product_of_the_helpers(book, lang):
     older = "TypeError: '<{name}>' & \"no\" keyword"
-    says = [*OTHER["says"], {"text": older, "until": "2.1"}]
-    write(book.root, [DIVISION | {"cure_zh": "# 中文"}, OTHER | {"says": says, "wraps": True}])
+    wordings = [*OTHER["wordings"], {"text": older, "until": "2.1"}]
+    write(
+        book.root, [DIVISION | {"cure_zh": "# 中文"}, OTHER | {"wordings": wordings, "wraps": True}]
+    )
     pages.write_messages(book)
     pages.write(book)
     product = json.loads((book.root / PRODUCT).read_text("utf8"))
@@ -264,7 +267,7 @@ def test_the_scripts_have_the_same_data_as_the_product_of_the_helpers(book, lang
 
 
 def without_advice(values):
-    names = ("id", "says", "when", "near", "wraps")
+    names = ("id", "wordings", "when", "near", "wraps")
     kept = {name: values[name] for name in names if name in values}
     cases = [without_advice(case) for case in values.get("cases", ())]
     return kept | ({"cases": cases} if cases else {})
@@ -298,12 +301,22 @@ def test_a_wording_without_a_proof_is_told(book, monkeypatch):
         DIVISION,  # a cell raises it
         OTHER,
         {k: v for k, v in OTHER.items() if k != "cases"}
-        | {"id": "other-type", "says": ["TypeError: no such words"]},
-        {**DIVISION, "id": "by-nobody", "says": ["ValueError: never said here"]},
-        {**DIVISION, "id": "by-word", "says": ["ValueError: and so on"], "found": "I know it"},
-        {**DIVISION, "id": "in-torch", "says": ["OSError: constant of it {x}"], "found": "torch"},
-        {**DIVISION, "id": "not-in-torch", "says": ["OSError: another long one"], "found": "torch"},
-        {**DIVISION, "id": "a-thread", "says": ["E: linked"], "found": "https://example.org/1"},
+        | {"id": "other-type", "wordings": ["TypeError: no such words"]},
+        {**DIVISION, "id": "by-nobody", "wordings": ["ValueError: never said here"]},
+        {**DIVISION, "id": "by-word", "wordings": ["ValueError: and so on"], "found": "I know it"},
+        {
+            **DIVISION,
+            "id": "in-torch",
+            "wordings": ["OSError: constant of it {x}"],
+            "found": "torch",
+        },
+        {
+            **DIVISION,
+            "id": "not-in-torch",
+            "wordings": ["OSError: another long one"],
+            "found": "torch",
+        },
+        {**DIVISION, "id": "a-thread", "wordings": ["E: linked"], "found": "https://example.org/1"},
     ]
     write(book.root, rows)
     (book.root / "torch").mkdir()
@@ -340,7 +353,7 @@ def test_the_installed_packages_hold_what_is_found_there():
     wordings = [
         text
         for entry in messages.load(Book(ROOT))
-        for text, proof in zip(entry.says, entry.proofs, strict=True)
+        for text, proof in zip(entry.wordings, entry.proofs, strict=True)
         if proof == messages.TORCH
     ]
     assert len(wordings) >= 200
@@ -349,7 +362,7 @@ def test_the_installed_packages_hold_what_is_found_there():
 
 def test_every_error_of_the_book_has_an_entry():
     book = Book(ROOT)
-    search = explain.Messages([{"says": e.says} for e in messages.load(book)])
+    search = explain.Messages([{"wordings": e.wordings} for e in messages.load(book)])
     ours = "".join(p.read_text("utf8") for p in (ROOT / "src/helpers").rglob("*.py"))
     lacking = []
     for name in book.texts:
@@ -456,7 +469,7 @@ LONG = [  # texts that take seconds where work grows with the square of their le
     "xla/" * 5_000,
     "(a pid=1 \n" * 2_000,
 ]
-WORDINGS = [text for e in explain.messages().entries for text in e["says"]]
+WORDINGS = [text for e in explain.messages().entries for text in e["wordings"]]
 PIECES = ["RuntimeError: ", "\n", "[rank0]: ", "(3, 4)", "[2]", "'", "“", "，", "cuda:0", "中"]
 
 

@@ -117,6 +117,7 @@ def lines(device):
     x = torch.randn(6, device=device)
     mask = torch.tensor([True, False] * 3, device=device)
     labels = torch.tensor([0, 2, 1], device=device)
+    sparse = torch.sparse_coo_tensor(labels[None], x[:3], (4,), check_invariants=False)
     return {
         "x.sum().item()": (lambda: x.sum().item(), True),
         "x[mask]": (lambda: x[mask], True),
@@ -125,6 +126,11 @@ def lines(device):
         "repeat_interleave": (lambda: torch.repeat_interleave(labels, labels), True),
         "x.cpu()": (lambda: x.cpu(), True),
         "if x.isnan().any()": (lambda: bool(x.isnan().any()), True),
+        "x.to_sparse()": (lambda: x.to_sparse(), True),
+        "coalesce()": (lambda: sparse.coalesce(), True),
+        "matrix_exp": (lambda: torch.linalg.matrix_exp(torch.outer(x, x)), True),
+        "normal(0, x)": (lambda: torch.normal(0.0, x.abs()), True),
+        "linspace(x[0], x[1])": (lambda: torch.linspace(x[0], x[1], 3, device=device), True),
         "x[mask] = 0": (lambda: x.__setitem__(mask, 0), False),
         "x.isnan().any()": (lambda: x.isnan().any(), False),
         "torch.where": (lambda: torch.where(mask, x, 0), False),

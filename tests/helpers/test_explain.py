@@ -57,7 +57,7 @@ def test_a_message_is_found_however_it_was_pasted(change, message, entry):
 def test_every_wording_finds_its_entry_whatever_its_variable_parts():
     search, lost = explain.messages(), []
     for entry in search.entries:
-        for wording in entry["says"]:
+        for wording in entry["wordings"]:
             pasted = explain._SLOT.sub("7", wording)
             found = search.find(f"Traceback (most recent call last):\n  …\n{pasted}")
             if not any(a.sure and a.entry is entry for a in found):
@@ -70,7 +70,7 @@ def test_every_wording_finds_its_entry_whatever_its_variable_parts():
 )
 @pytest.mark.parametrize("form", ["{0}_geometric", "n{0}", "{0}X"])
 def test_a_name_in_quotes_is_the_whole_name(kind, name, form):
-    search = explain.Messages([{"id": "named", "says": [f"{kind}'{name}'"]}])
+    search = explain.Messages([{"id": "named", "wordings": [f"{kind}'{name}'"]}])
     other = form.format(name)
     for quote in ("'", '"', "`", ""):
         assert search.find(f"{kind}{quote}{name}{quote}")[0].whole
@@ -80,7 +80,7 @@ def test_a_name_in_quotes_is_the_whole_name(kind, name, form):
 @pytest.mark.parametrize("quote", ["'", '"', "`"])
 def test_the_first_name_of_a_wording_is_what_stands_in_quotes(quote):
     search = explain.Messages(
-        [{"id": "call", "says": ["TypeError: '{type}' object is not callable"]}]
+        [{"id": "call", "wordings": ["TypeError: '{type}' object is not callable"]}]
     )
     told = f"TypeError: {quote}str{quote} object is not callable"
     assert search.find(told)[0].values == {"type": "str"}
@@ -115,7 +115,7 @@ def test_relations_between_the_numbers_of_a_message(relation, values, expected):
 
 def test_numbers_decide_on_a_case():
     cases = [{"id": "multiple", "numbers": ["m multiple of n"]}, {"id": "rest", "near": "."}]
-    search = explain.Messages([{"id": "one", "says": ["rows {m} and {n}"], "cases": cases}])
+    search = explain.Messages([{"id": "one", "wordings": ["rows {m} and {n}"], "cases": cases}])
     assert [search.find(f"rows {m} and 8")[0].id for m in (32, 33)] == ["multiple", "rest"]
 
 
@@ -154,7 +154,7 @@ def test_the_answer_begins_with_the_message_that_was_pasted_and_the_readers_line
 
 def test_only_another_message_of_the_text_is_a_second_answer():
     says = ["RuntimeError: mat1 {a} and mat2 {b}", "ValueError: mat1 {a}", "mat2 and nothing else"]
-    entries = [{"id": f"e{n}", "says": [text]} for n, text in enumerate(says)]
+    entries = [{"id": f"e{n}", "wordings": [text]} for n, text in enumerate(says)]
     search = explain.Messages(entries)
 
     def ids(text):
@@ -197,16 +197,16 @@ def test_why_a_worker_exited_is_read_from_the_lines_above(before, case):
 
 
 def test_a_wrapper_never_stands_before_what_it_wraps():
-    wraps = {"id": "wraps", "says": ["Error: process {n} terminated with this"], "wraps": True}
-    others = [{"id": f"n{n}", "says": [f"word{n}"]} for n in range(999)]
-    search = explain.Messages([wraps, {"id": "key", "says": ["KeyError: '{name}'"]}, *others])
+    wraps = {"id": "wraps", "wordings": ["Error: process {n} terminated with this"], "wraps": True}
+    others = [{"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(999)]
+    search = explain.Messages([wraps, {"id": "key", "wordings": ["KeyError: '{name}'"]}, *others])
     found = search.find("Error: process 3 terminated with this\nKeyError: 'lr'")
     assert [a.id for a in found] == ["key", "wraps"]
 
 
 def test_what_is_cut_from_a_wording_must_tell_something():
     says = ["RuntimeError: [{path}] {check}. Unable to find address"]
-    search = explain.Messages([{"id": "address", "says": says}])
+    search = explain.Messages([{"id": "address", "wordings": says}])
     assert not search.find("RuntimeError: [enforce fail at CPUAllocator.cpp] . No memory")
     assert search.find("RuntimeError: [a.cc] rv. Unable to find address")[0].sure
 
@@ -214,15 +214,15 @@ def test_what_is_cut_from_a_wording_must_tell_something():
 @pytest.mark.parametrize("aside", ["{path}", "required by {lib}"])
 def test_what_stands_in_brackets_may_be_left_out(aside):
     says = [f"ImportError: cannot import name '{{name}}' from package '{{module}}' ({aside})"]
-    others = [{"id": f"n{n}", "says": [f"word{n}"]} for n in range(99)]
-    search = explain.Messages([{"id": "name", "says": says}, *others])
+    others = [{"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(99)]
+    search = explain.Messages([{"id": "name", "wordings": says}, *others])
     answer = search.find("ImportError: cannot import name 'a' from package 'b'")[0]
     assert answer.whole and answer.values == {"name": "a", "module": "b"}
 
 
 def test_a_short_wording_does_not_hide_a_longer_one_of_which_a_part_is_met():
     wordings = ["KeyError: '{name}'", "ValueError: unusual combination of several telling words"]
-    search = explain.Messages([{"id": f"n{n}", "says": [w]} for n, w in enumerate(wordings)])
+    search = explain.Messages([{"id": f"n{n}", "wordings": [w]} for n, w in enumerate(wordings)])
     search._rare = dict.fromkeys(search._rare, 4.0)
     found = search.find("KeyError: 'a'\nValueError: unusual combination of several telling things")
     assert found[0].id == "n1" and found[0].sure
@@ -231,8 +231,8 @@ def test_a_short_wording_does_not_hide_a_longer_one_of_which_a_part_is_met():
 def test_a_log_far_above_decides_on_no_special_case():
     says = ["RuntimeError: the unusual widget could not be frobnicated"]
     case = {"id": "case", "near": "num_workers"}
-    others = [{"id": f"n{n}", "says": [f"word{n}"]} for n in range(99)]
-    search = explain.Messages([{"id": "widget", "says": says, "cases": [case]}, *others])
+    others = [{"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(99)]
+    search = explain.Messages([{"id": "widget", "wordings": says, "cases": [case]}, *others])
     line = "step 100 of the training, all is well\n"
     for whole in (says[0], says[0].removesuffix(" frobnicated")):
         assert search.find(f"num_workers=4\n{line * 20}{whole}")[0].id == "case"
@@ -241,9 +241,9 @@ def test_a_log_far_above_decides_on_no_special_case():
 
 def test_another_number_is_another_message():
     entries = [
-        {"id": "segfault", "says": ["Process finished with exit code 139"]},
-        {"id": "code", "says": ["Process finished with exit code {n}"], "wraps": True},
-        *({"id": f"n{n}", "says": [f"word{n}"]} for n in range(999)),
+        {"id": "segfault", "wordings": ["Process finished with exit code 139"]},
+        {"id": "code", "wordings": ["Process finished with exit code {n}"], "wraps": True},
+        *({"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(999)),
     ]
     for code, expected in {"139": "segfault", "1": "code", "-1073740940": "code"}.items():
         answer = explain.Messages(entries).find(f"Process finished with exit code {code}")[0]
@@ -253,13 +253,13 @@ def test_another_number_is_another_message():
 
 def test_a_value_at_the_end_is_taken_whole_in_its_brackets():
     says = ["TypeError: default_collate: batch must contain tensors; found {type}"]
-    search = explain.Messages([{"id": "collate", "says": says}])
+    search = explain.Messages([{"id": "collate", "wordings": says}])
     text = "TypeError: default_collate: batch must contain tensors; found <class 'NoneType'>"
     assert search.find(text)[0].values == {"type": "<class 'NoneType'>"}
 
 
 def test_a_short_wording_is_met_behind_its_type_wherever_else_its_words_stand():
-    search = explain.Messages([{"id": "key", "says": ["KeyError: 'epoch'"]}])
+    search = explain.Messages([{"id": "key", "wordings": ["KeyError: 'epoch'"]}])
     found = search.find("KeyError: 'epoch'\n  File 'run.py', line 3\n    state['epoch']")
     assert [a.id for a in found if a.whole] == ["key"]
     assert not any(a.whole for a in search.find("state['epoch'] = 3"))
@@ -267,8 +267,8 @@ def test_a_short_wording_is_met_behind_its_type_wherever_else_its_words_stand():
 
 def test_a_log_of_another_library_is_no_sure_answer():
     says = ["ImportError: {lib}: cannot open shared object file: No such file or directory"]
-    others = [{"id": f"n{n}", "says": [f"word{n}"]} for n in range(999)]
-    search = explain.Messages([{"id": "lib", "says": says}, *others])
+    others = [{"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(999)]
+    search = explain.Messages([{"id": "lib", "wordings": says}, *others])
     text = "libcudart.so.11.0: cannot open shared object file: No such file or directory"
     assert search.find(f"ImportError: {text}")[0].sure
     log = f"W tensorflow/stream_executor/platform/dso_loader.cc:60] Could not load: {text}"
@@ -278,7 +278,7 @@ def test_a_log_of_another_library_is_no_sure_answer():
 
 def test_markdown_around_a_message_is_no_part_of_its_values():
     says = ["TypeError: must be Tensor, not {type}"]
-    search = explain.Messages([{"id": "tensor", "says": says}])
+    search = explain.Messages([{"id": "tensor", "wordings": says}])
     assert search.find("**TypeError: must be Tensor, not tuple**")[0].values == {"type": "tuple"}
 
 

@@ -33,7 +33,7 @@ PASTE = """async texts => {
 
 def filled(entry):
     """An entry's wording with something in its variable parts."""
-    return re.sub(r"\{\w+\}", "7", entry["says"][0])
+    return re.sub(r"\{\w+\}", "7", entry["wordings"][0])
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -54,7 +54,7 @@ def test_the_page_answers_as_python_does(page, url):
     with (ROOT / "tests/messages/pasted.tsv").open(encoding="utf8", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         pasted = [row["message"].replace("\\n", "\n") for row in rows]
-    pasted += [re.sub(r"\{\w+\}", "7", entry["says"][-1]) for entry in ENTRIES[::5]]
+    pasted += [re.sub(r"\{\w+\}", "7", entry["wordings"][-1]) for entry in ENTRIES[::5]]
     search = explain.Messages(ENTRIES)
     page.goto(f"{url}/en/errors.html")
     answers = zip(pasted, page.evaluate(PASTE, pasted), strict=True)

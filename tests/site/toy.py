@@ -72,7 +72,7 @@ family:
   description: {en: "Errors of autograd.", zh: "autograd 的报错。"}
 messages:
 - id: no-grad-fn
-  says:
+  wordings:
   - "RuntimeError: element {n} of tensors does not require <grad>"
   - "RuntimeError: no grad"
   cause:

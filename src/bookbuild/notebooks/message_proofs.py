@@ -129,7 +129,7 @@ def said_by_cells(
     entries: list[Entry], notebooks: Mapping[str, NotebookNode]
 ) -> dict[str, list[tuple[str, str]]]:
     """Return for each entry the cells, as chapter and id, whose stored output has a wording."""
-    search = Messages([{"id": e.id, "says": e.says} for e in entries])
+    search = Messages([{"id": e.id, "wordings": e.wordings} for e in entries])
     cells: dict[str, list[tuple[str, str]]] = {}
     for name, notebook in notebooks.items():
         for cell in code_cells(notebook):
@@ -154,13 +154,13 @@ def unproved(book: Book, entries: list[Entry], installed: list[Path]) -> Iterato
     outputs = printed([(e.id, e.run) for e in entries if e.run])
     paths = {name: book.notebook("en", name) for name in book.texts}
     cells = said_by_cells(entries, {name: read(p) for name, p in paths.items() if p.exists()})
-    strings = [t for e in entries for t, proof in zip(e.says, e.proofs, strict=True)
+    strings = [t for e in entries for t, proof in zip(e.wordings, e.proofs, strict=True)
                if proof == TORCH]  # fmt: skip
     missing = set(not_in(strings, installed))
     for entry in entries:
         output = plain(outputs.get(entry.id, ""))
-        runs = any(Wording(wording, 0).match(output) for wording in entry.says)
-        for text, proof in zip(entry.says, entry.proofs, strict=True):
+        runs = any(Wording(wording, 0).match(output) for wording in entry.wordings)
+        for text, proof in zip(entry.wordings, entry.proofs, strict=True):
             if not proof and Wording(text, 0).match(output):
                 continue
             if entry.run and not runs:

@@ -24,7 +24,13 @@ PRODUCT = "src/helpers/messages.json"
 SCRIPT = "messages.js"
 COLUMNS = 72  # of code that a page does not wrap
 _COMMENTED = re.compile(r"(\s*)(\S.*?)\s{2,}(# .*)")
-MATCHED = ("says", "when", "numbers", "near", "wraps")  # what matching needs; the rest is advice
+MATCHED = (
+    "wordings",
+    "when",
+    "numbers",
+    "near",
+    "wraps",
+)  # what matching needs; the rest is advice
 
 
 def product(book: Book, entries: Iterable[Entry]) -> str:
@@ -44,7 +50,7 @@ def product(book: Book, entries: Iterable[Entry]) -> str:
 
 def plain(book: Book, entry: Entry) -> dict[str, Any]:
     """Return a message or a special case as values of JSON; what is empty is left out."""
-    names = ("id", "says", "when", "numbers", "near", "cure", "cure_zh", "cause")
+    names = ("id", "wordings", "when", "numbers", "near", "cure", "cure_zh", "cause")
     values = {name: value for name in names if (value := getattr(entry, name))}
     values |= {name: comments_above(values[name]) for name in ("cure", "cure_zh") if name in values}
     if entry.section:

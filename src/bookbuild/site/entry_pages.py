@@ -50,7 +50,7 @@ def entries(book: Book, lang: str) -> Iterator[Entry]:
 
 
 def _message(book: Book, lang: str, message: messages.Entry) -> Entry:
-    wording = message.says[0]
+    wording = message.wordings[0]
     body, answer = error_list.alone(book, lang, message)
     return Entry(
         kind="errors",

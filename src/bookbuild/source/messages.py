@@ -33,7 +33,7 @@ _CASE = mapping(
     | {"numbers": many(TEXT, "a list of relations, such as `m multiple of n`")},
 )
 _ENTRY = mapping(
-    {"id": ID, "cause": BOTH, "says": many(_WORDING, "a list of wordings")},
+    {"id": ID, "cause": BOTH, "wordings": many(_WORDING, "a list of wordings")},
     _ADVICE
     | {"run": TEXT, "found": TEXT, "wraps": {"type": "boolean"}}
     | {"cases": many(_CASE, "a list of special cases")},
@@ -79,8 +79,8 @@ class Family:
 class Entry:
     """A message, or a special case of one (then with `when`, `numbers` or `near`).
 
-    `says` are its wordings with `{variable}` parts; `proofs` has for each what shows that it is
-    real: `torch`, an address, or nothing, where `run` or a cell of the book must print it.
+    `wordings` have `{variable}` parts; `proofs` has for each what shows that it is real: `torch`,
+    an address, or nothing, where `run` or a cell of the book must print it.
     """
 
     id: str
@@ -90,7 +90,7 @@ class Entry:
     cure: str = ""
     cure_zh: str = ""
     section: str = ""
-    says: list[str] = field(default_factory=list)
+    wordings: list[str] = field(default_factory=list)
     proofs: list[str] = field(default_factory=list)
     until: list[str] = field(default_factory=list)
     run: str = ""
@@ -145,14 +145,14 @@ def _files(book: Book) -> list[Path]:
 def _entry(row: Row, file: str) -> Entry:
     entry = _advice(row, file)
     entry.run, entry.wraps = row.get("run", "").strip(), row.get("wraps", False)
-    for wording in row["says"]:
+    for wording in row["wordings"]:
         own = {"text": wording} if isinstance(wording, str) else wording
         if not _VARIABLE.sub("", own["text"]).strip(" :"):
             raise BookError(f"{entry.where}: a wording without a constant part: {own['text']!r}")
-        entry.says.append(" ".join(own["text"].split()))
+        entry.wordings.append(" ".join(own["text"].split()))
         entry.proofs.append(own.get("found") or row.get("found", ""))
         entry.until.append(str(own.get("until", "")))
-    variables = set(_VARIABLE.findall(" ".join(entry.says)))
+    variables = set(_VARIABLE.findall(" ".join(entry.wordings)))
     entry.cases = [_case(case, file, variables) for case in row.get("cases", ())]
     return entry
 
@@ -216,7 +216,7 @@ def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
             yield f"book/{FOLDER}/{family.name}.yml: _toc.yml does not list {family.page}"
     everything = [one for entry in entries for one in (entry, *entry.cases)]
     yield from _repeated("id", [(one.id, one) for one in everything])
-    wordings = [(text.lower(), entry) for entry in entries for text in entry.says]
+    wordings = [(text.lower(), entry) for entry in entries for text in entry.wordings]
     yield from _repeated("wording", wordings)
     for one in everything:
         cause = {lang: _VARIABLE.sub("x", text) for lang, text in one.cause.items()}
