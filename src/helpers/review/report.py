@@ -9,6 +9,7 @@ from helpers.review.reading import Source
 from helpers.review.registry import RULES
 from helpers.review.review import Finding, line_of, words
 
+WIDTH = 79  # columns of an English sentence
 WORDS = {
     "en": {
         "line": "Line {line}",
@@ -60,7 +61,8 @@ def shown(source: Source, finding: Finding, lang: str) -> str:
 def _wrapped(says: str, lang: str) -> list[str]:
     if lang == "zh":
         return [f"    {says}"]
-    return textwrap.wrap(says, 96, initial_indent="    ", subsequent_indent="    ")
+    indents = {"initial_indent": "    ", "subsequent_indent": "    "}
+    return textwrap.wrap(says, WIDTH, break_on_hyphens=False, **indents)
 
 
 def total(findings: int, files: int, lang: str) -> str:
