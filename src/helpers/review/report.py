@@ -46,9 +46,7 @@ WORDS = {
 def shown(source: Source, finding: Finding, lang: str) -> str:
     """Return a finding as text: place, the line, what happens, the fix, the section."""
     w, row = WORDS[lang], words()[finding.rule]
-    where = source.where(finding.line)
-    if not source.path:  # a cell that runs
-        where = w["line"].format(line=finding.line - source.cells[0][0] + 1)
+    where = place(source, finding, lang)
     kind = w["kind"].format(rule=finding.rule, kind=w[RULES[finding.rule].severity])
     says = f"{row['says'][lang]}{kind}"
     lines = [f"{where}{w['colon']}{line_of(source, finding)}", *_wrapped(says, lang)]
@@ -56,6 +54,13 @@ def shown(source: Source, finding: Finding, lang: str) -> str:
         lines += [f"    {w['write']}", *(f"        {one}" for one in row["fix"].splitlines())]
     section = row["section"]
     return "\n".join([*lines, f"    → {section[lang]} ({section['href']})"])
+
+
+def place(source: Source, finding: Finding, lang: str) -> str:
+    """Return file and line of a finding, or the line in the cell for one that runs."""
+    if source.path:
+        return source.where(finding.line)
+    return WORDS[lang]["line"].format(line=finding.line - source.cells[0][0] + 1)
 
 
 def _wrapped(says: str, lang: str) -> list[str]:
