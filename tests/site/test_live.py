@@ -336,14 +336,14 @@ def test_an_exercise_is_left_to_its_checker(tab, live):
 @pytest.mark.parametrize(
     ("source", "before", "html"),
     [
-        ("model.eval", [], "training-mode-called"),
-        ("model.eval", ["x = (", "%%bash\nls", "%matplotlib inline"], "training-mode-called"),
+        ("torch.no_grad()", [], "grad-modes-bare"),
+        ("%time 1\ntorch.no_grad()", ["x = (", "%%bash\nls", "\x00"], "grad-modes-bare"),
         ("net.eval", ["import torch.nn as nn\nnet = nn.Linear(1, 1)"], "training-mode-called"),
-        ("model.eval  # <b>&", [], "&lt;b&gt;&amp;"),
+        ("torch.no_grad()  # <b>&", [], "&lt;b&gt;&amp;"),
         ("x = (", [], ""),
-        ("model.eval  # noqa", [], ""),
+        ("torch.no_grad()  # noqa", [], ""),
         ("-" * 100_000 + "1", [], ""),
-        ("x = 1\x00", ["\x00"], ""),
+        ("torch.no_grad()\x00", [], ""),
     ],
 )
 def test_the_review_of_a_cell_escapes_it_and_survives_what_is_no_python(source, before, html):

@@ -133,6 +133,8 @@ def reviewed(source: str, before: list[str], lang: str) -> str:
     Nothing is executed. `before` are the cells above, for what the names in this one are.
     """
     text, *earlier = (without_magics(one) for one in (source, *before))
+    if syntax_problem(text):
+        return ""
     try:
         review_of, findings = after([one for one in earlier if not syntax_problem(one)], text)
     except (SyntaxError, RecursionError):
