@@ -4,7 +4,7 @@ The folders are the steps, in the order in which data flows; no folder imports f
 
     source/     files that people write, parsed: chapters, messages, symptoms, claims, words
     notebooks/  texts to notebooks: conversion, execution, cleaning, comparison, proofs
-    pages/      generated pages: errors, pitfalls, symptoms, index by name, then and now, status
+    pages/      generated pages: errors, pitfalls, symptoms, review, names, then and now, status
     site/       notebooks and pages to a site: Sphinx and its extensions, search, Markdown twins
     editions/   the built site to PDF, EPUB and zip
     commands/   update, adopt, check, build: each calls the steps; `cli` is the `book` command

@@ -1,9 +1,14 @@
-"""Symptoms, pitfalls and names: the filter, the permanent addresses, and without scripts."""
+"""Symptoms, rules, pitfalls and names: the filter, the permanent addresses, and without scripts."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from book_pages import LANGUAGES
+from bs4 import BeautifulSoup
+
+from helpers.review.review import RULES
 
 
 def shown(page) -> list[str]:
@@ -22,6 +27,8 @@ def shown(page) -> list[str]:
         ("zh/symptoms", "爆显存", "memory-grows-every-step", 8),
         ("en/pitfalls", "clone", "views-expand-error", 40),
         ("zh/pitfalls", "batch_first Multihead", "modules-batch-first", 5),
+        ("en/review", "softmax twice", "losses-double-softmax", 12),
+        ("zh/review", "调度器 轮数", "rate-per-batch", 12),
         ("en/by_name", "DataLoader", "torch.utils.data.DataLoader", 30),
     ],
 )
@@ -31,7 +38,7 @@ def test_the_filter_leaves_what_fits(page, url, address, words, expected, most):
     page.fill("[data-filter]", words)
     left = shown(page)
     assert expected in left and len(left) <= most < len(every)
-    for heading in page.locator(".filtered h2").all():
+    for heading in page.locator(".filtered :is(h2, h3)").all():
         section = heading.locator("xpath=..")
         assert heading.is_visible() == (section.locator("li[id]:not([hidden])").count() > 0)
     page.fill("[data-filter]", "")
@@ -56,10 +63,45 @@ def test_a_linked_symptom_is_open(page, url):
 def test_the_lists_are_whole_without_scripts(browser, url):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    for name, least in (("symptoms", 60), ("pitfalls", 120), ("by_name", 250)):
+    for name, least in (("symptoms", 60), ("review", 123), ("pitfalls", 120), ("by_name", 250)):
         page.goto(f"{url}/en/{name}.html")
         assert page.locator(".filtered li[id]:visible").count() >= least
     page.goto(f"{url}/en/symptoms.html")
     page.click("#loss-nan summary")
     assert page.locator("#loss-nan ol a").first.is_visible()
     context.close()
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_each_rule_of_the_review_is_on_its_page_once_and_leads_to_its_section(site, lang):
+    soup = BeautifulSoup((site / lang / "review.html").read_text("utf8"), "html.parser")
+    rules = soup.select(".review-rules > li[id]")
+    assert sorted(rule["id"] for rule in rules) == sorted(RULES)
+    assert len(soup.select(".review-report a[href]")) == 7
+    links = [rule.select_one("p > a[href]")["href"] for rule in rules]
+    links += [link["href"] for link in soup.select(".review-report a[href]")]
+    pages = {}
+    for link in links:
+        name, _, anchor = link.partition("#")
+        if name not in pages:
+            html = (site / lang / name).read_text("utf8")
+            pages[name] = {e["id"] for e in BeautifulSoup(html, "html.parser").select("[id]")}
+        assert not anchor or anchor in pages[name], link
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_doors_lead_to_the_review(site, lang):
+    for name in ("index", "symptoms"):
+        soup = BeautifulSoup((site / lang / f"{name}.html").read_text("utf8"), "html.parser")
+        assert soup.select('.bd-article a[href="review.html"]'), name
+        assert soup.select('.bd-links a[href="review.html"]'), name
+    assert re.search(rf"\]\(\S*{lang}/review\.md\): ", (site / "llms.txt").read_text("utf8"))
+    twin = (site / lang / "review.md").read_text("utf8")
+    assert "train.py:13" in twin and "losses.append(loss.item())" in twin
+
+
+def test_what_only_this_page_needs_is_in_no_other(site):
+    for name in ("detach", "symptoms"):
+        assert "review-rules" not in (site / f"en/{name}.html").read_text("utf8")
+    for style in site.glob("*/_static/styles/*.css"):
+        assert "review-r" not in style.read_text("utf8")

@@ -17,7 +17,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from bookbuild.site.live_server import reviewed
 from bookbuild.source.words import words
+from helpers.review.report import WORDS as REPORT
+from helpers.review.review import words as review_words
 
 ROOT = Path(__file__).resolve().parents[2]
 # `BOOK_LIVE=all` runs every chapter in both languages, which takes many minutes.
@@ -264,6 +267,91 @@ def test_a_kernel_ends_with_its_page(tab, live):
         time.sleep(0.2)
 
 
+# ---------------------------------------------------------------- the review
+
+LEAK = """total = torch.zeros(())
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    total += loss
+"""
+
+
+def findings(tab, cell: str):
+    return tab.locator(f"#{cell} .live-finding")
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_code_that_a_reader_writes_is_reviewed_below_the_cell(tab, live, lang):
+    errors = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    opened(tab, live, f"{lang}/detach")
+    kernels = {kernel["id"] for kernel in live.kernels()}
+    write(tab, "detach-numpy", LEAK)
+    tab.locator("h1").click()  # the field loses the focus, and nothing runs
+    findings(tab, "detach-numpy").wait_for()
+    row = review_words()["backward-total-nodes"]
+    text = findings(tab, "detach-numpy").inner_text()
+    says = row["says"][lang].replace("`", "")
+    assert REPORT[lang]["line"].format(line=7) in text and "total += loss" in text
+    assert says in text and row["fix"] in text and "backward-total-nodes" in text
+    link = findings(tab, "detach-numpy").locator("a")
+    assert link.get_attribute("href") == row["section"]["href"]
+    assert link.inner_text() == row["section"][lang]
+    assert {kernel["id"] for kernel in live.kernels()} <= kernels
+    tab.reload()  # the edit is kept, and reviewed again
+    findings(tab, "detach-numpy").wait_for()
+    write(tab, "detach-numpy", LEAK.replace("+= loss", "+= loss.detach()"))
+    tab.locator("h1").click()
+    tab.locator("#detach-numpy .live-findings").wait_for(state="hidden")
+    assert findings(tab, "detach-numpy").count() == 0 and not errors
+
+
+def test_a_run_reviews_the_cell_and_reset_removes_the_findings(tab, live):
+    opened(tab, live, "en/detach")
+    assert tab.locator(".live-finding").count() == 0  # cells of the book are not reviewed
+    write(tab, "detach-imports", "import torch\nnet = torch.nn.Linear(2, 2)")
+    write(tab, "detach-numpy", "torch.save(net, 'never.pt') if False else 'ran'")
+    press(tab, "run", "detach-numpy")
+    assert output(tab, "detach-numpy") == "'ran'"
+    assert findings(tab, "detach-numpy").get_attribute("data-rule") == "checkpoints-whole-error"
+    press(tab, "reset", "detach-numpy")
+    assert not tab.locator("#detach-numpy .live-findings").is_visible()
+
+
+def test_an_exercise_is_left_to_its_checker(tab, live):
+    opened(tab, live, "en/detach")
+    write(tab, "detach-exercise-b", LEAK)
+    with tab.expect_request(lambda request: '"review"' in (request.post_data or "")) as asked:
+        tab.locator("h1").click()
+        write(tab, "detach-numpy", LEAK)
+        tab.locator("h1").click()
+    assert json.loads(asked.value.post_data)["before"]
+    findings(tab, "detach-numpy").wait_for()
+    assert findings(tab, "detach-exercise-b").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "before", "html"),
+    [
+        ("torch.no_grad()", [], "grad-modes-bare"),
+        ("%time 1\ntorch.no_grad()", ["x = (", "%%bash\nls", "\x00"], "grad-modes-bare"),
+        ("net.eval", ["import torch.nn as nn\nnet = nn.Linear(1, 1)"], "training-mode-called"),
+        ("torch.no_grad()  # <b>&", [], "&lt;b&gt;&amp;"),
+        ("x = (", [], ""),
+        ("torch.no_grad()  # noqa", [], ""),
+        ("-" * 100_000 + "1", [], ""),
+        ("torch.no_grad()\x00", [], ""),
+    ],
+)
+def test_the_review_of_a_cell_escapes_it_and_survives_what_is_no_python(source, before, html):
+    found = reviewed(source, before, "en")
+    assert html in found and bool(html) == bool(found)
+    assert "<b>&" not in found
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_on_a_page_with_outputs(tab, live, scheme):
     from axe_playwright_python.sync_playwright import Axe
@@ -273,7 +361,14 @@ def test_axe_finds_nothing_on_a_page_with_outputs(tab, live, scheme):
     write(tab, "detach-imports", "1 / 0")
     press(tab, "run", "detach-imports")
     press(tab, "compare", "detach-exercise-b")
-    found = Axe().run(tab, context=".live-bar, #detach-imports, #detach-exercise-b").response
+    write(tab, "detach-numpy", f"import torch\n{LEAK}")
+    tab.locator("h1").click()
+    findings(tab, "detach-numpy").wait_for()
+    found = (
+        Axe()
+        .run(tab, context=".live-bar, #detach-imports, #detach-exercise-b, #detach-numpy")
+        .response
+    )
     assert [v["id"] for v in found["violations"]] == []
 
 
@@ -377,7 +472,13 @@ def test_another_site_in_the_same_browser_cannot_run_code(live, reader, url):
     own.close()
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{}", '{"outputs": 3, "cell": "detach-imports"}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("", "[]", "{}", '{"outputs": 3, "cell": "detach-imports"}', '{"review": "x"}'),
+        *('{"review": 3, "before": []}', '{"review": "x", "before": [3]}'),
+    ],
+)
 def test_bad_input_is_named(live, reader, body):
     page = reader.new_page()
     page.goto(f"{live.url}/book/en/detach.html")

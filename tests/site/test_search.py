@@ -99,6 +99,11 @@ def test_the_section_or_entry_that_answers_is_among_the_first_three(found):
         ("en", "keep best weights", "cheat_sheet#"),
         ("en", "freeze_support error windows", "errors_data#"),
         ("zh", "显存一直增加", "symptoms#"),
+        ("en", "review my code", "review#"),
+        ("en", "linter", "review#"),
+        ("en", "pre-commit hook", "review#"),
+        ("zh", "代码审查", "review#"),
+        ("zh", "检查代码", "review#"),
     ],
 )
 def test_messages_symptoms_and_lines_to_copy_are_results(found, lang, words, first):

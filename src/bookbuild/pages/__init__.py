@@ -1,4 +1,4 @@
-"""Pages made from facts: messages, symptoms, pitfalls, the index of names, claims, status, course.
+"""Pages made from facts: messages, symptoms, rules, pitfalls, names, claims, status, course.
 
 `book build` writes them into `book/<language>`, where Sphinx reads them, and their scripts into
 `_build/scripts`; git ignores both.
@@ -106,6 +106,7 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
         error_list,
         name_list,
         pitfall_list,
+        review_list,
         status,
         symptom_list,
         then_and_now,
@@ -124,6 +125,8 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
             yield (folder if name.endswith(".md") else book.root / SCRIPTS / lang) / name, text
         if "symptoms" in names:
             yield folder / "symptoms.md", symptom_list.render(book, lang)
+        if "review" in names:
+            yield folder / "review.md", review_list.render(book, lang)
         if "pitfalls" in names:
             yield folder / "pitfalls.md", pitfall_list.render(book, lang, mine)
         if "teachers" in names:

@@ -28,10 +28,15 @@ from bookbuild.notebooks.cells import code_cells, tags
 from bookbuild.notebooks.cleaning import clean
 from bookbuild.notebooks.execution import prepare_kernels
 from bookbuild.notebooks.figures import spoken
+from bookbuild.pages.markdown import inline
 from bookbuild.site.extensions.cell_markup import Traceback
 from bookbuild.site.extensions.code_blocks import LightFormatter
 from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.templates import render
 from bookbuild.source.words import words
+from helpers.review.cells import after
+from helpers.review.reading import syntax_problem, without_magics
+from helpers.review.report import WORDS, place, record
 
 PROGRAM = Path(__file__).with_name("live")
 IDLE = 1800  # seconds after which a kernel without a page ends
@@ -120,6 +125,25 @@ def difference(mine: str, solution: str) -> list[list[str]]:
     """Return the lines of both codes, each with `" "` (both), `"-"` (mine) or `"+"` (solution)."""
     lines = difflib.ndiff(mine.strip().splitlines(), solution.strip().splitlines())
     return [[line[0], line[2:]] for line in lines if line[0] in " -+"]
+
+
+def reviewed(source: str, before: list[str], lang: str) -> str:
+    """Return what `helpers.review` finds in a cell as HTML, empty for what is no Python.
+
+    Nothing is executed. `before` are the cells above, for what the names in this one are.
+    """
+    text, *earlier = (without_magics(one) for one in (source, *before))
+    if syntax_problem(text):
+        return ""
+    try:
+        review_of, findings = after([one for one in earlier if not syntax_problem(one)], text)
+    except (SyntaxError, RecursionError):
+        return ""
+    rows = [record(review_of, one, lang) for one in findings]
+    for row, one in zip(rows, findings, strict=True):
+        row["at"] = place(review_of, one, lang)
+        row["kind"] = WORDS[lang][row["severity"]]
+    return render("site", "findings.html", rows=rows, inline=inline, w=WORDS[lang])
 
 
 class Chapter:
@@ -223,11 +247,13 @@ class Live(JupyterHandler):
 
     @web.authenticated
     def post(self, lang: str, name: str) -> None:
-        """Send outputs as HTML, code with colours, or the difference from a solution."""
+        """Send outputs as HTML, code with colours, its review, or a difference from a solution."""
         try:
             asked = json.loads(self.request.body)
             if "outputs" in asked:
                 answer = self.chapter(lang, name).output(asked["cell"], asked["outputs"])
+            elif "review" in asked:
+                answer = {"html": reviewed(asked["review"], asked["before"], lang)}
             elif "solution" in asked:
                 answer = {"lines": difference(asked["source"], asked["solution"])}
             else:

@@ -1,18 +1,23 @@
-"""The words of the rules of `helpers.review`: `book/review.yml`, completed by the pitfalls."""
+"""The words of the rules of `helpers.review`: `book/review.yml`, completed by the pitfalls.
+
+The code that each rule names is in `cases.txt`, which the tests of the rules run.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bookbuild.source import pitfalls
-from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.checkout import Book, BookError, read_text
 from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
 from bookbuild.source.outline import Where, section
 from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/review.yml"
+CASES = "tests/helpers/review/cases.txt"
 FORM = Form(
     {
         "type": "object",
@@ -41,6 +46,37 @@ class Words:
     href: str
     titles: dict[str, str]
     why: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Code that a rule names, without the usual imports of PyTorch, and the lines that it names."""
+
+    wrong: str
+    lines: tuple[int, ...]
+
+
+_CASE = re.compile(r"^=== (\S+)\n(.*?)^--- right\n", re.S | re.M)
+_IMPORTS = re.compile(  # of PyTorch alone, which a rule does not need
+    r"\A(?:import torch\n|from torch import nn\n|import torch\.nn\.functional as F\n)+"
+    r"(?!import |from )"
+)
+_MARK = "  # <-"
+
+
+def cases(book: Book) -> dict[str, Case]:
+    """Return the wrong code of each rule by the rule's id.
+
+    Raises:
+        BookError: the file cannot be read.
+    """
+    return {name: _case(code) for name, code in _CASE.findall(read_text(book.root / CASES, CASES))}
+
+
+def _case(code: str) -> Case:
+    lines = _IMPORTS.sub("", code).rstrip().split("\n")
+    marked = tuple(number for number, line in enumerate(lines, 1) if line.endswith(_MARK))
+    return Case("\n".join(line.removesuffix(_MARK) for line in lines), marked)
 
 
 def load(book: Book) -> list[Words]:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from helpers.figures import language
 from helpers.review.reading import Source, syntax_problem, without_magics
 from helpers.review.report import shown
-from helpers.review.review import review
+from helpers.review.review import Finding, review
 
 MOST = 5000  # lines of earlier cells that are read again with each cell
+
+
+def after(earlier: Iterable[str], text: str) -> tuple[Source, list[Finding]]:
+    """Return the source of a cell with those that ran before it, and what is found in the cell.
+
+    Raises:
+        SyntaxError: a text is no Python; see `without_magics`.
+        RecursionError: an expression is nested too deeply.
+    """
+    before = "".join(f"{one}\n" for one in earlier)
+    first = before.count("\n") + 1
+    source = Source("", before + text, [(first, 0)])
+    return source, review(source.text, first=first)
 
 
 class _Reviewer:
@@ -31,10 +45,8 @@ class _Reviewer:
         earlier = [one for one in self.before if one != text]
         while sum(one.count("\n") + 1 for one in earlier) > MOST:
             del earlier[0]
-        before = "".join(f"{one}\n" for one in earlier)
-        first = before.count("\n") + 1
-        source = Source("", before + text, [(first, 0)])
-        for finding in review(source.text, first=first):
+        source, findings = after(earlier, text)
+        for finding in findings:
             print(shown(source, finding, language()))
         self.before = [*earlier, text]
 

@@ -9,6 +9,7 @@ from helpers.review.reading import Source
 from helpers.review.registry import RULES
 from helpers.review.review import Finding, line_of, words
 
+WIDTH = 79  # columns of an English sentence
 WORDS = {
     "en": {
         "line": "Line {line}",
@@ -45,9 +46,7 @@ WORDS = {
 def shown(source: Source, finding: Finding, lang: str) -> str:
     """Return a finding as text: place, the line, what happens, the fix, the section."""
     w, row = WORDS[lang], words()[finding.rule]
-    where = source.where(finding.line)
-    if not source.path:  # a cell that runs
-        where = w["line"].format(line=finding.line - source.cells[0][0] + 1)
+    where = place(source, finding, lang)
     kind = w["kind"].format(rule=finding.rule, kind=w[RULES[finding.rule].severity])
     says = f"{row['says'][lang]}{kind}"
     lines = [f"{where}{w['colon']}{line_of(source, finding)}", *_wrapped(says, lang)]
@@ -57,10 +56,18 @@ def shown(source: Source, finding: Finding, lang: str) -> str:
     return "\n".join([*lines, f"    → {section[lang]} ({section['href']})"])
 
 
+def place(source: Source, finding: Finding, lang: str) -> str:
+    """Return file and line of a finding, or the line in the cell for one that runs."""
+    if source.path:
+        return source.where(finding.line)
+    return WORDS[lang]["line"].format(line=finding.line - source.cells[0][0] + 1)
+
+
 def _wrapped(says: str, lang: str) -> list[str]:
     if lang == "zh":
         return [f"    {says}"]
-    return textwrap.wrap(says, 96, initial_indent="    ", subsequent_indent="    ")
+    indents = {"initial_indent": "    ", "subsequent_indent": "    "}
+    return textwrap.wrap(says, WIDTH, break_on_hyphens=False, **indents)
 
 
 def total(findings: int, files: int, lang: str) -> str:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 MADE_FROM = {
     "then_and_now": "book/claims.yml",
     "symptoms": "book/symptoms.yml",
+    "review": "book/review.yml",
     "errors": None,
     "pitfalls": None,
     "by_name": None,

@@ -189,7 +189,7 @@ class _Entries(HTMLParser):
         if tag not in self.empty:
             name = about.get("class") or ""
             folded = tag == "details" and name not in ("", "older", "cases")
-            listed_elsewhere = re.search("verdict|error-lines", name)
+            listed_elsewhere = re.search("verdict|error-lines|review-rules", name)
             left_out = folded or tag in self.silent or listed_elsewhere or name == "here"
             other_name = name in ("also", "older")  # other wordings of the entry
             self.open.append((tag, "left out" if left_out else "name" if other_name else ""))
