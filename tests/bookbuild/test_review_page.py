@@ -58,8 +58,8 @@ def test_every_rule_has_one_entry_with_all_of_it(page):
     assert found.keys() == RULES.keys() == rules.keys()
     for name, html in found.items():
         rule = rules[name]
-        says = plain(html.partition("<small>")[0]).strip()
-        assert says == rule.says[lang].replace("`", "")
+        effect = plain(html.partition("<small>")[0]).strip()
+        assert effect == rule.effect[lang].replace("`", "")
         assert f"<code>{name}</code> · {WORDS[lang][RULES[name].severity]}</small>" in html
         assert code(html)[1] == rule.fix
         assert f'<a href="{rule.href}">' in html
@@ -122,7 +122,7 @@ def test_the_corrections_make_the_one_script_of_the_other(page, tmp_path):
     (diff,) = re.findall(r"```diff\n(.*?)\n```", page[1], re.S)
     shutil.copy(ROOT / review_list.WRONG, tmp_path / "train.py")
     (tmp_path / "diff").write_text(f"--- train.py\n+++ train.py\n{diff}\n", "utf8")
-    subprocess.run(["patch", "train.py", "diff"], cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run(["git", "apply", "-p0", "diff"], cwd=tmp_path, check=True, capture_output=True)
     assert (tmp_path / "train.py").read_text("utf8") == (ROOT / review_list.RIGHT).read_text("utf8")
 
 

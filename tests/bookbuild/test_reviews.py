@@ -15,7 +15,7 @@ from bookbuild.source.texts import load
 BOOK = Book(Path(__file__).parents[2])
 RULE = """family:
   - id: {id}
-    says: {{en: 'It has no effect.', zh: 没有作用。}}
+    effect: {{en: 'It has no effect.', zh: 没有作用。}}
     fix: x = 1
 """
 
@@ -37,7 +37,7 @@ def test_a_changed_rule_makes_the_product_stale(book, quick):
     assert update(book, echo=lambda line: None) == {}
     assert list(pages.problems(book)) == []
     (row,) = json.loads((book.root / PRODUCT).read_text("utf8"))["rules"]
-    assert row["says"]["zh"] == "没有作用。" and row["section"]["href"].endswith(".html")
+    assert row["effect"]["zh"] == "没有作用。" and row["section"]["href"].endswith(".html")
     assert row["why"] == {"en": "", "zh": ""}
 
 

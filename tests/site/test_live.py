@@ -294,9 +294,9 @@ def test_code_that_a_reader_writes_is_reviewed_below_the_cell(tab, live, lang):
     findings(tab, "detach-numpy").wait_for()
     row = review_words()["backward-total-nodes"]
     text = findings(tab, "detach-numpy").inner_text()
-    says = row["says"][lang].replace("`", "")
+    effect = row["effect"][lang].replace("`", "")
     assert REPORT[lang]["line"].format(line=7) in text and "total += loss" in text
-    assert says in text and row["fix"] in text and "backward-total-nodes" in text
+    assert effect in text and row["fix"] in text and "backward-total-nodes" in text
     link = findings(tab, "detach-numpy").locator("a")
     assert link.get_attribute("href") == row["section"]["href"]
     assert link.inner_text() == row["section"][lang]

@@ -23,7 +23,7 @@ FORM = Form(
         "type": "object",
         "additionalProperties": many(
             mapping(
-                {"id": ID, "says": BOTH, "fix": TEXT | {"description": "the fix as code"}},
+                {"id": ID, "effect": BOTH, "fix": TEXT | {"description": "the fix as code"}},
                 {"section": TEXT | {"description": "`chapter#cell`"}},
                 "a rule: keys and values",
             ),
@@ -35,13 +35,13 @@ FORM = Form(
 
 
 @dataclass(frozen=True)
-class Words:
+class RuleText:
     """What a rule prints; `why` is the answer of its pitfall's section, empty without a pitfall."""
 
     id: str
     family: str
     where: str  # how a problem names it: file, line and id
-    says: dict[str, str]
+    effect: dict[str, str]
     fix: str
     href: str
     titles: dict[str, str]
@@ -79,7 +79,7 @@ def _case(code: str) -> Case:
     return Case("\n".join(line.removesuffix(_MARK) for line in lines), marked)
 
 
-def load(book: Book) -> list[Words]:
+def load(book: Book) -> list[RuleText]:
     """Return the words of all rules in the file's order; none if the book has no such file.
 
     Raises:
@@ -89,26 +89,28 @@ def load(book: Book) -> list[Words]:
         return []
     known = {one.id: one for one in pitfalls.load(book)}
     families = FORM.read(book.root / FILE, FILE)
-    return [_words(book, row, str(name), known) for name in families for row in families[name]]
+    return [_rule_text(book, row, str(name), known) for name in families for row in families[name]]
 
 
-def _words(book: Book, row: Row, family: str, known: dict[str, pitfalls.Pitfall]) -> Words:
+def _rule_text(book: Book, row: Row, family: str, known: dict[str, pitfalls.Pitfall]) -> RuleText:
     where, pitfall = f"{FILE}:{row.line}: {row['id']}", known.get(row["id"])
     if bool(pitfall) == bool(row.get("section")):
         raise BookError(f"{where}: expected either the id of a pitfall, or a `section`")
     place = row.get("section") or f"{pitfall.part.name}#{pitfall.part.id}"
     href, titles = section(book, Where(place, where))
-    why = pitfall.part.answer if pitfall else dict.fromkeys(row["says"], "")
-    says, fix = one_line(row["says"]), row["fix"].rstrip()
-    return Words(row["id"], family, where, says, fix, href.replace(".ipynb", ".html"), titles, why)
+    why = pitfall.part.answer if pitfall else dict.fromkeys(row["effect"], "")
+    effect, fix = one_line(row["effect"]), row["fix"].rstrip()
+    return RuleText(
+        row["id"], family, where, effect, fix, href.replace(".ipynb", ".html"), titles, why
+    )
 
 
-def problems(rules: list[Words]) -> Iterator[str]:
+def problems(rules: list[RuleText]) -> Iterator[str]:
     """Yield what is wrong with the words of the rules as a whole, a line each."""
     for name, count in Counter(one.id for one in rules).items():
         if count > 1:
             where = [one.where for one in rules if one.id == name]
             yield f"{where[0]}: the id is also that of {', '.join(where[1:])}"
     for one in rules:
-        yield from (f"{one.where}: {problem}" for problem in lint(one.says["zh"]))
-        yield from (f"{one.where}: {problem}" for problem in lint_english(one.says["en"]))
+        yield from (f"{one.where}: {problem}" for problem in lint(one.effect["zh"]))
+        yield from (f"{one.where}: {problem}" for problem in lint_english(one.effect["en"]))

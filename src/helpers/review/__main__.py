@@ -63,8 +63,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _listed(lang: str) -> list[str]:
+    w = WORDS[lang]
     return [
-        f"{name} ({WORDS[lang][rule.severity]}){WORDS[lang]['colon']}{words()[name]['says'][lang]}"
+        f"{name} ({w[rule.severity]}){w['colon']}{words()[name]['effect'][lang]}"
         for name, rule in sorted(RULES.items())
     ]
 

@@ -48,8 +48,8 @@ def shown(source: Source, finding: Finding, lang: str) -> str:
     w, row = WORDS[lang], words()[finding.rule]
     where = place(source, finding, lang)
     kind = w["kind"].format(rule=finding.rule, kind=w[RULES[finding.rule].severity])
-    says = f"{row['says'][lang]}{kind}"
-    lines = [f"{where}{w['colon']}{line_of(source, finding)}", *_wrapped(says, lang)]
+    effect = f"{row['effect'][lang]}{kind}"
+    lines = [f"{where}{w['colon']}{line_of(source, finding)}", *_wrapped(effect, lang)]
     if row.get("fix"):
         lines += [f"    {w['write']}", *(f"        {one}" for one in row["fix"].splitlines())]
     section = row["section"]
@@ -63,11 +63,11 @@ def place(source: Source, finding: Finding, lang: str) -> str:
     return WORDS[lang]["line"].format(line=finding.line - source.cells[0][0] + 1)
 
 
-def _wrapped(says: str, lang: str) -> list[str]:
+def _wrapped(effect: str, lang: str) -> list[str]:
     if lang == "zh":
-        return [f"    {says}"]
+        return [f"    {effect}"]
     indents = {"initial_indent": "    ", "subsequent_indent": "    "}
-    return textwrap.wrap(says, WIDTH, break_on_hyphens=False, **indents)
+    return textwrap.wrap(effect, WIDTH, break_on_hyphens=False, **indents)
 
 
 def total(findings: int, files: int, lang: str) -> str:
@@ -92,7 +92,7 @@ def record(source: Source, finding: Finding, lang: str) -> dict[str, Any]:
         "rule": finding.rule,
         "severity": RULES[finding.rule].severity,
         "code": line_of(source, finding),
-        "says": row["says"][lang],
+        "effect": row["effect"][lang],
         "why": row["why"][lang],
         "fix": row.get("fix"),
         "section": {"title": row["section"][lang], "href": row["section"]["href"]},

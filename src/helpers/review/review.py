@@ -31,7 +31,7 @@ class Finding:
 
 @cache
 def words() -> dict[str, dict[str, Any]]:
-    """Return for each rule what the book states: `says`, `fix`, `section`, by the rule's id."""
+    """Return for each rule what the book states: `effect`, `fix`, `section`, by the rule's id."""
     return {row["id"]: row for row in json.loads(FILE.read_text("utf8"))["rules"]}
 
 

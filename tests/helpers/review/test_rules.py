@@ -40,7 +40,7 @@ def test_a_rule_names_the_marked_line_and_nothing_after_the_fix(name):
 def test_the_words_of_a_rule_are_whole(name):
     row = words()[name]
     ast.parse(row["fix"] if not row["fix"].endswith(":") else f"{row['fix']}\n        pass")
-    assert row["says"]["en"].endswith(".") and row["says"]["zh"].endswith("。")
+    assert row["effect"]["en"].endswith(".") and row["effect"]["zh"].endswith("。")
     assert ".html" in row["section"]["href"]
 
 
