@@ -294,7 +294,7 @@ def test_the_cheat_sheet_is_copied_and_printed(browser, url, lang, how):
     page = context.new_page()
     page.goto(f"{url}/{lang}/cheat_sheet.html")
     page.evaluate("() => { window.print = () => { window.printed = true; }; }")
-    page.fill("#cheat-filter", "gather(1, y")
+    page.fill("#cheat-filter", "gather(1, y[:, None])")
     copy = page.locator("button.copybtn:visible")
     button = page.get_by_role("button", name={"en": "Print", "zh": "打印"}[lang])
     if touch:
