@@ -271,6 +271,29 @@ def _ddim_last(f: Callable) -> None:
     )
 
 
+def _ddim_first(f: Callable) -> None:
+    """Step 0 is not the data: alpha_bars[0] is below 1."""
+    x, predicted, t, _, bars = _ddim_draw(5, 3)
+    bars = bars * 0.9  # a first step that is clearly visible
+    for start in (t, torch.ones_like(t)):
+        before = torch.zeros_like(start)
+        close(
+            f(x, predicted, start, before, bars),
+            _ddim(x, predicted, start, before, bars),
+            "wrong where before is 0: the data after step 0 are noisy, with alpha_bars[0]",
+            rtol=1e-4,
+            atol=1e-4,
+        )
+    start, before = torch.zeros_like(t), torch.full_like(t, -1)
+    close(
+        f(x, predicted, start, before, bars),
+        _ddim(x, predicted, start, before, bars),
+        "wrong where t is 0 and before is -1",
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
 def _ddim_exact(f: Callable) -> None:
     """With the true noise, one step leads back to the data."""
     x0, noise, t, _, bars = _ddim_draw(6, 2)
@@ -310,5 +333,13 @@ def check_ddim_step(
     asked = leaves(answer, "x", "predicted", "t", "before", "alpha_bars")
     return verdict(
         asked,
-        [_ddim_value, _ddim_square, _ddim_last, _ddim_exact, _ddim_gradient, _ddim_dtypes],
+        [
+            _ddim_value,
+            _ddim_square,
+            _ddim_last,
+            _ddim_first,
+            _ddim_exact,
+            _ddim_gradient,
+            _ddim_dtypes,
+        ],
     )
