@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 
@@ -446,6 +447,24 @@ def by_freezing(G, D, optimizer, z):
     return loss.detach().item()
 
 
+def by_a_copy(G, D, optimizer, z):
+    loss = F.softplus(-copy.deepcopy(D).requires_grad_(False)(G(z))).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def by_a_closure(G, D, optimizer, z):
+    def closure():
+        optimizer.zero_grad()
+        loss = F.softplus(-D(G(z))).mean()
+        loss.backward(inputs=list(G.parameters()))
+        return loss
+
+    return optimizer.step(closure).item()
+
+
 def kl(mu, logvar, prior_mu, prior_logvar):
     ratio = logvar - prior_logvar
     each = ratio.exp() + (mu - prior_mu) ** 2 / prior_logvar.exp() - 1 - ratio
@@ -479,6 +498,8 @@ def ddim_with_a_leading_one(x, predicted, t, before, bars):
         (exercises.check_generator_step, step, 4),
         (exercises.check_generator_step, by_autograd_grad, 4),
         (exercises.check_generator_step, by_freezing, 4),
+        (exercises.check_generator_step, by_a_copy, 4),
+        (exercises.check_generator_step, by_a_closure, 4),
         (exercises.check_kl, kl, 4),
         (exercises.check_kl, kl_by_torch, 4),
         (exercises.check_ddim_step, ddim, 7),
@@ -533,9 +554,29 @@ def unfreezes(G, D, optimizer, z):
     return loss.item()
 
 
+def by_hand(G, D, optimizer, z):
+    loss = right(D(G(z)))
+    gradients = torch.autograd.grad(loss, list(G.parameters()))
+    with torch.no_grad():
+        for p, g in zip(G.parameters(), gradients, strict=True):
+            p -= optimizer.param_groups[0]["lr"] * g
+    return loss.item()
+
+
+def clipping(G, D, optimizer, z):
+    loss = right(D(G(z)))
+    optimizer.zero_grad()
+    loss.backward(inputs=list(G.parameters()))
+    nn.utils.clip_grad_norm_(G.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
+        (by_hand, "one optimizer_G.step()"),
+        (clipping, "the whole gradient"),
         (stepping(lambda y: (1 - y.sigmoid()).log().mean()), "the minimax loss"),
         (stepping(lambda y: F.softplus(y).mean()), "the label of its samples is 1"),
         (stepping(lambda y: F.softplus(-y).sum()), "the loss is a sum"),
