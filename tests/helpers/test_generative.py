@@ -612,6 +612,7 @@ def test_wrong_generator_steps_are_named(wrong, words):
         (lambda m, v, p, w: 2 * kl(m, v, p, w), "the factor 1/2"),
         (lambda m, v, p, w: kl(m, 2 * v, p, 2 * w), "not of the standard deviation"),
         (lambda m, v, p, w: kl(m, v, 0 * p, 0 * w), "the prior is not N(0, 1)"),
+        (lambda m, v, p, w: kl(m, v, 0 * p, 0 * w) / m.shape[1], "the mean of the KL to N(0, 1)"),
         (lambda m, v, p, w: kl(m, v, p, w) + 0.01, "wrong value"),
         (lambda m, v, p, w: kl(m, v, p.detach(), w), "the gradient is not"),
         (lambda m, v, p, w: kl(m, v, p, w).item(), "expected a tensor, got float"),

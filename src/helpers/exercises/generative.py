@@ -186,6 +186,11 @@ def _kl_value(f: Callable) -> None:
                 _kl(mu, logvar, 0 * mu, 0 * mu).sum(1).mean(),
                 "the prior is not N(0, 1) here: its mean and variance are arguments",
             ),
+            (
+                _kl(mu, logvar, 0 * mu, 0 * mu).mean(),
+                "this is the mean of the KL to N(0, 1): the prior has a mean and a variance here, "
+                "and the latent dimensions are summed",
+            ),
         ):
             assert not torch.allclose(got, wrong, rtol=1e-4), says
         close(got, each.sum(1).mean(), "wrong value", rtol=1e-4)
