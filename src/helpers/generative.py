@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -19,10 +20,10 @@ def ring_centres(modes: int = 8) -> Tensor:
     """Return `modes` points at equal distances on the unit circle: shape (modes, 2), float32.
 
     Raises:
-        ValueError: `modes` is below 1.
+        ValueError: `modes` is not an int, or below 1.
     """
-    if modes < 1:
-        raise ValueError(f"modes must be at least 1, got {modes}")
+    if not isinstance(modes, int) or modes < 1:
+        raise ValueError(f"modes must be an int of at least 1, got {modes!r}")
     angles = torch.arange(modes) * (2 * math.pi / modes)
     return torch.stack([angles.cos(), angles.sin()], dim=1)
 
@@ -51,7 +52,7 @@ def count_modes(
     A sample belongs to its nearest centre, and is near it if the distance is below `radius`.
 
     Args:
-        samples: shape (N, D), floating point.
+        samples: shape (N, D), any floating-point dtype.
         centres: shape (K, D).
         radius: in the units of the data.
         least: a mode is covered if at least this share of all samples is near it.
@@ -60,16 +61,23 @@ def count_modes(
         The number of covered modes, and the share of samples near any centre, from 0 to 1.
 
     Raises:
-        ValueError: there is no sample, or the shapes do not fit.
+        ValueError: there is no sample or no centre, the samples are not floating-point numbers, or
+            the shapes do not fit.
     """
     if samples.dim() != 2 or centres.dim() != 2 or samples.shape[1] != centres.shape[1]:
         raise ValueError(
             f"samples must have shape (N, D) and centres (K, D), got {tuple(samples.shape)} and "
             f"{tuple(centres.shape)}"
         )
-    if not len(samples):
-        raise ValueError("samples must contain at least one row, got none")
-    distance, nearest = torch.cdist(samples, centres.to(samples)).min(dim=1)
+    for name, points in (("samples", samples), ("centres", centres)):
+        if not len(points):
+            raise ValueError(f"{name} must contain at least one row, got none")
+    if not samples.is_floating_point():
+        raise ValueError(f"samples must be floating point, got {samples.dtype}")
+    samples = samples.to(torch.promote_types(samples.dtype, torch.float32))  # cdist has no float16
+    distance, nearest = torch.cdist(
+        samples, centres.to(samples), compute_mode="donot_use_mm_for_euclid_dist"
+    ).min(dim=1)
     near = distance < radius
     shares = torch.bincount(nearest[near], minlength=len(centres)) / len(samples)
     return int((shares >= least).sum()), near.double().mean().item()
@@ -97,7 +105,7 @@ def kl_to_standard_normal(mu: Tensor, logvar: Tensor) -> Tensor:
             f"{tuple(logvar.shape)}"
         )
     each = 0.5 * (mu.square() + logvar.expm1() - logvar)
-    return each.reshape(len(mu), -1).sum(dim=1)
+    return each[:, None].flatten(1).sum(dim=1)
 
 
 # ---------------------------------------------------------------- diffusion
@@ -119,15 +127,15 @@ def noise_schedule(steps: int, first: float = 0.1, last: float = 20.0) -> Tensor
         alpha-bars: the share of the data's variance that is left after each step.
 
     Raises:
-        ValueError: `steps` is below 2, or not 0 < first <= last.
+        ValueError: `steps` is not an int or below 2, or not 0 < first <= last, both finite.
 
     Source: Ho et al. 2020, section 4; for the scaling with the number of steps, Dhariwal and Nichol
     2021, https://github.com/openai/guided-diffusion
     """
-    if steps < 2:
-        raise ValueError(f"steps must be at least 2, got {steps}")
-    if not 0 < first <= last:
-        raise ValueError(f"expected 0 < first <= last, got {first} and {last}")
+    if not isinstance(steps, int) or steps < 2:
+        raise ValueError(f"steps must be an int of at least 2, got {steps!r}")
+    if not 0 < first <= last < math.inf:
+        raise ValueError(f"expected 0 < first <= last, both finite, got {first} and {last}")
     betas = torch.linspace(first / steps, last / steps, steps, dtype=torch.float64)
     return betas.clamp(max=0.999).float()
 
@@ -138,12 +146,20 @@ def per_sample(values: Tensor, t: Tensor, like: Tensor) -> Tensor:
     Args:
         values: shape (T,), one coefficient for each diffusion step.
         t: step of each sample, int64, shape (N,), from 0 to T - 1.
-        like: shape (N, ...); the result has its dtype and device.
+        like: shape (N, ...), floating point; the result has its dtype and device.
 
     Raises:
-        ValueError: `t` is not of shape (N,) or not int64, or a step is outside the schedule (on a
-            GPU this check synchronizes).
+        ValueError: `t` is not of shape (N,) or not int64, a step is outside the schedule (on a GPU
+            this check synchronizes), `values` has another number of dimensions, or `like` contains
+            integers or has no batch dimension.
     """
+    if values.dim() != 1:
+        raise ValueError(f"the coefficients must have shape (T,), got {tuple(values.shape)}")
+    if not like.dim() or not (like.is_floating_point() or like.is_complex()):
+        raise ValueError(
+            f"the data must be floating point, of shape (N, ...), got {like.dtype} of shape "
+            f"{tuple(like.shape)}: convert images, for example by x / 127.5 - 1"
+        )
     if t.shape != like.shape[:1] or t.dtype != torch.int64:
         raise ValueError(
             f"t must be int64 of shape {tuple(like.shape[:1])}, got {t.dtype} of shape "
@@ -163,14 +179,15 @@ def q_sample(x0: Tensor, t: Tensor, noise: Tensor, alpha_bars: Tensor) -> Tensor
     Args:
         x0: data, shape (N, ...), floating point, scaled to about [-1, 1].
         t: step of each sample, int64, shape (N,), from 0 to T - 1.
-        noise: standard normal, the shape of `x0`.
+        noise: standard normal, shape and dtype of `x0`.
         alpha_bars: shape (T,), see `noise_schedule`.
 
     Returns:
         Shape and dtype of `x0`.
 
     Raises:
-        ValueError: the shapes of data and noise differ, or a step is invalid (see `per_sample`).
+        ValueError: the shapes of data and noise differ, or an argument is invalid (see
+            `per_sample`).
     """
     if x0.shape != noise.shape:
         raise ValueError(
@@ -178,6 +195,14 @@ def q_sample(x0: Tensor, t: Tensor, noise: Tensor, alpha_bars: Tensor) -> Tensor
         )
     signal = per_sample(alpha_bars.sqrt(), t, x0)
     return signal * x0 + per_sample((1 - alpha_bars).sqrt(), t, x0) * noise
+
+
+def _check_betas(betas: Tensor) -> None:
+    if betas.dim() != 1 or not len(betas) or not bool(((betas > 0) & (betas < 1)).all()):
+        raise ValueError(
+            f"betas must have shape (T,), with values above 0 and below 1, got shape "
+            f"{tuple(betas.shape)} with values {betas.flatten()[:3].tolist()} …"
+        )
 
 
 def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Tensor) -> Tensor:
@@ -191,14 +216,24 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
         x: samples of step t, shape (N, ...), floating point.
         predicted: the model's prediction of the noise in `x`, the same shape.
         t: step, from 0 to T - 1, the same for all samples.
-        betas: shape (T,).
+        betas: shape (T,), above 0 and below 1.
         noise: standard normal, the shape of `x`.
 
     Raises:
-        ValueError: `t` is outside the schedule.
+        ValueError: `t` is not one step of the schedule, a beta is not between 0 and 1, or the
+            shapes of prediction, noise and `x` differ.
     """
-    if not 0 <= t < len(betas):
-        raise ValueError(f"t must be from 0 to {len(betas) - 1}, got {t}")
+    _check_betas(betas)
+    if isinstance(t, Tensor) and t.numel() == 1:
+        t = t.item()
+    if isinstance(t, bool) or not isinstance(t, Integral) or not 0 <= t < len(betas):
+        raise ValueError(f"t must be one int from 0 to {len(betas) - 1}, got {t!r}")
+    for name, other in (("predicted", predicted), ("noise", noise)):
+        if not isinstance(other, Tensor) or other.shape != x.shape:
+            found = tuple(other.shape) if isinstance(other, Tensor) else type(other).__name__
+            raise ValueError(
+                f"{name} must be a tensor of the shape of x, {tuple(x.shape)}, got {found}"
+            )
     betas = betas.double()
     alpha_bars = (1 - betas).cumprod(0)
     beta, left = betas[t].item(), alpha_bars[t].item()
@@ -217,15 +252,19 @@ def ddpm_sample(
     """Sample from noise by DDPM's reverse process, from the last step to step 0.
 
     Args:
-        model: from `x`, shape (N, ...), and `t`, int64 of shape (N,), to the predicted noise. It
-            runs in its current mode, so call `eval()` first.
+        model: from `x`, shape (N, ...), and `t`, int64 of shape (N,), to the predicted noise, a
+            tensor of the shape of `x`. It runs in its current mode, so call `eval()` first.
         shape: of the samples, (N, ...).
-        betas: shape (T,); samples are on its device.
+        betas: shape (T,), above 0 and below 1; samples are on its device.
         generator: of the noise, on the same device; None: the global one.
 
     Returns:
-        Shape `shape`, float32.
+        Shape `shape`, float32 (float64 if the model returns that).
+
+    Raises:
+        ValueError: a beta is not between 0 and 1, or the model's output has another shape than `x`.
     """
+    _check_betas(betas)
     options = {"generator": generator, "device": betas.device}
     x = torch.randn(*shape, **options)
     for t in range(len(betas) - 1, -1, -1):
@@ -241,18 +280,21 @@ def time_embedding(t: Tensor, width: int, longest: float = 10_000.0) -> Tensor:
     Args:
         t: steps, any dtype, shape (N,), in steps (0 … T - 1), not divided by T.
         width: even, the width of the embedding.
-        longest: of the periods, divided by 2 pi, in steps.
+        longest: of the periods, divided by 2 pi, in steps, above 0.
 
     Returns:
         Shape (N, width), float32.
 
     Raises:
-        ValueError: `width` is odd or below 2, or `t` has another number of dimensions.
+        ValueError: `width` is odd or below 2, `longest` is not above 0, or `t` has another number
+            of dimensions.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """
     if width < 2 or width % 2:
         raise ValueError(f"width must be even and at least 2, got {width}")
+    if not longest > 0:
+        raise ValueError(f"longest must be above 0, got {longest}")
     if t.dim() != 1:
         raise ValueError(f"t must have shape (N,), got {tuple(t.shape)}")
     half = width // 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import re
 
 import pytest
 import torch
@@ -58,6 +60,8 @@ def test_a_mode_needs_a_share_of_all_samples_and_far_samples_count_for_none():
         (torch.zeros(0, 2), torch.zeros(3, 2), "at least one row, got none"),
         (torch.zeros(4, 2), torch.zeros(3, 1), r"got \(4, 2\) and \(3, 1\)"),
         (torch.zeros(4), torch.zeros(3, 1), r"\(N, D\) and centres \(K, D\)"),
+        (torch.zeros(4, 2), torch.zeros(0, 2), "centres must contain at least one row"),
+        (torch.zeros(4, 2).long(), torch.zeros(3, 2), "floating point, got torch.int64"),
     ],
 )
 def test_bad_samples_are_refused(samples, centres, words):
@@ -65,9 +69,28 @@ def test_bad_samples_are_refused(samples, centres, words):
         generative.count_modes(samples, centres, 0.1)
 
 
-def test_a_ring_has_a_mode():
-    with pytest.raises(ValueError, match="modes must be at least 1, got 0"):
-        generative.ring_centres(0)
+@pytest.mark.parametrize("modes", [0, 1.5, "8"])
+def test_a_ring_has_a_mode(modes):
+    with pytest.raises(ValueError, match=f"an int of at least 1, got {modes!r}"):
+        generative.ring_centres(modes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_modes_are_counted_in_every_floating_point_dtype(dtype):
+    centres = generative.ring_centres()
+    assert generative.count_modes(centres.to(dtype), centres, 0.1) == (8, 1.0)
+
+
+def test_distances_keep_their_digits_far_from_0():
+    centres = generative.ring_centres().repeat(8, 1) + 5000
+    assert generative.count_modes(centres + 0.05, centres, 0.1)[1] == 1.0
+    assert generative.count_modes(centres + 0.1, centres, 0.1)[1] == 0.0
+
+
+def test_the_kl_of_no_sample_is_empty():
+    for shape in ((0, 3), (0,), (0, 2, 3), (0, 0)):
+        got = generative.kl_to_standard_normal(torch.zeros(shape), torch.zeros(shape))
+        assert got.shape == (0,)
 
 
 # ---------------------------------------------------------------- KL
@@ -123,7 +146,13 @@ def test_with_1000_steps_it_is_the_schedule_of_ddpm():
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [((1,), "at least 2, got 1"), ((9, 0.0), "0 < first <= last"), ((9, 3.0, 2.0), "got 3.0 and")],
+    [
+        ((1,), "at least 2, got 1"),
+        ((2.5,), "an int of at least 2, got 2.5"),
+        ((9, 0.0), "0 < first <= last"),
+        ((9, 3.0, 2.0), "got 3.0 and"),
+        ((9, 0.1, math.inf), "finite, got 0.1 and inf"),
+    ],
 )
 def test_bad_schedules_are_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
@@ -170,6 +199,43 @@ def test_bad_steps_are_refused(t, words):
         generative.q_sample(x, t, x, bars)
 
 
+def test_images_of_integers_are_refused():
+    """Their coefficients would be rounded to 0."""
+    bars, t = (1 - generative.noise_schedule(10)).cumprod(0), torch.tensor([0, 1, 2])
+    for dtype in (torch.uint8, torch.int64):
+        x = torch.full((3, 2), 200, dtype=dtype)
+        with pytest.raises(ValueError, match=rf"floating point, .*got {dtype} of shape \(3, 2\)"):
+            generative.q_sample(x, t, torch.zeros(3, 2), bars)
+    with pytest.raises(ValueError, match=r"coefficients must have shape \(T,\), got \(1, 10\)"):
+        generative.q_sample(torch.zeros(3, 2), t, torch.zeros(3, 2), bars[None])
+    with pytest.raises(ValueError, match=r"of shape \(N, ...\), got torch.float32 of shape \(\)"):
+        generative.q_sample(torch.zeros(()), t[0], torch.zeros(()), bars)
+
+
+def test_a_prediction_has_the_shape_of_the_samples():
+    """(N, 1) and (N,) would broadcast to (N, N)."""
+    betas = generative.noise_schedule(5)
+    with pytest.raises(ValueError, match=r"predicted .* of x, \(4,\), got \(4, 1\)"):
+        generative.ddpm_sample(lambda x, t: x[:, None], (4,), betas)
+    with pytest.raises(ValueError, match=r"predicted .* of x, \(4,\), got tuple"):
+        generative.ddpm_sample(lambda x, t: (x,), (4,), betas)
+    x = torch.zeros(4)
+    with pytest.raises(ValueError, match=r"noise .* of x, \(4,\), got \(2, 4\)"):
+        generative.reverse_step(x, x, 1, betas, torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize(
+    "betas", [torch.zeros(0), torch.zeros(3), torch.ones(3), torch.full((1, 3), 0.1)]
+)
+def test_betas_are_between_0_and_1(betas):
+    for sample in (
+        lambda: generative.ddpm_sample(lambda x, t: x, (4,), betas),
+        lambda: generative.reverse_step(torch.zeros(4), torch.zeros(4), 0, betas, torch.zeros(4)),
+    ):
+        with pytest.raises(ValueError, match=r"betas must have shape \(T,\), with values above 0"):
+            sample()
+
+
 def test_noise_has_the_shape_of_the_data():
     bars = (1 - generative.noise_schedule(10)).cumprod(0)
     with pytest.raises(ValueError, match=r"shape of x0, \(3, 2\), got \(3, 1\)"):
@@ -201,11 +267,17 @@ def test_the_last_step_returns_the_data_and_ignores_the_noise():
         assert torch.allclose(back, x0, atol=1e-5)
 
 
-@pytest.mark.parametrize("t", [-1, 10])
+@pytest.mark.parametrize("t", [-1, 10, 2.0, True, None, torch.tensor([0, 1])])
 def test_a_reverse_step_outside_the_schedule_is_refused(t):
     x = torch.zeros(2)
-    with pytest.raises(ValueError, match=f"from 0 to 9, got {t}"):
+    with pytest.raises(ValueError, match=f"one int from 0 to 9, got {re.escape(repr(t))}"):
         generative.reverse_step(x, x, t, generative.noise_schedule(10), x)
+
+
+def test_a_step_may_be_a_tensor_of_one_element():
+    x, betas = torch.ones(2), generative.noise_schedule(10)
+    want = generative.reverse_step(x, x, 3, betas, x)
+    assert torch.equal(generative.reverse_step(x, x, torch.tensor(3), betas, x), want)
 
 
 @pytest.mark.parametrize("steps", [50, 200])
@@ -282,6 +354,8 @@ def test_the_embeddings_of_all_steps_differ():
 def test_bad_embeddings_are_refused(t, width, words):
     with pytest.raises(ValueError, match=words):
         generative.time_embedding(t, width)
+    with pytest.raises(ValueError, match="longest must be above 0, got 0"):
+        generative.time_embedding(torch.zeros(3), 4, longest=0)
 
 
 def test_guidance_is_linear_in_the_scale():
@@ -373,6 +447,24 @@ def by_freezing(G, D, optimizer, z):
     return loss.detach().item()
 
 
+def by_a_copy(G, D, optimizer, z):
+    loss = F.softplus(-copy.deepcopy(D).requires_grad_(False)(G(z))).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def by_a_closure(G, D, optimizer, z):
+    def closure():
+        optimizer.zero_grad()
+        loss = F.softplus(-D(G(z))).mean()
+        loss.backward(inputs=list(G.parameters()))
+        return loss
+
+    return optimizer.step(closure).item()
+
+
 def kl(mu, logvar, prior_mu, prior_logvar):
     ratio = logvar - prior_logvar
     each = ratio.exp() + (mu - prior_mu) ** 2 / prior_logvar.exp() - 1 - ratio
@@ -406,10 +498,12 @@ def ddim_with_a_leading_one(x, predicted, t, before, bars):
         (exercises.check_generator_step, step, 4),
         (exercises.check_generator_step, by_autograd_grad, 4),
         (exercises.check_generator_step, by_freezing, 4),
+        (exercises.check_generator_step, by_a_copy, 4),
+        (exercises.check_generator_step, by_a_closure, 4),
         (exercises.check_kl, kl, 4),
         (exercises.check_kl, kl_by_torch, 4),
-        (exercises.check_ddim_step, ddim, 6),
-        (exercises.check_ddim_step, ddim_with_a_leading_one, 6),
+        (exercises.check_ddim_step, ddim, 7),
+        (exercises.check_ddim_step, ddim_with_a_leading_one, 7),
     ],
 )
 def test_right_answers_pass_whatever_is_drawn(check, right, checks):
@@ -460,9 +554,29 @@ def unfreezes(G, D, optimizer, z):
     return loss.item()
 
 
+def by_hand(G, D, optimizer, z):
+    loss = right(D(G(z)))
+    gradients = torch.autograd.grad(loss, list(G.parameters()))
+    with torch.no_grad():
+        for p, g in zip(G.parameters(), gradients, strict=True):
+            p -= optimizer.param_groups[0]["lr"] * g
+    return loss.item()
+
+
+def clipping(G, D, optimizer, z):
+    loss = right(D(G(z)))
+    optimizer.zero_grad()
+    loss.backward(inputs=list(G.parameters()))
+    nn.utils.clip_grad_norm_(G.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
+        (by_hand, "one optimizer_G.step()"),
+        (clipping, "the whole gradient"),
         (stepping(lambda y: (1 - y.sigmoid()).log().mean()), "the minimax loss"),
         (stepping(lambda y: F.softplus(y).mean()), "the label of its samples is 1"),
         (stepping(lambda y: F.softplus(-y).sum()), "the loss is a sum"),
@@ -498,6 +612,7 @@ def test_wrong_generator_steps_are_named(wrong, words):
         (lambda m, v, p, w: 2 * kl(m, v, p, w), "the factor 1/2"),
         (lambda m, v, p, w: kl(m, 2 * v, p, 2 * w), "not of the standard deviation"),
         (lambda m, v, p, w: kl(m, v, 0 * p, 0 * w), "the prior is not N(0, 1)"),
+        (lambda m, v, p, w: kl(m, v, 0 * p, 0 * w) / m.shape[1], "the mean of the KL to N(0, 1)"),
         (lambda m, v, p, w: kl(m, v, p, w) + 0.01, "wrong value"),
         (lambda m, v, p, w: kl(m, v, p.detach(), w), "the gradient is not"),
         (lambda m, v, p, w: kl(m, v, p, w).item(), "expected a tensor, got float"),
@@ -542,6 +657,8 @@ def from_the_first(x, predicted, t, before, bars):
         (shaped_if_needed, "wrong"),
         (with_the_last, "where before is -1"),
         (lambda x, e, t, b, bars: ddim(x, e, t, t - 1, bars), "the step to t - 1"),
+        (lambda x, e, t, b, bars: ddim(x, e, t, torch.where(b < 1, -1, b), bars), "before is 0"),
+        (lambda x, e, t, b, bars: ddim(x, e, t.clamp(min=1), b, bars), "where t is 0"),
         (from_the_first, "wrong value"),
         (lambda x, e, t, b, bars: ddim(x, e, t, b, bars) + 0.1, "wrong value"),
         (lambda x, e, t, b, bars: ddim(x, e, t, b, bars) + torch.randn_like(x), "wrong value"),
@@ -592,3 +709,35 @@ def test_the_summed_squared_error_is_a_gaussian_with_a_variance_of_one_half():
         squares = (x - mean).square().sum() / (2 * sigma**2)
         constant = 9 * math.log(sigma * math.sqrt(2 * math.pi))
         assert torch.allclose(exact, squares + constant)
+
+
+@pytest.mark.parametrize("use_buffers", [True, False])
+def test_an_average_without_buffers_has_the_running_statistics_of_the_current_model(use_buffers):
+    torch.manual_seed(0)
+    model = nn.BatchNorm1d(2)
+    ema = torch.optim.swa_utils.AveragedModel(
+        model, avg_fn=lambda average, value, count: (average + value) / 2, use_buffers=use_buffers
+    )
+    ema.update_parameters(model)
+    for _ in range(3):
+        model(torch.randn(8, 2) + 3)
+        ema.update_parameters(model)
+    same = torch.equal(ema.module.running_mean, model.running_mean)
+    assert same is not use_buffers and not torch.equal(ema.module.running_mean, torch.zeros(2))
+
+
+def test_the_estimate_of_spectral_norm_is_never_too_large_and_improves():
+    torch.manual_seed(0)
+    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(128, 128))
+    first = torch.linalg.matrix_norm(layer.eval().weight, 2).item()
+    for _ in range(300):
+        layer.train().weight  # noqa: B018
+    last = torch.linalg.matrix_norm(layer.eval().weight, 2).item()
+    assert 1.001 < first < 1.1 and 1 - 1e-4 < last < 1.001
+
+
+def test_batch_norm_in_separate_batches_makes_shifted_and_scaled_batches_equal():
+    torch.manual_seed(0)
+    x, norm = torch.randn(64, 3), nn.BatchNorm1d(3)
+    assert torch.allclose(norm(x), norm(5 * x + 7), atol=1e-3)
+    assert not torch.allclose(norm(x), norm(x**3), atol=0.1)  # another shape remains

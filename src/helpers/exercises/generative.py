@@ -17,17 +17,22 @@ from helpers.exercises.tools import a_tensor, between, close, in_dtypes, leaves,
 # ---------------------------------------------------------------- one step of the generator
 
 
+class _Log(list):
+    """List that copies of a module share with it."""
+
+    def __deepcopy__(self, memo: dict) -> _Log:
+        return self
+
+
 class _Recorder(nn.Sequential):
-    """Discriminator that records the modes in which it ran, and the inputs."""
+    """Discriminator that records the modes in which it and its copies ran."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(*layers)
-        self.modes: list[bool] = []
-        self.seen: list[Tensor] = []
+        self.modes = _Log()
 
     def forward(self, x: Tensor) -> Tensor:
         self.modes.append(self.training)
-        self.seen.append(x.detach().clone())
         return super().forward(x)
 
 
@@ -39,7 +44,6 @@ def _gan(dtype: torch.dtype = torch.float32) -> tuple[nn.Module, _Recorder, Any,
     D(torch.randn(3, data, dtype=dtype)).sum().backward()
     G(torch.randn(3, latent, dtype=dtype)).sum().backward()  # of an earlier step
     D.modes.clear()
-    D.seen.clear()
     optimizer = torch.optim.SGD(G.parameters(), lr=0.5)
     return G, D, optimizer, torch.randn(between(4, 7), latent, dtype=dtype)
 
@@ -108,12 +112,13 @@ def _step_returned(f: Callable) -> None:
 def _step_large(f: Callable) -> None:
     G, D, optimizer, z = _gan()
     with torch.no_grad():
+        D[-1].weight *= 10.0  # a long gradient
         D[-1].bias -= 200.0  # D is certain: the sigmoid rounds to 0
     wanted = _after_step(G, D, z, lambda y: F.softplus(-y).mean())
     got = _step_asked(f, G, D, optimizer, z)
     assert math.isclose(got, wanted[-1].item(), rel_tol=1e-5) and _same(G, wanted), (
         "wrong for a D that is certain: a sigmoid rounds to 0, so use logits, "
-        "binary_cross_entropy_with_logits"
+        "binary_cross_entropy_with_logits, and the whole gradient"
     )
 
 
@@ -122,7 +127,10 @@ def _step_modes(f: Callable) -> None:
         G, D, optimizer, z = _gan()
         D.train(training)
         D[0].requires_grad_(False)  # a frozen layer
+        steps = []
+        optimizer.register_step_post_hook(lambda *_, steps=steps: steps.append(1))
         _step_asked(f, G, D, optimizer, z)
+        assert len(steps) == 1, "expected one optimizer_G.step(), the optimizer given"
         assert D.modes == [training], "run D once, in the mode in which it came"
         assert not any(p.requires_grad for p in D[0].parameters())
 
@@ -177,6 +185,11 @@ def _kl_value(f: Callable) -> None:
             (
                 _kl(mu, logvar, 0 * mu, 0 * mu).sum(1).mean(),
                 "the prior is not N(0, 1) here: its mean and variance are arguments",
+            ),
+            (
+                _kl(mu, logvar, 0 * mu, 0 * mu).mean(),
+                "this is the mean of the KL to N(0, 1): the prior has a mean and a variance here, "
+                "and the latent dimensions are summed",
             ),
         ):
             assert not torch.allclose(got, wrong, rtol=1e-4), says
@@ -271,6 +284,29 @@ def _ddim_last(f: Callable) -> None:
     )
 
 
+def _ddim_first(f: Callable) -> None:
+    """Step 0 is not the data: alpha_bars[0] is below 1."""
+    x, predicted, t, _, bars = _ddim_draw(5, 3)
+    bars = bars * 0.9  # a first step that is clearly visible
+    for start in (t, torch.ones_like(t)):
+        before = torch.zeros_like(start)
+        close(
+            f(x, predicted, start, before, bars),
+            _ddim(x, predicted, start, before, bars),
+            "wrong where before is 0: the data after step 0 are noisy, with alpha_bars[0]",
+            rtol=1e-4,
+            atol=1e-4,
+        )
+    start, before = torch.zeros_like(t), torch.full_like(t, -1)
+    close(
+        f(x, predicted, start, before, bars),
+        _ddim(x, predicted, start, before, bars),
+        "wrong where t is 0 and before is -1",
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
 def _ddim_exact(f: Callable) -> None:
     """With the true noise, one step leads back to the data."""
     x0, noise, t, _, bars = _ddim_draw(6, 2)
@@ -310,5 +346,13 @@ def check_ddim_step(
     asked = leaves(answer, "x", "predicted", "t", "before", "alpha_bars")
     return verdict(
         asked,
-        [_ddim_value, _ddim_square, _ddim_last, _ddim_exact, _ddim_gradient, _ddim_dtypes],
+        [
+            _ddim_value,
+            _ddim_square,
+            _ddim_last,
+            _ddim_first,
+            _ddim_exact,
+            _ddim_gradient,
+            _ddim_dtypes,
+        ],
     )
