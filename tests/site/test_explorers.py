@@ -32,6 +32,7 @@ from helpers.explorers.modes import modes_explorer
 from helpers.explorers.move import move_explorer
 from helpers.explorers.norm import norm_explorer
 from helpers.explorers.pixels import pixels_explorer
+from helpers.explorers.ppo import ppo_explorer
 from helpers.explorers.reads import reads_explorer
 from helpers.explorers.recompile import recompile_explorer
 from helpers.explorers.sampling import sampling_explorer
@@ -64,6 +65,7 @@ EXPLORERS = [
     move_explorer,
     norm_explorer,
     pixels_explorer,
+    ppo_explorer,
     reads_explorer,
     recompile_explorer,
     sampling_explorer,

@@ -1,0 +1,257 @@
+"""Checkers of the exercises of the chapter on reinforcement learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical
+
+from helpers.exercises import Verdict, verdict
+from helpers.exercises.tools import a_tensor, between, close, in_dtypes, leaves
+from helpers.reinforcement import discounted_returns
+
+# ---------------------------------------------------------------- double DQN
+
+
+def _double(
+    reward: Tensor, terminated: Tensor, online: Tensor, target: Tensor, gamma: float
+) -> Tensor:
+    value = target.gather(1, online.argmax(1, keepdim=True)).squeeze(1)
+    return reward + gamma * value.masked_fill(terminated, 0)
+
+
+def _double_batch() -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
+    """Return a batch in which the two networks choose different actions, with no equal values."""
+    n, actions = between(5, 8), between(3, 5)
+    online = torch.rand(n, actions).argsort(1).float()
+    target = online.roll(1, 1) - 0.75  # its largest value is at another action
+    terminated = torch.arange(n) < between(2, 3)
+    gamma = between(3, 9) / 10
+    return torch.randn(n), terminated[torch.randperm(n)], online, target, gamma
+
+
+def _double_value(f):
+    for _ in range(4):
+        reward, terminated, online, target, gamma = batch = _double_batch()
+        got, right = f(*batch), _double(*batch)
+        a_tensor(got, right.shape, right.dtype)
+        for wrong, why in (
+            (
+                _double(reward, terminated, target, target, gamma),
+                "the action is the one with the "
+                "largest value of the target network: select it with the trained network",
+            ),
+            (
+                _double(reward, terminated, online, online, gamma),
+                "the value is that of the trained network: take it from the target network",
+            ),
+            (_double(reward, terminated, target, online, gamma), "the two networks are swapped"),
+            (
+                _double(reward, ~terminated, online, target, gamma),
+                "terminated is inverted: no next value is added where it is true",
+            ),
+            (
+                _double(reward, terminated & False, online, target, gamma),
+                "a next value is added to terminated transitions",
+            ),
+            (_double(reward, terminated, online, target, 1.0), "gamma is ignored"),
+        ):
+            assert torch.allclose(wrong, right) or not torch.allclose(got, wrong), why
+        close(got, right)
+
+
+def _double_nan(f):
+    reward, terminated, online, target, gamma = _double_batch()
+    right = _double(reward, terminated, online, target, gamma)
+    for junk in (torch.nan, torch.inf):
+        dirty = [q.masked_fill(terminated[:, None], junk) for q in (online, target)]
+        close(
+            f(reward, terminated, *dirty, gamma),
+            right,
+            f"a next value of {junk} in a terminated row changes the target: 0 * {junk} is nan",
+        )
+    target = target.clone()
+    row = (~terminated).nonzero()[0, 0]
+    target[row] = torch.nan
+    got = f(reward, terminated, online, target, gamma)
+    assert got[row].isnan(), "a nan in a row that is not terminated is hidden"
+
+
+def _double_graph(f):
+    reward, terminated, online, target, gamma = _double_batch()
+    for q in (online, target):
+        q.requires_grad_()
+    got = a_tensor(f(reward, terminated, online, target, gamma))
+    assert not got.requires_grad, "the targets have a graph: compute them under no_grad"
+
+
+def _double_dtypes(f):
+    reward, terminated, online, target, gamma = _double_batch()
+    in_dtypes(
+        lambda r, on, tar: f(r, terminated, on, tar, gamma),
+        lambda r, on, tar: _double(r, terminated, on, tar, gamma),
+        reward,
+        online,
+        target,
+    )
+
+
+def check_double_target(answer: Callable[..., Tensor]) -> Verdict:
+    """Check `answer(reward, terminated, online, target, gamma)`: targets of double DQN.
+
+    The action comes from `online`, its value from `target`, both of shape (N, A). The result has
+    the shape (N,) and no graph; the Q-values of terminated rows may be nan or inf.
+    """
+    f = leaves(answer, "reward", "terminated", "online", "target")
+    return verdict(f, [_double_value, _double_nan, _double_graph, _double_dtypes])
+
+
+# ---------------------------------------------------------------- returns
+
+
+def _episodes() -> tuple[Tensor, Tensor, float]:
+    """Return positive rewards of several episodes, of which the last may be unfinished."""
+    steps = between(8, 12)
+    ended = torch.zeros(steps, dtype=torch.bool)
+    ended[between(1, 2)] = ended[between(4, 6)] = True
+    ended[-1] = between(0, 1) == 1
+    return torch.rand(steps) + 0.5, ended, between(5, 9) / 10
+
+
+def _returns_value(f):
+    for _ in range(4):
+        rewards, ended, gamma = _episodes()
+        got, right = f(rewards, ended, gamma), discounted_returns(rewards, ended, gamma)
+        a_tensor(got, right.shape, right.dtype)
+        before = torch.cat([torch.tensor([False]), ended[:-1]])
+        forwards = discounted_returns(rewards.flip(0), before.flip(0), gamma).flip(0)
+        for wrong, why in (
+            (
+                forwards,
+                "the rewards before each step are added: go from the last step to the first",
+            ),
+            (
+                discounted_returns(rewards, ended & False, gamma),
+                "the sums run on into the next episode",
+            ),
+            (
+                discounted_returns(rewards, before, gamma),
+                "an episode is ended one step too late "
+                "or too early: ended is true at its last step",
+            ),
+            (discounted_returns(rewards, ended, 1.0), "gamma is ignored"),
+        ):
+            assert torch.allclose(wrong, right) or not torch.allclose(got, wrong), why
+        close(got, right)
+
+
+def _returns_edges(f):
+    one, yes = torch.rand(1), torch.tensor([True])
+    for ended in (yes, ~yes):
+        close(f(one, ended, 0.9), one, "with one step the return is its reward")
+    rewards = torch.randn(5).abs() * torch.tensor([-1.0, 1.0, -1.0, 1.0, -1.0])
+    every = torch.ones(5, dtype=torch.bool)
+    close(f(rewards, every, 0.9), rewards, "if each step ends an episode, returns are the rewards")
+    close(f(rewards, ~every, 0.0), rewards, "with gamma 0 the returns are the rewards")
+    sums = rewards.flip(0).cumsum(0).flip(0)
+    close(f(rewards, ~every, 1.0), sums, "with gamma 1 the returns are plain sums")
+
+
+def _returns_dtypes(f):
+    rewards, ended, gamma = _episodes()
+    in_dtypes(lambda r: f(r, ended, gamma), lambda r: discounted_returns(r, ended, gamma), rewards)
+
+
+def check_returns(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdict:
+    """Check `answer(rewards, ended, gamma)`: discounted returns within each episode.
+
+    `rewards` is floating point and `ended` bool, both of shape (T,) with T at least 1.
+    """
+    f = leaves(answer, "rewards", "ended")
+    return verdict(f, [_returns_value, _returns_edges, _returns_dtypes])
+
+
+# ---------------------------------------------------------------- entropy of legal actions
+
+
+def _entropy(logits: Tensor, legal: Tensor) -> Tensor:
+    """Return the entropy over the legal actions, row by row, computed in float64."""
+    rows = zip(logits.double(), legal, strict=True)
+    each = [Categorical(logits=row[keep]).entropy() for row, keep in rows]
+    return torch.stack(each).to(logits.dtype)
+
+
+def _legal_batch() -> tuple[Tensor, Tensor]:
+    n, actions = between(4, 6), between(4, 6)
+    legal = torch.rand(n, actions) < 0.5
+    legal[:, 0], legal[:, -1] = True, False
+    legal[0] = torch.arange(actions) == 0  # a single one
+    legal[1] = True
+    legal[2] = torch.arange(actions) < 2
+    order = torch.randperm(n)
+    return 2 * torch.randn(n, actions), legal[order]
+
+
+def _entropy_value(f):
+    for _ in range(4):
+        logits, legal = _legal_batch()
+        got, right = f(logits, legal), _entropy(logits, legal)
+        a_tensor(got, right.shape, right.dtype)
+        assert not got.isnan().any(), "the entropy is nan: 0 * log 0 is computed"
+        for wrong, why in (
+            (Categorical(logits=logits).entropy(), "the illegal actions are not masked"),
+            (
+                Categorical(logits=logits * legal).entropy(),
+                "a logit of 0 does not mask an action: its probability is not 0",
+            ),
+            (-right, "the sign is wrong: an entropy is not negative"),
+        ):
+            assert not torch.allclose(got, wrong), why
+        close(got, right)
+
+
+def _entropy_gradient(f):
+    logits, legal = _legal_batch()
+    logits.requires_grad_()
+    got = f(logits, legal)
+    assert got.requires_grad, "the result has no graph"
+    mine, theirs = (torch.autograd.grad(h.sum(), logits)[0] for h in (got, _entropy(logits, legal)))
+    assert mine.isfinite().all(), (
+        "the entropy is right, its gradient is nan: replace -inf before the multiplication"
+    )
+    close(mine, theirs, "the entropy is right, its gradient is not")
+
+
+def _entropy_extremes(f):
+    logits, legal = _legal_batch()
+    right = _entropy(logits, legal)
+    for large in (1e6, -1e6):
+        close(
+            f(logits.masked_fill(~legal, large), legal),
+            right,
+            f"a logit of {large:.0e} of an illegal action changes the entropy",
+        )
+    for shift in (300.0, -300.0):
+        close(
+            f(logits + shift, legal),
+            _entropy(logits + shift, legal),
+            f"wrong if all logits are near {shift:.0f}: mask with -inf and use log_softmax",
+            atol=1e-4,
+        )
+
+
+def _entropy_dtypes(f):
+    logits, legal = _legal_batch()
+    in_dtypes(lambda x: f(x, legal), lambda x: _entropy(x, legal), logits)
+
+
+def check_legal_entropy(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
+    """Check `answer(logits, legal)`: the entropy of each row over its legal actions.
+
+    Both have the shape (N, A), and each row has a legal action. The result has the shape (N,); its
+    gradient is finite, and 0 for illegal actions.
+    """
+    tests = [_entropy_value, _entropy_gradient, _entropy_extremes, _entropy_dtypes]
+    return verdict(leaves(answer, "logits", "legal"), tests)

@@ -1,0 +1,223 @@
+"""Helpers of the chapter on reinforcement learning: replay, returns, advantages, PPO, soft updates.
+
+Source: Sutton and Barto, "Reinforcement Learning: An Introduction", second edition,
+http://incompleteideas.net/book/the-book-2nd.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class ReplayBuffer:
+    """Store the last `capacity` transitions as copies, without their graphs.
+
+    The first transition determines the shape and dtype of each field. Numbers are stored as
+    float32, bools as bool, ints as int64; tensors keep their dtype and device.
+
+    Args:
+        capacity: number of transitions; the oldest are overwritten.
+
+    Raises:
+        ValueError: `capacity` is below 1.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        self.capacity, self.added, self.fields = capacity, 0, []
+
+    def __len__(self) -> int:
+        return min(self.added, self.capacity)
+
+    def add(self, *transition: Tensor | float) -> None:
+        """Copy one transition, such as state, action, reward, next state, terminated.
+
+        Raises:
+            ValueError: the number of fields or a shape differs from the first transition's.
+        """
+        values = [_field(value) for value in transition]
+        if not self.fields:
+            self.fields = [v.new_zeros((self.capacity, *v.shape)) for v in values]
+        if len(values) != len(self.fields):
+            raise ValueError(f"expected {len(self.fields)} fields, got {len(values)}")
+        for i, (field, value) in enumerate(zip(self.fields, values, strict=True)):
+            if value.shape != field.shape[1:]:
+                raise ValueError(
+                    f"field {i}: expected shape {tuple(field.shape[1:])}, got {tuple(value.shape)}"
+                )
+        for field, value in zip(self.fields, values, strict=True):
+            field[self.added % self.capacity] = value
+        self.added += 1
+
+    def sample(self, size: int, generator: torch.Generator | None = None) -> list[Tensor]:
+        """Return `size` random transitions, drawn with replacement: one (size, …) tensor per field.
+
+        Raises:
+            ValueError: the buffer is empty.
+        """
+        if not len(self):
+            raise ValueError("the buffer is empty: add a transition first")
+        rows = torch.randint(len(self), (size,), generator=generator)
+        return [field[rows.to(field.device)] for field in self.fields]
+
+
+def _field(value: Tensor | float) -> Tensor:
+    if isinstance(value, float):
+        return torch.tensor(value, dtype=torch.float32)
+    return torch.as_tensor(value).detach()
+
+
+def discounted_returns(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
+    """Return the discounted sum of the rewards from each step to the end of its episode.
+
+        returns[t] = rewards[t] + gamma * returns[t + 1], or rewards[t] if the episode ended at t
+
+    Args:
+        rewards: floating point, shape (T,) or (T, N) for N environments.
+        ended: bool, the same shape: whether step t was the last one of its episode.
+        gamma: discount factor from 0 to 1.
+
+    Returns:
+        A tensor of the shape, dtype and device of `rewards`. After the last step nothing is added.
+
+    Raises:
+        TypeError: `rewards` is not floating point, or `ended` is not bool.
+        ValueError: the shapes differ, or `gamma` is outside [0, 1].
+    """
+    _check([rewards], [ended])
+    _unit("gamma", gamma)
+    returns, total = torch.empty_like(rewards), torch.zeros_like(rewards[:1].sum(0))
+    for t in reversed(range(len(rewards))):
+        total = rewards[t] + gamma * total.masked_fill(ended[t], 0)
+        returns[t] = total
+    return returns
+
+
+@torch.no_grad()
+def generalized_advantages(
+    rewards: Tensor,
+    values: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float = 0.99,
+    lam: float = 0.95,
+) -> Tensor:
+    """Return generalized advantage estimates, without a graph.
+
+        delta[t] = rewards[t] + gamma * next_values[t] * ~terminated[t] - values[t]
+        advantages[t] = delta[t] + gamma * lam * ~(terminated | truncated)[t] * advantages[t + 1]
+
+    Args:
+        rewards: floating point, shape (T,) or (T, N) for N environments.
+        values: the same shape, the critic's value of the state before each step.
+        next_values: the same shape, its value of the state after each step; at the end of an
+            episode that of the last state, not of the state after the reset.
+        terminated: bool, the same shape: the task ended, and there is no next value.
+        truncated: bool, the same shape: the episode was cut off, for example by a time limit.
+        gamma: discount factor from 0 to 1.
+        lam: 0 gives one-step advantages, 1 discounted returns minus values.
+
+    Returns:
+        A tensor of the shape of `rewards`. Add `values` for the targets of the critic.
+
+    Raises:
+        TypeError: the first three are not floating point, or the flags are not bool.
+        ValueError: shapes differ, or `gamma` or `lam` is outside [0, 1].
+
+    Source: Schulman et al. 2016, https://arxiv.org/abs/1506.02438
+    """
+    _check([rewards, values, next_values], [terminated, truncated])
+    _unit("gamma", gamma)
+    _unit("lam", lam)
+    delta = rewards + gamma * next_values.masked_fill(terminated, 0) - values
+    return discounted_returns(delta, terminated | truncated, gamma * lam)
+
+
+def ppo_loss(
+    log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, clip: float = 0.2
+) -> Tensor:
+    """Return the clipped policy loss of PPO, to be minimized.
+
+    With the ratio r = exp(log_prob - old_log_prob) of each sample and its advantage A,
+
+        loss = -mean(min(r * A, clamp(r, 1 - clip, 1 + clip) * A)).
+
+    Args:
+        log_prob: shape (N,), of the stored actions under the current policy, with a graph.
+        old_log_prob: shape (N,), of the same actions when they were sampled, without a graph.
+        advantages: shape (N,), without a graph.
+        clip: half-width of the interval in which the ratio is not clipped.
+
+    Returns:
+        A scalar, which is differentiable in `log_prob`.
+
+    Raises:
+        ValueError: the shapes differ, `clip` is not positive, or `old_log_prob` or `advantages`
+            requires a gradient.
+
+    Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347
+    """
+    if not log_prob.shape == old_log_prob.shape == advantages.shape:
+        shapes = [tuple(t.shape) for t in (log_prob, old_log_prob, advantages)]
+        raise ValueError(f"expected three tensors of the same shape, got {shapes}")
+    if clip <= 0:
+        raise ValueError(f"clip must be positive, got {clip}")
+    for name, tensor in (("old_log_prob", old_log_prob), ("advantages", advantages)):
+        if tensor.requires_grad:
+            raise ValueError(f"{name} requires a gradient: compute it under no_grad, or detach it")
+    ratio = (log_prob - old_log_prob).exp()
+    clipped = ratio.clamp(1 - clip, 1 + clip)
+    return -torch.min(ratio * advantages, clipped * advantages).mean()
+
+
+@torch.no_grad()
+def soft_update(target: nn.Module, online: nn.Module, tau: float) -> None:
+    """Change each parameter of `target` in place to (1 - tau) * target + tau * online.
+
+    Buffers, such as the running statistics of BatchNorm, are copied.
+
+    Args:
+        target: the network that changes slowly.
+        online: the network in training, of the same architecture.
+        tau: from 0 (no change) to 1 (a copy); usually 0.005 to 0.05.
+
+    Raises:
+        ValueError: `tau` is outside [0, 1], the names of parameters or buffers differ, or the two
+            networks share a parameter.
+    """
+    _unit("tau", tau)
+    new, old = (dict([*m.named_parameters(), *m.named_buffers()]) for m in (online, target))
+    if new.keys() != old.keys():
+        raise ValueError(
+            f"the networks differ in {sorted(new.keys() ^ old.keys())}: use copy.deepcopy(online)"
+        )
+    for name, parameter in target.named_parameters():
+        if parameter is new[name]:
+            raise ValueError(
+                f"the networks share the parameter {name}: use copy.deepcopy(online) as the target"
+            )
+        parameter.lerp_(new[name], tau)
+    for name, buffer in target.named_buffers():
+        buffer.copy_(new[name])
+
+
+def _check(floats: Sequence[Tensor], flags: Sequence[Tensor]) -> None:
+    for tensor in floats:
+        if not tensor.is_floating_point():
+            raise TypeError(f"expected a floating-point tensor, got {tensor.dtype}")
+    for flag in flags:
+        if flag.dtype != torch.bool:
+            raise TypeError(f"expected a bool tensor for the end of an episode, got {flag.dtype}")
+    shapes = [tuple(tensor.shape) for tensor in (*floats, *flags)]
+    if len(set(shapes)) > 1 or not shapes[0]:
+        raise ValueError(f"expected tensors of one shape (T,) or (T, N), got {shapes}")
+
+
+def _unit(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {value}")
