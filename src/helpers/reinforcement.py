@@ -98,6 +98,7 @@ def discounted_returns(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
 
     Returns:
         A tensor of the shape, dtype and device of `rewards`. After the last step nothing is added.
+        The sums are computed at least in float32.
 
     Raises:
         TypeError: `rewards` is not a floating-point tensor, or `ended` is not a bool tensor.
@@ -105,7 +106,8 @@ def discounted_returns(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
     """
     _check([rewards], [ended])
     _unit("gamma", gamma)
-    returns, total = torch.empty_like(rewards), torch.zeros_like(rewards[:1].sum(0))
+    wide = torch.promote_types(rewards.dtype, torch.float32)
+    returns, total = torch.empty_like(rewards), rewards.new_zeros(rewards.shape[1:], dtype=wide)
     for t in reversed(range(len(rewards))):
         total = rewards[t] + gamma * total.masked_fill(ended[t], 0)
         returns[t] = total

@@ -120,6 +120,16 @@ def test_returns_are_those_of_a_loop_over_episodes(seed, steps, gamma):
         assert torch.equal(rl.discounted_returns(rewards[:, n], ended[:, n], gamma), got[:, n])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1000,), (1000, 2)])
+def test_long_sums_keep_their_digits_in_half_precision(dtype, shape):
+    ones = torch.ones(shape, dtype=dtype)
+    returns = rl.discounted_returns(ones, torch.zeros(shape, dtype=torch.bool), 1.0)
+    left = torch.arange(1000, 0, -1).to(dtype)
+    for column in returns.view(1000, -1).T:
+        assert torch.equal(column, left)
+
+
 @settings(deadline=None, max_examples=40)
 @given(seeds, st.integers(1, 7), st.sampled_from([0.0, 0.7, 1.0]), st.sampled_from([0.0, 0.9, 1.0]))
 def test_advantages_are_those_of_the_definition(seed, steps, gamma, lam):
