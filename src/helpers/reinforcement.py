@@ -7,6 +7,7 @@ http://incompleteideas.net/book/the-book-2nd.html
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +23,12 @@ class ReplayBuffer:
         capacity: number of transitions; the oldest are overwritten.
 
     Raises:
+        TypeError: `capacity` is not an int.
         ValueError: `capacity` is below 1.
     """
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        _count("capacity", capacity, 1)
         self.capacity, self.added, self.fields = capacity, 0, []
 
     def __len__(self) -> int:
@@ -37,9 +38,14 @@ class ReplayBuffer:
         """Copy one transition, such as state, action, reward, next state, terminated.
 
         Raises:
-            ValueError: the number of fields or a shape differs from the first transition's.
+            TypeError: a field cannot be converted to a tensor, or the dtype of the first transition
+                cannot represent it, such as a float where the first transition has an int.
+            ValueError: the transition is empty, or the number of fields or a shape differs from
+                the first transition's.
         """
-        values = [_field(value) for value in transition]
+        values = [_field(i, value) for i, value in enumerate(transition)]
+        if not values:
+            raise ValueError("expected at least one field, got none")
         if not self.fields:
             self.fields = [v.new_zeros((self.capacity, *v.shape)) for v in values]
         if len(values) != len(self.fields):
@@ -49,6 +55,9 @@ class ReplayBuffer:
                 raise ValueError(
                     f"field {i}: expected shape {tuple(field.shape[1:])}, got {tuple(value.shape)}"
                 )
+            floats = field.is_floating_point() and value.is_floating_point()
+            if not floats and torch.promote_types(field.dtype, value.dtype) != field.dtype:
+                raise TypeError(f"field {i}: expected {field.dtype}, got {value.dtype}")
         for field, value in zip(self.fields, values, strict=True):
             field[self.added % self.capacity] = value
         self.added += 1
@@ -57,18 +66,24 @@ class ReplayBuffer:
         """Return `size` random transitions, drawn with replacement: one (size, …) tensor per field.
 
         Raises:
-            ValueError: the buffer is empty.
+            TypeError: `size` is not an int.
+            ValueError: the buffer is empty, or `size` is below 0.
         """
+        _count("size", size, 0)
         if not len(self):
             raise ValueError("the buffer is empty: add a transition first")
         rows = torch.randint(len(self), (size,), generator=generator)
         return [field[rows.to(field.device)] for field in self.fields]
 
 
-def _field(value: Tensor | float) -> Tensor:
-    if isinstance(value, float):
-        return torch.tensor(value, dtype=torch.float32)
-    return torch.as_tensor(value).detach()
+def _field(i: int, value: Tensor | float) -> Tensor:
+    try:
+        if isinstance(value, float):
+            return torch.tensor(value, dtype=torch.float32)
+        return torch.as_tensor(value).detach()
+    except (RuntimeError, TypeError, ValueError):
+        name = type(value).__name__
+        raise TypeError(f"field {i}: expected a tensor or numbers, got {name}") from None
 
 
 def discounted_returns(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
@@ -83,14 +98,16 @@ def discounted_returns(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
 
     Returns:
         A tensor of the shape, dtype and device of `rewards`. After the last step nothing is added.
+        The sums are computed at least in float32.
 
     Raises:
-        TypeError: `rewards` is not floating point, or `ended` is not bool.
+        TypeError: `rewards` is not a floating-point tensor, or `ended` is not a bool tensor.
         ValueError: the shapes differ, or `gamma` is outside [0, 1].
     """
     _check([rewards], [ended])
     _unit("gamma", gamma)
-    returns, total = torch.empty_like(rewards), torch.zeros_like(rewards[:1].sum(0))
+    wide = torch.promote_types(rewards.dtype, torch.float32)
+    returns, total = torch.empty_like(rewards), rewards.new_zeros(rewards.shape[1:], dtype=wide)
     for t in reversed(range(len(rewards))):
         total = rewards[t] + gamma * total.masked_fill(ended[t], 0)
         returns[t] = total
@@ -126,7 +143,7 @@ def generalized_advantages(
         A tensor of the shape of `rewards`. Add `values` for the targets of the critic.
 
     Raises:
-        TypeError: the first three are not floating point, or the flags are not bool.
+        TypeError: the first three are not floating-point tensors, or the flags not bool tensors.
         ValueError: shapes differ, or `gamma` or `lam` is outside [0, 1].
 
     Source: Schulman et al. 2016, https://arxiv.org/abs/1506.02438
@@ -157,15 +174,19 @@ def ppo_loss(
         A scalar, which is differentiable in `log_prob`.
 
     Raises:
-        ValueError: the shapes differ, `clip` is not positive, or `old_log_prob` or `advantages`
-            requires a gradient.
+        TypeError: one of the first three is not a floating-point tensor.
+        ValueError: the shapes differ, there is no sample, `clip` is not positive, or `old_log_prob`
+            or `advantages` requires a gradient.
 
     Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347
     """
+    _floating(log_prob, old_log_prob, advantages)
     if not log_prob.shape == old_log_prob.shape == advantages.shape:
         shapes = [tuple(t.shape) for t in (log_prob, old_log_prob, advantages)]
         raise ValueError(f"expected three tensors of the same shape, got {shapes}")
-    if clip <= 0:
+    if not log_prob.numel():
+        raise ValueError(f"expected at least one sample, got shape {tuple(log_prob.shape)}")
+    if not _number("clip", clip) > 0:
         raise ValueError(f"clip must be positive, got {clip}")
     for name, tensor in (("old_log_prob", old_log_prob), ("advantages", advantages)):
         if tensor.requires_grad:
@@ -187,37 +208,67 @@ def soft_update(target: nn.Module, online: nn.Module, tau: float) -> None:
         tau: from 0 (no change) to 1 (a copy); usually 0.005 to 0.05.
 
     Raises:
-        ValueError: `tau` is outside [0, 1], the names of parameters or buffers differ, or the two
-            networks share a parameter.
+        TypeError: `target` or `online` is not a module.
+        ValueError: `tau` is outside [0, 1], the names, shapes or dtypes of parameters or buffers
+            differ, or the two networks share a parameter. Nothing is changed then.
     """
     _unit("tau", tau)
+    for module in (target, online):
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"expected two modules, got {type(module).__name__}")
     new, old = (dict([*m.named_parameters(), *m.named_buffers()]) for m in (online, target))
     if new.keys() != old.keys():
         raise ValueError(
             f"the networks differ in {sorted(new.keys() ^ old.keys())}: use copy.deepcopy(online)"
         )
+    for name, tensor in old.items():
+        got, wanted = ((tuple(t.shape), t.dtype) for t in (tensor, new[name]))
+        if got != wanted:
+            raise ValueError(f"{name}: expected {wanted} as in the online network, got {got}")
     for name, parameter in target.named_parameters():
         if parameter is new[name]:
             raise ValueError(
                 f"the networks share the parameter {name}: use copy.deepcopy(online) as the target"
             )
+    for name, parameter in target.named_parameters():
         parameter.lerp_(new[name], tau)
     for name, buffer in target.named_buffers():
         buffer.copy_(new[name])
 
 
 def _check(floats: Sequence[Tensor], flags: Sequence[Tensor]) -> None:
-    for tensor in floats:
-        if not tensor.is_floating_point():
-            raise TypeError(f"expected a floating-point tensor, got {tensor.dtype}")
+    _floating(*floats)
     for flag in flags:
-        if flag.dtype != torch.bool:
-            raise TypeError(f"expected a bool tensor for the end of an episode, got {flag.dtype}")
+        if not isinstance(flag, Tensor) or flag.dtype != torch.bool:
+            raise TypeError(f"expected a bool tensor for the end of an episode, got {_kind(flag)}")
     shapes = [tuple(tensor.shape) for tensor in (*floats, *flags)]
     if len(set(shapes)) > 1 or not shapes[0]:
         raise ValueError(f"expected tensors of one shape (T,) or (T, N), got {shapes}")
 
 
+def _floating(*tensors: Tensor) -> None:
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            raise TypeError(f"expected a floating-point tensor, got {_kind(tensor)}")
+
+
+def _kind(value: object) -> str:
+    return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
+
+
+def _number(name: str, value: float) -> float:
+    if not isinstance(value, Real | Tensor):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    return value
+
+
+def _count(name: str, value: int, least: int) -> None:
+    if not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
 def _unit(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
+    if not 0 <= _number(name, value) <= 1:
         raise ValueError(f"{name} must be from 0 to 1, got {value}")

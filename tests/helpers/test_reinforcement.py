@@ -64,6 +64,38 @@ def test_the_buffer_names_what_is_wrong():
     with pytest.raises(ValueError, match=r"field 0: expected shape \(2,\), got \(3,\)"):
         buffer.add(torch.zeros(3), 1.0)
     assert len(buffer) == 1
+    for size, error in ((-1, ValueError), (2.0, TypeError)):
+        with pytest.raises(error, match="size must be"):
+            buffer.sample(size)
+    with pytest.raises(TypeError, match="capacity must be an int, got float"):
+        rl.ReplayBuffer(2.5)
+    with pytest.raises(ValueError, match="at least one field, got none"):
+        rl.ReplayBuffer(2).add()
+    for value in (None, "a", [torch.zeros(2), 1]):
+        with pytest.raises(TypeError, match="field 1: expected a tensor or numbers, got"):
+            buffer.add(torch.zeros(2), value)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(0, 0.5), (True, 2), (torch.tensor(1, dtype=torch.uint8), 300), (1.0, 1j)]
+)
+def test_a_number_that_the_stored_dtype_cannot_represent_is_an_error(first, second):
+    buffer = rl.ReplayBuffer(2)
+    buffer.add(first)
+    with pytest.raises(TypeError, match="field 0: expected torch.* got torch"):
+        buffer.add(second)
+    assert len(buffer) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(0.5, 2), (0.5, torch.tensor(0.25).double()), (3, True)]
+)
+def test_a_number_that_the_stored_dtype_can_represent_is_converted(first, second):
+    buffer = rl.ReplayBuffer(2)
+    buffer.add(first)
+    buffer.add(second)
+    (got,) = buffer.sample(50, torch.Generator().manual_seed(0))
+    assert set(got.tolist()) == {first, float(second)}
 
 
 # ---------------------------------------------------------------- returns and advantages
@@ -86,6 +118,16 @@ def test_returns_are_those_of_a_loop_over_episodes(seed, steps, gamma):
     assert got.dtype == torch.float64
     for n in range(2):
         assert torch.equal(rl.discounted_returns(rewards[:, n], ended[:, n], gamma), got[:, n])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1000,), (1000, 2)])
+def test_long_sums_keep_their_digits_in_half_precision(dtype, shape):
+    ones = torch.ones(shape, dtype=dtype)
+    returns = rl.discounted_returns(ones, torch.zeros(shape, dtype=torch.bool), 1.0)
+    left = torch.arange(1000, 0, -1).to(dtype)
+    for column in returns.view(1000, -1).T:
+        assert torch.equal(column, left)
 
 
 @settings(deadline=None, max_examples=40)
@@ -131,6 +173,10 @@ def test_lambda_1_gives_returns_minus_values():
         ({"ended": torch.zeros(3)}, TypeError, "expected a bool tensor for the end of an episode"),
         ({"ended": torch.zeros(2, dtype=torch.bool)}, ValueError, r"got \[\(3,\), \(2,\)\]"),
         ({"gamma": 1.5}, ValueError, "gamma must be from 0 to 1, got 1.5"),
+        ({"gamma": math.nan}, ValueError, "gamma must be from 0 to 1, got nan"),
+        ({"gamma": "0.9"}, TypeError, "gamma must be a number, got str"),
+        ({"rewards": [1.0, 2.0, 3.0]}, TypeError, "floating-point tensor, got list"),
+        ({"ended": [True] * 3}, TypeError, "bool tensor for the end of an episode, got list"),
         (
             {"rewards": torch.tensor(1.0), "ended": torch.tensor(True)},
             ValueError,
@@ -197,10 +243,15 @@ def test_at_ratio_1_the_gradient_is_that_of_the_policy_gradient():
         ((torch.ones(2), torch.ones(2, requires_grad=True), torch.ones(2)), "old_log_prob requ"),
         ((torch.ones(2), torch.ones(2), torch.ones(2, requires_grad=True)), "advantages requires"),
         ((torch.ones(2), torch.ones(2), torch.ones(2), 0), "clip must be positive, got 0"),
+        ((torch.ones(2), torch.ones(2), torch.ones(2), math.nan), "clip must be positive, got nan"),
+        ((torch.ones(2), torch.ones(2), torch.ones(2), None), "clip must be a number, got None"),
+        ((torch.ones(0), torch.ones(0), torch.ones(0)), r"at least one sample, got shape \(0,\)"),
+        ((torch.ones(2), [1.0, 1.0], torch.ones(2)), "floating-point tensor, got list"),
+        ((torch.ones(2), torch.ones(2), torch.ones(2).long()), "floating-point .* torch.int64"),
     ],
 )
 def test_the_ppo_loss_names_what_is_wrong(arguments, says):
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises((TypeError, ValueError), match=says):
         rl.ppo_loss(*arguments)
 
 
@@ -238,6 +289,24 @@ def test_a_soft_update_names_what_is_wrong():
         rl.soft_update(one, other, 0.1)
 
 
+def test_a_soft_update_requires_modules_of_the_same_shapes_and_dtypes():
+    wide = nn.Linear(2, 3)
+    with pytest.raises(TypeError, match="expected two modules, got OrderedDict"):
+        rl.soft_update(wide, wide.state_dict(), 0.1)
+    for other in (nn.Linear(2, 1), nn.Linear(2, 3).double()):  # (1, 2) broadcasts to (3, 2)
+        with pytest.raises(ValueError, match=r"weight: expected \(\(\d, 2\), torch.float\d\d\)"):
+            rl.soft_update(wide, other, 0.1)
+
+
+def test_a_soft_update_that_fails_changes_nothing():
+    target = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    online = nn.Sequential(nn.Linear(2, 2), target[1])
+    before = target[0].weight.clone()
+    with pytest.raises(ValueError, match="share the parameter 1.weight"):
+        rl.soft_update(target, online, 0.5)
+    assert torch.equal(target[0].weight, before)
+
+
 # ---------------------------------------------------------------- the environment
 
 
@@ -253,6 +322,24 @@ def test_the_corridor_terminates_at_its_end_and_is_truncated_by_its_limit():
     assert env.state.argmax() == 0
     with pytest.raises(ValueError, match="length must be at least 2, got 1"):
         Corridor(1)
+
+
+def test_the_corridor_names_what_is_wrong():
+    for arguments, says in (
+        ({"limit": 0}, "limit must be at least 1, got 0"),
+        ({"slip": 1.5}, "slip must be from 0 to 1, got 1.5"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            Corridor(**arguments)
+    env = Corridor(2)
+    for _ in range(2):  # before the first episode, and after it
+        with pytest.raises(RuntimeError, match=r"has ended or was not started: call reset\(\)"):
+            env.step(1)
+        env.reset()
+        for action in (2, -1, None):
+            with pytest.raises(ValueError, match=f"expected the action 0 or 1, got {action}"):
+                env.step(action)
+        assert env.step(1)[2]
 
 
 def test_at_the_limit_the_end_of_the_corridor_terminates():
@@ -356,6 +443,42 @@ def test_in_place_on_a_parameter_outside_no_grad():
     layer = nn.Linear(2, 2)
     with pytest.raises(RuntimeError, match="leaf Variable that requires grad is being used"):
         layer.weight.lerp_(torch.zeros(2, 2), 0.1)
+    frozen = copy.deepcopy(layer).requires_grad_(False)
+    updates = []
+    for _ in range(3):
+        frozen.weight.lerp_(layer.weight, 0.1)
+        updates.append(frozen.weight.grad_fn)
+    assert updates[2].next_functions[0][0] is updates[1]  # the graph grows
+    assert updates[1].next_functions[0][0] is updates[0]
+
+
+def test_load_state_dict_with_assign_shares_memory():
+    q = nn.Linear(2, 2)
+    copied, assigned = copy.deepcopy(q), copy.deepcopy(q)
+    copied.load_state_dict(q.state_dict())
+    assigned.load_state_dict(q.state_dict(), assign=True)
+    with torch.no_grad():
+        q.weight += 1
+    assert torch.equal(assigned.weight, q.weight) and not torch.equal(copied.weight, q.weight)
+
+
+def test_with_dropout_the_ratio_is_not_1_before_the_first_step():
+    torch.manual_seed(0)
+    policy, state = nn.Sequential(nn.Linear(5, 64), nn.Dropout(), nn.Linear(64, 2)), torch.eye(5)
+    for active in (True, False):
+        old, new = (policy.train(active)(state).log_softmax(1) for _ in range(2))
+        assert torch.equal(old, new) != active
+
+
+def test_an_advantage_of_nan_reaches_the_weights():
+    policy = nn.Linear(5, 2)
+    log_prob = policy(torch.eye(5)).log_softmax(1)[:1, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        advantage = (one := torch.ones(1)) / one.std()
+    rl.ppo_loss(log_prob, log_prob.detach(), advantage).backward()
+    torch.optim.Adam(policy.parameters()).step()
+    assert policy.bias.isnan().all()
 
 
 # ---------------------------------------------------------------- exercises
@@ -395,6 +518,9 @@ def double(reward, terminated, online, target, gamma, pick=None):
             ),
             "the targets have a graph",
         ),
+        (lambda r, d, q, t, g: double(r, d, q, torch.min(q, t), g), "not yet"),
+        (lambda r, d, q, t, g: double(r, d, q, torch.max(q, t), g), "not yet"),
+        (lambda r, d, q, t, g: double(r, d, q, t, g, pick=q.abs()), "not yet"),
         (lambda r, d, q, t, g: double(r, d, q, t, 0.9), "the result at"),
     ],
 )
@@ -439,6 +565,7 @@ def forwards(rewards, ended, gamma):
         (lambda r, e, g: backwards(r, e & False, g), "run on into the next episode"),
         (lambda r, e, g: backwards(r, e.roll(1) & (torch.arange(len(e)) > 0), g), "one step too"),
         (lambda r, e, g: backwards(r, e, 1.0), "gamma is ignored"),
+        (lambda r, e, g: r.flip(0).cumsum(0).flip(0), "gamma is ignored, and the sums run on"),
         (lambda r, e, g: backwards(r, e, g)[:, None], "expected shape"),
         (lambda r, e, g: backwards(r, e, g).double(), "expected torch.float32"),
         (lambda r, e, g: [float(x) for x in backwards(r, e, g)], "expected a tensor, got list"),

@@ -25,8 +25,9 @@ def _double(
 def _double_batch() -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
     """Return a batch in which the two networks choose different actions, with no equal values."""
     n, actions = between(5, 8), between(3, 5)
-    online = torch.rand(n, actions).argsort(1).float()
-    target = online.roll(1, 1) - 0.75  # its largest value is at another action
+    below, above = torch.randint(2, (2, n, 1))
+    online = torch.rand(n, actions).argsort(1) + 0.25 - 4 * below  # of both signs
+    target = online.roll(1, 1) - 0.75 + 7 * above  # its largest value is at another action
     terminated = torch.arange(n) < between(2, 3)
     gamma = between(3, 9) / 10
     return torch.randn(n), terminated[torch.randperm(n)], online, target, gamma
@@ -142,6 +143,10 @@ def _returns_value(f):
                 "or too early: ended is true at its last step",
             ),
             (discounted_returns(rewards, ended, 1.0), "gamma is ignored"),
+            (
+                discounted_returns(rewards, ended & False, 1.0),
+                "gamma is ignored, and the sums run on into the next episode",
+            ),
         ):
             assert torch.allclose(wrong, right) or not torch.allclose(got, wrong), why
         close(got, right)
@@ -180,7 +185,7 @@ def _entropy(logits: Tensor, legal: Tensor) -> Tensor:
     """Return the entropy over the legal actions, row by row, computed in float64."""
     rows = zip(logits.double(), legal, strict=True)
     each = [Categorical(logits=row[keep]).entropy() for row, keep in rows]
-    return torch.stack(each).to(logits.dtype)
+    return torch.stack(each).to(logits.dtype) + 0.0  # no -0
 
 
 def _legal_batch() -> tuple[Tensor, Tensor]:
