@@ -9,7 +9,9 @@
   const load = (page, what = "predict") => {
     try { return JSON.parse(localStorage.getItem(`${what}:${page}`)) || {}; } catch { return {}; }
   };
-  const save = (page, kept) => { try { localStorage.setItem(`predict:${page}`, JSON.stringify(kept)); } catch {} };
+  const save = (page, kept, what = "predict") => {
+    try { localStorage.setItem(`${what}:${page}`, JSON.stringify(kept)); } catch {}
+  };
   const pageOf = (address) => new URL(address, location.href).pathname.split("/").pop().replace(/\.html$/, "");
 
   const here = pageOf(location.href);
@@ -155,6 +157,20 @@
     sheet.remove();
   });
 
+  // ---- explorers whose task was left done, by the ids of their cells
+  const keep = ({ target, detail }) => {
+    const id = target.closest(".cell[id]")?.id;
+    if (!id) return;
+    if (detail === null) {
+      target.kept = Boolean(load(here, "explored")[id]);
+      return target.show();
+    }
+    save(here, { ...load(here, "explored"), [id]: detail ? 1 : undefined }, "explored");
+  };
+  for (const target of document.querySelectorAll(".cell_output [data]"))
+    if (target.localName.endsWith("-explorer") && target.show) keep({ target, detail: null });
+  document.addEventListener("explored", keep);
+
   function list() {
     const values = { right: Object.values(kept.picks ?? {}).filter(Boolean).length, all: cards.length };
     const left = asked.filter(({ answered }) => !answered()).length;
@@ -177,27 +193,10 @@
       link.append(make("span", { className: "score", title: fill(words.hint, counts), textContent: fill(words.score, counts) }));
     }
     const line = document.querySelector(".book-progress");
+    if (!line) return;
     const [all, exercises] = globalThis.bookWords.tasks;
     line.hidden = !done;
     line.textContent = fill(words.progress, { done, all: all + (solved && exercises) });
   }
   list();
-
-  // ---- explorers whose task was left done, by the ids of their cells
-  const store = `explored:${here}`;
-  const recall = () => {
-    try { return JSON.parse(localStorage.getItem(store)) ?? {}; } catch { return {}; }
-  };
-  const keep = ({ target, detail }) => {
-    const id = target.closest(".cell[id]")?.id;
-    if (!id) return;
-    if (detail === null) {
-      target.kept = Boolean(recall()[id]);
-      return target.show();
-    }
-    try { localStorage.setItem(store, JSON.stringify({ ...recall(), [id]: detail ? 1 : undefined })); } catch {}
-  };
-  for (const target of document.querySelectorAll(".cell_output [data]"))
-    if (target.localName.endsWith("-explorer") && target.show) keep({ target, detail: null });
-  document.addEventListener("explored", keep);
 })();

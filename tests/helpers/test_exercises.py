@@ -742,7 +742,7 @@ WRONG = [
     ("check_scaled_step", in_bfloat16, "the update differs from that of SGD"),
     ("check_rms", rms, "the gradient of a row of zeros is not finite"),
     ("check_rms", lambda x: rms(x, 1e-16), "no epsilon is needed"),
-    ("check_nearest", lambda p, c: nearest_by_power(p.half(), c.half(), 2), "far from the origin"),
+    ("check_nearest", lambda p, c: nearest_by_power(p.half(), c.half(), 2), "wrong for the point"),
     ("check_nearest", nearest_by_power, "wrong for"),
     ("check_nearest", nearest_by_squares, "far from the origin"),
     ("check_mean_below", mean_without_infinities, "wrong with -inf, which is below the limit"),

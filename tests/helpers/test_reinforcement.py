@@ -12,7 +12,13 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.distributions import Categorical, Normal, TanhTransform, TransformedDistribution
+from torch.distributions import (
+    Categorical,
+    Distribution,
+    Normal,
+    TanhTransform,
+    TransformedDistribution,
+)
 from verdicts import expect
 
 from helpers import autograd
@@ -399,7 +405,8 @@ def test_when_log_probs_and_advantages_broadcast(n, d, shape):
         Normal(torch.zeros(4, 3), 1.0).log_prob(torch.zeros(4, 3)) * torch.ones(4)
 
 
-def test_categorical_and_what_it_refuses():
+def test_categorical_and_what_it_refuses(monkeypatch):
+    monkeypatch.setattr(Distribution, "_validate_args", True)  # torch.compile turns it off
     assert Categorical(torch.tensor([1.0, 3.0])).probs.tolist() == [0.25, 0.75]
     with pytest.raises(ValueError, match="Expected parameter probs .* constraint Simplex"):
         Categorical(torch.tensor([-1.0, 2.0, -3.0]))

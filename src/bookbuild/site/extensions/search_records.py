@@ -20,6 +20,7 @@ from sphinx.environment import BuildEnvironment
 
 from bookbuild.pages.torch_names import ALIASES, imports, torch_names
 from bookbuild.site.configuration import book_of
+from bookbuild.site.extensions import languages
 from bookbuild.source.checkout import REFERENCE
 from bookbuild.source.words import search_words
 
@@ -29,6 +30,7 @@ REPEATED = {
     "old_notes",
     "pitfalls",
     "status",
+    "teachers",
     "then_and_now",
 }  # pages whose rows are lines of sections
 KINDS = {"errors": "message", "symptoms": "symptom", "cheat_sheet": "card"}
@@ -36,6 +38,7 @@ UNASKED = re.compile(
     r"\s*(import |from \S+ import |(torch|np|random)\.(random\.)?(manual_)?seed\()"
 )
 SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b)")  # what a cell shows or draws
+NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
 LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
 
 
@@ -132,7 +135,10 @@ def _add_text(node: nodes.Node, here: Section) -> bool:
     if isinstance(node, nodes.literal_block):
         lines = node.astext().splitlines()
         lines = [line for line in lines if line.strip() and not UNASKED.match(line)]
-        here.code += [line for line in lines if here.explained or not SHOWN.match(line)]
+        if here.explained:  # a card of the cheat sheet is shown as it stands
+            here.code += lines
+        else:
+            here.code += [_short(line) for line in lines if not SHOWN.match(line)]
         code = node.astext()
         here.names |= dict.fromkeys(torch_names(code, ALIASES | imports(code)))
     elif isinstance(node, nodes.row):
@@ -146,6 +152,11 @@ def _add_text(node: nodes.Node, here: Section) -> bool:
     else:
         return False
     return True
+
+
+def _short(line: str) -> str:
+    """Return a line of code without its indentation and its lists of numbers."""
+    return NUMBERS.sub("…", line.strip())
 
 
 def _parameters(signature: nodes.Element) -> Iterator[nodes.Element]:
@@ -265,8 +276,12 @@ def read(app: Sphinx, document: nodes.document) -> None:
     """Note the sections of a page that was just read."""
     env = app.env
     noted = getattr(env, "book_sections", {})
-    records = [s.record() for s in sections(document)]
-    env.book_sections = noted | {env.docname: records[: 1 if env.docname in REPEATED else None]}
+    parts = sections(document)
+    if env.docname in REPEATED:
+        parts = parts[:1]
+        for part in parts:
+            part.text = part.text[:2]
+    env.book_sections = noted | {env.docname: [part.record() for part in parts]}
 
 
 def forget(app: Sphinx, env: BuildEnvironment, page: str) -> None:
@@ -305,6 +320,8 @@ def index(app: Sphinx) -> str:
         if page in app.env.titles:
             places[page] = len(pages)
             noted = app.env.book_sections.get(page, [])
+            if page == "api" and languages.here(app) == "zh":  # docstrings are English
+                noted = [[anchor, title, "", "", ""] for anchor, title, *_ in noted]
             records += [[len(pages), *record] for record in noted]
             pages.append([page, app.env.titles[page].astext(), kind, places[whole]])
     data = {
