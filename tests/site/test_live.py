@@ -244,6 +244,7 @@ def test_an_exercise_is_solved_on_the_page(tab, live, lang):
     assert "live-solved" not in tab.locator("#detach-exercise-b").get_attribute("class")
     press(tab, "compare", "detach-exercise-b")
     lines = tab.locator("#detach-exercise-b .live-difference")
+    lines.get_by_text("with torch.no_grad():").first.wait_for()
     assert "+     with torch.no_grad():" in lines.inner_text()
     assert "-     ..." in lines.inner_text()
     write(tab, "detach-exercise-b", solution)
