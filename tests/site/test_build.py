@@ -494,6 +494,7 @@ def test_serve_prints_its_address_and_stops_on_interrupt(toy_site):
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
     address = job.stdout.readline().split()[2]
+    assert "`make live`" in job.stdout.readline()
     with urlopen(address) as answer:
         assert b"Executable PyTorch Notes" in answer.read()
     job.send_signal(signal.SIGINT)
