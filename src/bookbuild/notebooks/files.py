@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 
 import nbformat
@@ -28,6 +29,20 @@ def read(path: Path) -> NotebookNode:
     if problem := _FORM.problem(data)[1]:
         raise BookError(f"{where}: not a notebook: {problem}")
     return nbformat.v4.to_notebook_json(data)  # `nbformat.read` would rename twin ids
+
+
+def shared(path: Path) -> NotebookNode:
+    """Return a notebook as `read` does, which callers share and leave as it is.
+
+    Raises:
+        BookError: the file is missing or is no notebook.
+    """
+    return _shared(path, path.stat().st_mtime_ns) if path.is_file() else read(path)
+
+
+@lru_cache(maxsize=128)
+def _shared(path: Path, changed: int) -> NotebookNode:
+    return read(path)
 
 
 def _part(**required: dict) -> dict:

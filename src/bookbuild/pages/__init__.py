@@ -129,6 +129,8 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
             yield folder / "review.md", review_list.render(book, lang)
         if "pitfalls" in names:
             yield folder / "pitfalls.md", pitfall_list.render(book, lang, mine)
+        if "new_to_pytorch" in (book.toc.get("meta") or {}):
+            yield book.root / course.MAP.format(lang), course.render_map(book, lang)
         if "teachers" in names:
             yield folder / "teachers.md", course.render(book, lang)
         if "by_name" in names:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nbformat import NotebookNode
 
 from bookbuild.notebooks.cells import code_cells
-from bookbuild.notebooks.files import read
+from bookbuild.notebooks.files import shared
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.outline import Section as Outlined
 from bookbuild.source.outline import outline
@@ -55,7 +55,7 @@ def chapters(
             continue
         sections = outline(book, name)
         for lang in LANGUAGES:
-            nb = known.get((lang, name)) or read(book.notebook(lang, name))
+            nb = known.get((lang, name)) or shared(book.notebook(lang, name))
             own = {cell_id: _section(s, lang) for cell_id, s in sections.of_cell.items()}
             chapter = _section(sections.sections[0], lang)
             stored = {cell.id: own.get(cell.id, chapter) for cell in code_cells(nb)}

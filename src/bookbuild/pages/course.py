@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import yaml
 from nbformat import NotebookNode
 
 from bookbuild.notebooks.cells import code_cells, tags
-from bookbuild.notebooks.files import read
+from bookbuild.notebooks.files import shared
 from bookbuild.pages.markdown import fill, page
 from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.outline import outline
@@ -18,6 +17,7 @@ from bookbuild.source.texts import load
 from bookbuild.source.words import words
 
 CITATION = "CITATION.cff"
+MAP = "_build/map/{}.html"  # of a language: the part of its home page that the site includes
 _NEED = {"en": "**You need**", "zh": "**你需要**"}
 _MINUTES = {"en": re.compile(r"(?:, | )(\d+) minutes"), "zh": re.compile("[，、 ](\\d+) 分钟")}
 _EXPLORER = re.compile(r"<[a-z]+-explorer\b")
@@ -51,7 +51,7 @@ def tasks(book: Book, name: str) -> Tasks:
     Raises:
         BookError: the file is missing or is no notebook.
     """
-    cells = code_cells(read(book.notebook("en", name)))
+    cells = code_cells(shared(book.notebook("en", name)))
     return Tasks(
         questions=sum("predict" in cell.metadata for cell in cells),
         explorers=sum(map(_moves, cells)),
@@ -97,10 +97,10 @@ def render(book: Book, lang: str) -> str:
     Raises:
         BookError: a text, a notebook, `_toc.yml` or `CITATION.cff` lacks what the page states.
     """
-    found, w = lessons(book, lang), words(lang, "teachers")
+    by_name, w = lessons(book, lang), words(lang, "teachers")
     names = book.languages[lang].parts
     parts = [
-        (names.get(part, part), [found[name] for name in chapters if name in found])
+        (names.get(part, part), [by_name[name] for name in chapters if name in by_name])
         for part, chapters in book.parts
     ]
     body = fill(
@@ -108,13 +108,37 @@ def render(book: Book, lang: str) -> str:
         w=w,
         c=words(lang, "course"),
         parts=[(part, own) for part, own in parts if own],
-        path=[found[name] for name in first_path(book)],
-        found=found,
+        path=[by_name[name] for name in first_path(book)],
+        lessons=by_name,
         citation=citation(book),
         minutes=lambda own: duration(sum(lesson.minutes for lesson in own), lang),
         total=lambda own, kind: sum(getattr(lesson.tasks, kind) for lesson in own),
     )
     return page(f"the chapters, _toc.yml and {CITATION}", w["summary"], body)
+
+
+def render_map(book: Book, lang: str) -> str:
+    """Return the map of the home page as HTML: the path for beginners, minutes, numbers of tasks.
+
+    Raises:
+        BookError: a chapter states no minutes, or the path names no chapter.
+    """
+    by_name, path = lessons(book, lang), first_path(book)
+    w, c = words(lang, "progress"), words(lang, "course")
+    minutes = sum(by_name[name].minutes for name in path)
+    kinds = ("questions", "explorers", "exercises")
+    html = fill(
+        "progress.html",
+        w=w,
+        lead=w["new_path"].format(n=len(path), time=duration(minutes, lang)),
+        path=[(name, outline(book, name).sections[0].titles[lang].plain) for name in path],
+        chapters=[
+            ",".join(str(n) for n in (one.minutes, *(getattr(one.tasks, k) for k in kinds)))
+            for one in by_name.values()
+        ],
+        texts=[c["minutes"], w["sure"], *(c[kind] for kind in kinds)],
+    )
+    return str(html)
 
 
 def citation(book: Book) -> dict[str, str]:
@@ -127,17 +151,10 @@ def citation(book: Book) -> dict[str, str]:
     try:
         data = yaml.safe_load(path.read_text("utf8"))
         authors = " and ".join(one["name"] for one in data["authors"])
-        found = {"title": data["title"], "version": str(data["version"]), "authors": authors}
+        stated = {"title": data["title"], "version": str(data["version"]), "authors": authors}
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         raise BookError(f"{CITATION}: expected title, version and authors: {error}") from None
-    return found | {"address": book.address or book.repository}
-
-
-def sources(book: Book, lang: str) -> list[Path]:
-    """Return the files that `lessons` reads."""
-    texts = [book.text(name) for name in book.chapters]
-    notebooks = [book.notebook(code, name) for code in {"en", lang} for name in book.chapters]
-    return [*texts, *notebooks]
+    return stated | {"address": book.address or book.repository}
 
 
 def _moves(cell: NotebookNode) -> bool:
@@ -164,7 +181,7 @@ def _lesson(book: Book, lang: str, name: str) -> Lesson:
 
 def _need(book: Book, lang: str, name: str) -> tuple[int, str]:
     """Return the minutes of a chapter, and the rest of its line *You need*."""
-    first = read(book.notebook(lang, name)).cells[0].source
+    first = shared(book.notebook(lang, name)).cells[0].source
     line = next((x for x in first.splitlines() if _NEED[lang] in x), "")
     stated = _MINUTES[lang].search(line)
     if not stated:

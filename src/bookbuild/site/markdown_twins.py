@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 from bookbuild.notebooks import question_cells, setup_cell
 from bookbuild.notebooks.cells import alt, output, tags
 from bookbuild.notebooks.conversion import MISSING, WAITING
-from bookbuild.notebooks.files import read
+from bookbuild.notebooks.files import shared
 from bookbuild.source import questions, texts, translation, versions
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.words import words
@@ -30,7 +30,7 @@ def write(book: Book, site: Path) -> None:
     for lang in LANGUAGES:
         for path in sorted((book.root / "book" / lang).glob("*.ipynb")):
             if (site / lang / f"{path.stem}.html").is_file():
-                twin = chapter(book, lang, path.stem, read(path))
+                twin = chapter(book, lang, path.stem, shared(path))
                 (site / lang / f"{path.stem}.md").write_text(twin, "utf8")
 
 

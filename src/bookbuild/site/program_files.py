@@ -9,7 +9,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from bookbuild.notebooks.cells import output
-from bookbuild.notebooks.files import read
+from bookbuild.notebooks.files import shared
 from bookbuild.pages.pitfall_list import place
 from bookbuild.site.markdown_twins import runs
 from bookbuild.source import messages, pitfalls, versions
@@ -46,7 +46,7 @@ def _pitfalls(book: Book) -> str:
     for pitfall in pitfalls.load(book):
         name = pitfall.part.name
         if name not in cells:
-            cells[name] = {cell.id: cell for cell in read(book.notebook("en", name)).cells}
+            cells[name] = {cell.id: cell for cell in shared(book.notebook("en", name)).cells}
         if pitfall.id in cells[name]:  # else the notebook is older than the text
             row = _pitfall(book, pitfall, cells[name][pitfall.id])
             rows.append(json.dumps(row, ensure_ascii=False))
@@ -124,4 +124,5 @@ def _links(
 
 
 def _title(twin: Path) -> str:
-    return headings(twin.read_text("utf8"))[0].plain
+    lines = twin.read_text("utf8").splitlines()
+    return headings(next(line for line in lines if line.startswith("# ")))[0].plain

@@ -19,9 +19,15 @@ class Heading(NamedTuple):
     plain: str
 
 
+# A line that can begin or underline a heading; most cells have none and need no parser.
+_CANDIDATE = re.compile(r"^ {0,3}(#|=+\s*$|-+\s*$)", re.M)
+
+
 @cache
 def headings(text: str) -> tuple[Heading, ...]:
     """Return the headings of a Markdown text in order, without those in directives and quotes."""
+    if not _CANDIDATE.search(text):
+        return ()
     tokens = _blocks().parse(text)
     titles = [
         inline.content

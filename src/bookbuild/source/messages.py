@@ -195,6 +195,7 @@ def _advice(row: Row, file: str) -> Entry:
     return Entry(row["id"], file, row.line, one_line(row["cause"]), **texts)
 
 
+@cache
 def _check_pattern(pattern: str, where: str) -> None:
     """Raise if a pattern is not a regular expression of both Python and JavaScript."""
     try:

@@ -13,6 +13,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
+from bookbuild.source.checkout import digest
+
 STYLE, SCRIPT = "styles/site.css", "scripts/site.js"  # styles/: the themes' url()s stay right
 # The templates of the theme link these; the templates of the book link the bundles instead.
 THEME_STYLE = "styles/pydata-sphinx-theme.css"
@@ -30,6 +32,7 @@ MEASURES_ALL = re.compile(
 )
 COMMENTS = re.compile(r"^[ \t]*//.*\n", re.M)
 HOME_STYLE, HOME_SCRIPT = "progress.css", "progress.js"  # of the home page alone
+CLASS = re.compile(r"\.(-?[A-Za-z_][\w-]*)")
 INDENT = re.compile(r"^[ \t]+", re.M)  # no string of our scripts goes over several lines
 LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
 
@@ -107,11 +110,27 @@ def write(app: Sphinx, error: Exception | None) -> None:
     words = {w for source in (*pages, script, *later) for w in re.findall(r"[\w-]+", source)}
     write_home(static)
     (static / SCRIPT).write_text(script, "utf8")
-    (static / STYLE).write_text(purge(parsed(style), words), "utf8")
+    (static / STYLE).write_text(purged(app, style, words), "utf8")
     parts = [static / part for names in bundles.values() for part in names if is_file(static, part)]
     parts += [static / part for part in LEFT_OUT if is_file(static, part)]
     for path in {*parts, *(path for pattern in UNUSED for path in static.glob(pattern))}:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def purged(app: Sphinx, style: str, words: set[str]) -> str:
+    """Return a style sheet with the rules that `purge` keeps.
+
+    The result is stored with the classes that it depends on, because parsing takes longer than the
+    rest of a build that changes a sentence.
+    """
+    classes = sorted(words.intersection(CLASS.findall(style)))
+    key = digest(json.dumps([style, classes]))
+    file = Path(app.doctreedir) / "style.json"
+    stored = json.loads(file.read_text("utf8")) if file.exists() else {}
+    if stored.get("key") != key:
+        stored = {"key": key, "style": purge(parsed(style), words)}
+        file.write_text(json.dumps(stored), "utf8")
+    return stored["style"]
 
 
 def write_home(static: Path) -> None:
@@ -159,7 +178,7 @@ def purge(rules: list, words: set[str]) -> str:
 
 def used(selector: str, words: set[str]) -> bool:
     """Return True if every class of a selector, outside `:not()`, is among `words`."""
-    names = re.findall(r"\.(-?[A-Za-z_][\w-]*)", re.sub(r":not\([^)]*\)", "", selector))
+    names = CLASS.findall(re.sub(r":not\([^)]*\)", "", selector))
     return all(name in words for name in names)
 
 

@@ -11,10 +11,6 @@ from sphinx.util.docutils import SphinxDirective
 from bookbuild.pages import course
 from bookbuild.site.configuration import book_of
 from bookbuild.site.extensions.languages import here
-from bookbuild.source.checkout import BookError
-from bookbuild.source.outline import outline
-from bookbuild.source.templates import render
-from bookbuild.source.words import words
 
 
 class Progress(SphinxDirective):
@@ -24,35 +20,17 @@ class Progress(SphinxDirective):
     """
 
     def run(self) -> list[nodes.Node]:
-        """Return the map, with minutes and numbers of tasks of each chapter.
+        """Return the map, which `bookbuild.pages.course` writes.
 
         Raises:
-            DirectiveError: a chapter states no minutes, or the path names no chapter.
+            DirectiveError: `_toc.yml` has no path for beginners, so that there is no map.
         """
         app = self.env.app
-        book, lang = book_of(app), here(app)
-        try:
-            lessons, path = course.lessons(book, lang), course.first_path(book)
-        except BookError as error:
-            raise self.error(str(error)) from None
-        for file in course.sources(book, lang):
-            self.env.note_dependency(str(file))
-        w, c = words(lang, "progress"), words(lang, "course")
-        minutes = sum(lessons[name].minutes for name in path)
-        kinds = ("questions", "explorers", "exercises")
-        html = render(
-            "site",
-            "progress.html",
-            w=w,
-            lead=w["new_path"].format(n=len(path), time=course.duration(minutes, lang)),
-            path=[(name, outline(book, name).sections[0].titles[lang].plain) for name in path],
-            chapters=[
-                ",".join(str(n) for n in (one.minutes, *(getattr(one.tasks, k) for k in kinds)))
-                for one in lessons.values()
-            ],
-            texts=[c["minutes"], w["sure"], *(c[kind] for kind in kinds)],
-        )
-        return [nodes.raw("", str(html), format="html")]
+        file = book_of(app).root / course.MAP.format(here(app))
+        self.env.note_dependency(str(file))
+        if not file.is_file():
+            raise self.error("no map: expected `new_to_pytorch` in `meta` of _toc.yml")
+        return [nodes.raw("", file.read_text("utf8"), format="html")]
 
 
 def add(app: Sphinx) -> None:
@@ -62,8 +40,8 @@ def add(app: Sphinx) -> None:
     """
     book = book_of(app)
     names = [name for name in book.chapters if book.notebook("en", name).exists()]
-    found = [course.tasks(book, name) for name in names]
-    counts = [sum(t.questions + t.explorers for t in found), sum(t.exercises for t in found)]
+    tasks = [course.tasks(book, name) for name in names]
+    counts = [sum(t.questions + t.explorers for t in tasks), sum(t.exercises for t in tasks)]
     app.env.book_tasks = counts
     app.add_js_file(None, body=f"bookWords.tasks={json.dumps(counts)}")
 
