@@ -232,18 +232,18 @@ class CachingAllocator:
             return self._hold(Block(0, 0, 0, True, name), None)
         size = round_size(nbytes)
         small = size <= SMALL_SIZE
-        found = self._find(size, small) or self._reserve(size, small, address)
-        if found is None and self._release_oversize(size, small):
-            found = self._reserve(size, small, address)
-        if found is None:
+        place = self._find(size, small) or self._reserve(size, small, address)
+        if place is None and self._release_oversize(size, small):
+            place = self._reserve(size, small, address)
+        if place is None:
             self._release_cached()
             self._retries += 1
-            found = self._reserve(size, small, address)
-        if found is None:
+            place = self._reserve(size, small, address)
+        if place is None:
             self._ooms += 1
             self.events.append(("oom", segment_size(size)))
             raise OutOfMemoryError(self._no_room(segment_size(size)))
-        return self._take(*found, size, nbytes, name)
+        return self._take(*place, size, nbytes, name)
 
     def free(self, block: Block) -> None:
         """Give a block back to the cache; `reserved` does not change.
@@ -492,37 +492,39 @@ def replay(
             f"expected an address or None for each of {len(trace)} steps, got {len(addresses)}"
         )
     allocator = CachingAllocator(capacity, max_split_size_mb=max_split_size_mb)
-    held: dict[str, Block] = {}
+    blocks: dict[str, Block] = {}
     steps = []
-    for operation, wanted in zip(trace, addresses, strict=True):
-        action, *rest = operation
-        address = error = None
+    for operation, device_address in zip(trace, addresses, strict=True):
         allocator.events = []
-        if action == "malloc":
-            name, nbytes = rest
-            try:
-                held[name] = allocator.malloc(nbytes, name, wanted)
-                address = held[name].address if nbytes else None
-            except OutOfMemoryError as full:
-                error = str(full)
-        elif action == "free":
-            if rest[0] in held:
-                allocator.free(held.pop(rest[0]))
-        elif action == "empty_cache":
-            allocator.empty_cache()
-        else:
-            allocator.reset_peak()
-        steps.append(
-            Step(
-                operation,
-                allocator.counters,
-                allocator.snapshot(),
-                address,
-                error,
-                tuple(allocator.events),
-            )
-        )
+        address, error = _perform(allocator, blocks, operation, device_address)
+        state = allocator.counters, allocator.snapshot()
+        steps.append(Step(operation, *state, address, error, tuple(allocator.events)))
     return steps
+
+
+def _perform(
+    allocator: CachingAllocator,
+    blocks: dict[str, Block],
+    operation: tuple[Any, ...],
+    device_address: int | None,
+) -> tuple[int | None, str | None]:
+    """Perform an operation, with the blocks in use by name; return a new address and an error."""
+    action, *rest = operation
+    if action == "malloc":
+        name, nbytes = rest
+        try:
+            blocks[name] = allocator.malloc(nbytes, name, device_address)
+        except OutOfMemoryError as full:
+            return None, str(full)
+        return (blocks[name].address if nbytes else None), None
+    if action == "free":
+        if rest[0] in blocks:
+            allocator.free(blocks.pop(rest[0]))
+    elif action == "empty_cache":
+        allocator.empty_cache()
+    else:
+        allocator.reset_peak()
+    return None, None
 
 
 def check_trace(trace: Iterable[Operation]) -> list[tuple[Any, ...]]:

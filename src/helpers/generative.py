@@ -230,9 +230,9 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
         raise ValueError(f"t must be one int from 0 to {len(betas) - 1}, got {t!r}")
     for name, other in (("predicted", predicted), ("noise", noise)):
         if not isinstance(other, Tensor) or other.shape != x.shape:
-            found = tuple(other.shape) if isinstance(other, Tensor) else type(other).__name__
+            got = tuple(other.shape) if isinstance(other, Tensor) else type(other).__name__
             raise ValueError(
-                f"{name} must be a tensor of the shape of x, {tuple(x.shape)}, got {found}"
+                f"{name} must be a tensor of the shape of x, {tuple(x.shape)}, got {got}"
             )
     betas = betas.double()
     alpha_bars = (1 - betas).cumprod(0)

@@ -139,7 +139,7 @@ def driver_suffices(driver: str, cuda: str) -> bool:
     return have >= OLDEST_DRIVER[major]
 
 
-def fits(version: str, wanted: str) -> bool:
+def fits(version: str, required: str) -> bool:
     """Return whether a version of torch satisfies the requirement of another package.
 
     The local part, `+cu130`, is ignored. Requirements have no name: `">=2.14.0"`, `"==2.8.0"`.
@@ -150,7 +150,7 @@ def fits(version: str, wanted: str) -> bool:
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
-    return SpecifierSet(wanted).contains(Version(version).public, prereleases=True)
+    return SpecifierSet(required).contains(Version(version).public, prereleases=True)
 
 
 def find_shadows(folder: str | Path) -> tuple[str, ...]:
@@ -411,8 +411,8 @@ def smoke_test(device: str = "cpu") -> dict[str, bool]:
     import torch
     import torch.nn.functional as F
 
-    def near(found: torch.Tensor, expected: torch.Tensor) -> bool:
-        return torch.allclose(found.cpu().double(), expected, rtol=1e-2, atol=1e-2)
+    def near(got: torch.Tensor, expected: torch.Tensor) -> bool:
+        return torch.allclose(got.cpu().double(), expected, rtol=1e-2, atol=1e-2)
 
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(s, generator=generator) for s in ((4, 3, 8, 8), (5, 3, 3, 3)))

@@ -222,9 +222,9 @@ def soft_update(target: nn.Module, online: nn.Module, tau: float) -> None:
             f"the networks differ in {sorted(new.keys() ^ old.keys())}: use copy.deepcopy(online)"
         )
     for name, tensor in old.items():
-        got, wanted = ((tuple(t.shape), t.dtype) for t in (tensor, new[name]))
-        if got != wanted:
-            raise ValueError(f"{name}: expected {wanted} as in the online network, got {got}")
+        got, expected = ((tuple(t.shape), t.dtype) for t in (tensor, new[name]))
+        if got != expected:
+            raise ValueError(f"{name}: expected {expected} as in the online network, got {got}")
     for name, parameter in target.named_parameters():
         if parameter is new[name]:
             raise ValueError(

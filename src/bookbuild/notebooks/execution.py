@@ -8,17 +8,21 @@ import signal
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from subprocess import DEVNULL
+from typing import TYPE_CHECKING
 
 from nbformat import NotebookNode
 
 from bookbuild.notebooks.cells import code_cells, tags
 from bookbuild.source.checkout import BookError
 
+if TYPE_CHECKING:
+    from nbclient import NotebookClient
+
 TIMEOUT = 120  # seconds a cell may take
-MAX_OUTPUT = 200_000  # characters a cell may print; a page of more is no page
+MAX_OUTPUT = 200_000  # characters a cell may print: more makes a page unreadable
 KERNEL_ENV = {
     "PYTHONHASHSEED": "0",  # sets print in one order
-    "OMP_NUM_THREADS": "1",  # one way to split a sum, and no two kernels fighting over cores
+    "OMP_NUM_THREADS": "1",  # sums are split in one way, and kernels do not compete for cores
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     "TORCH_LOGS": "-torch.utils.cpp_extension",  # warns where there is nvcc and no GPU
     "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one in the home folder
@@ -26,7 +30,7 @@ KERNEL_ENV = {
 
 
 class Interrupted(BookError):
-    """Somebody pressed Ctrl+C."""
+    """A run was interrupted with Ctrl+C."""
 
 
 def use_cuda() -> bool:
@@ -105,17 +109,10 @@ def execute(nb: NotebookNode, folder: Path, where: str) -> NotebookNode:
         on_cell_start=lambda cell, cell_index: current.update(cell=cell),
     )
     try:
-        # In a thread of its own, so that Ctrl+C comes here and not to nbclient's own handler.
-        with ThreadPoolExecutor(1) as pool:
-            done = pool.submit(client.execute, stdout=DEVNULL, stderr=DEVNULL)
-            try:
-                done.result()
-            except KeyboardInterrupt:
-                if client.km.has_kernel:
-                    os.kill(client.km.provisioner.pid, signal.SIGKILL)
-                wait([done])
-                cell = f"::{current['cell'].id}" if current else ""
-                raise Interrupted(f"{where}{cell}: interrupted") from None
+        _run(client)
+    except KeyboardInterrupt:
+        cell = f"::{current['cell'].id}" if current else ""
+        raise Interrupted(f"{where}{cell}: interrupted") from None
     except NoSuchKernel:
         raise BookError("there is no Jupyter kernel: `pip install ipykernel`") from None
     except CellExecutionError as error:
@@ -129,6 +126,19 @@ def execute(nb: NotebookNode, folder: Path, where: str) -> NotebookNode:
         raise BookError(f"{where}: the kernel did not start: {error}") from None
     _check_outputs(nb, where)
     return nb
+
+
+def _run(client: NotebookClient) -> None:
+    """Run a notebook in a thread, so that Ctrl+C is raised here and not handled by nbclient."""
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(client.execute, stdout=DEVNULL, stderr=DEVNULL)
+        try:
+            done.result()
+        except KeyboardInterrupt:
+            if client.km.has_kernel:
+                os.kill(client.km.provisioner.pid, signal.SIGKILL)
+            wait([done])
+            raise
 
 
 def _check_outputs(nb: NotebookNode, where: str) -> None:

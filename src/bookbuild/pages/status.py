@@ -37,12 +37,12 @@ def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
     runs = versions.validated(book)
     rows = claims_file.load(book)
     stamps = translation.load(book)
-    found = []
+    statuses = []
     for english in chapters["en"]:
         name = english.name
         named = {i for cell in english.cells for i in cell.metadata.get("claims", [])}
         mine = [claim.id for claim in rows if claim.chapter == name]
-        found.append(
+        statuses.append(
             Status(
                 name=name,
                 runs={lang: runs.get(f"{lang}/{name}", {}) for lang in LANGUAGES},
@@ -51,7 +51,7 @@ def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
                 claims=(len(named.intersection(mine)), len(mine)),
             )
         )
-    return found
+    return statuses
 
 
 def proved(statuses: Collection[Status], device: str, w: dict[str, str]) -> str:
@@ -122,22 +122,22 @@ def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[
         BookError: a text or `symptoms.yml` has another form.
     """
     w, table = words(lang, "status"), []
-    wanted = {name for _, names in book.parts for name in names}
-    if "symptoms" in wanted:
-        found = symptoms.load(book).symptoms
+    pages = {name for _, names in book.parts for name in names}
+    if "symptoms" in pages:
+        entries = symptoms.load(book).symptoms
         lacking = [
             f'<a href="symptoms.html#{one.id}">{escape(one.says[lang])}</a>'
-            for one in found
+            for one in entries
             if not all(cause.section for cause in one.causes)
         ]
-        sources = sum(bool(one.found) for one in found)
-        told = w["missing_symptoms"].format(len(lacking), w["comma"].join(lacking), sources)
-        table.append(["[](symptoms.md)", str(len(found)), told])
-    if "pitfalls" in wanted:
-        found_ = pitfalls.load(book)
-        told = w["missing_pitfalls"].format(sum(not one.right for one in found_))
-        table.append(["[](pitfalls.md)", str(len(found_)), told])
-    if "by_name" in wanted:
+        sources = sum(bool(one.found) for one in entries)
+        note = w["missing_symptoms"].format(len(lacking), w["comma"].join(lacking), sources)
+        table.append(["[](symptoms.md)", str(len(entries)), note])
+    if "pitfalls" in pages:
+        pitfall_entries = pitfalls.load(book)
+        note = w["missing_pitfalls"].format(sum(not one.right for one in pitfall_entries))
+        table.append(["[](pitfalls.md)", str(len(pitfall_entries)), note])
+    if "by_name" in pages:
         table.append(["[](by_name.md)", str(len(by_name)), "–"])
     return table
 
@@ -197,6 +197,6 @@ def _health(translation: Counter, w: dict[str, str]) -> str:
 
 
 def _translation(book: Book, name: str, stamps: dict[str, dict]) -> Counter:
-    made, waiting = translation.compare(texts.load(book, name), stamps.get(name, {}))
-    late = {w.piece for w in waiting}
-    return Counter(waiting=len(late), current=len(set(made) - late))
+    current, waiting = translation.compare(texts.load(book, name), stamps.get(name, {}))
+    outdated = {w.piece for w in waiting}
+    return Counter(waiting=len(outdated), current=len(set(current) - outdated))

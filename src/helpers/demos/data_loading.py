@@ -417,9 +417,9 @@ def killed(signum: int, method: str = "fork") -> str:
         for _ in loader:
             pass
     except RuntimeError as error:
-        said = f"{error} {error.__cause__ or ''}"
+        message = f"{error} {error.__cause__ or ''}"
         _release(error)
     else:
         raise RuntimeError(f"the worker survived signal {signal.Signals(signum).name}")
-    found = re.search(r"killed by signal: [^.]*\.", said)
-    return found[0] if found else "exited unexpectedly" * ("exited unexpectedly" in said) or said
+    patterns = (r"killed by signal: [^.]*\.", "exited unexpectedly", "(?s).*")
+    return next(match[0] for match in (re.search(p, message) for p in patterns) if match)

@@ -53,10 +53,10 @@ def _loss(model: nn.Module, x: Tensor, y: Tensor) -> float:
     return F.cross_entropy(model(x), y).item()
 
 
-def draw_shapes(found: dict[str, tuple[list[float], list[float]]]) -> Figure:
-    """Draw a panel for each of `found`: training and validation loss, up to 5, and log 10."""
-    drawn, axes = figure(len(found), chinese=SHAPES | {"training": "训练", "validation": "验证"})
-    for axis, (shape, (train, valid)) in zip(axes, found.items(), strict=True):
+def draw_shapes(curves: dict[str, tuple[list[float], list[float]]]) -> Figure:
+    """Draw a panel for each of `curves`: training and validation loss, up to 5, and log 10."""
+    drawn, axes = figure(len(curves), chinese=SHAPES | {"training": "训练", "validation": "验证"})
+    for axis, (shape, (train, valid)) in zip(axes, curves.items(), strict=True):
         title(axis, shape)
         axis.axhline(math.log(10), color=COLORS["grey"], lw=0.8, ls=":")
         axis.plot(train, color=COLORS["teal"], label="training")

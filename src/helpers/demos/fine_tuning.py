@@ -155,24 +155,24 @@ def body_rate(rate: float, seeds: int = 3) -> dict[str, float]:
     return accuracies
 
 
-def draw_body_rates(found: dict[float, dict[str, float]]) -> Figure:
+def draw_body_rates(effects: dict[float, dict[str, float]]) -> Figure:
     """Draw the accuracy on new and old digits over the backbone's learning rate.
 
     Args:
-        found: what `body_rate` returned, by rate; at least two rates above 0.
+        effects: what `body_rate` returned, by rate; at least two rates above 0.
 
     Raises:
         ValueError: there are fewer than two rates, or one is not above 0.
     """
-    if len(found) < 2 or min(found) <= 0:
-        raise ValueError(f"expected at least two rates above 0, got {list(found)}")
-    rates = sorted(found)
+    if len(effects) < 2 or min(effects) <= 0:
+        raise ValueError(f"expected at least two rates above 0, got {list(effects)}")
+    rates = sorted(effects)
     drawing, axis = figure(chinese=_CHINESE)
     for key, style, color, label in (
         ("new", "o-", COLORS["teal"], "new digits, 5 to 9"),
         ("old", "s--", COLORS["orange"], "old digits, 0 to 4"),
     ):
-        values = [found[rate][key] for rate in rates]
+        values = [effects[rate][key] for rate in rates]
         axis.plot(rates, values, style, color=color, markersize=4, label=label)
     small = {"color": COLORS["grey"], "fontsize": 8.5}
     axis.axhline(0.2, color=COLORS["grey"], linewidth=1, linestyle=":")

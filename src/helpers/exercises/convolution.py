@@ -36,25 +36,25 @@ def check_output_padding(answer: Callable[[int, int, int, int, int], int]) -> Ve
             first = d * (k - 1) + 1 + int(torch.randint(0, 5, ()))
             for size in range(first, first + stride):  # these need `stride` different answers
                 out = conv_output_size(size, k, stride, p, d)
-                found = an_int(f(size, k, stride, p, d))
-                assert 0 <= found < stride, (
-                    f"{found} is not allowed for stride {stride}: "
+                padding = an_int(f(size, k, stride, p, d))
+                assert 0 <= padding < stride, (
+                    f"{padding} is not allowed for stride {stride}: "
                     f"it must be between 0 and {stride - 1}"
                 )
-                layer = nn.ConvTranspose1d(1, 1, k, stride, p, found, dilation=d, device="meta")
+                layer = nn.ConvTranspose1d(1, 1, k, stride, p, padding, dilation=d, device="meta")
                 got = layer(torch.empty(1, 1, out, device="meta")).shape[-1]
                 assert got == size, (
                     f"size {size}, kernel {k}, stride {stride}, padding {p}, dilation {d}: "
-                    f"output_padding {found} gives size {got}"
+                    f"output_padding {padding} gives size {got}"
                 )
 
         return back
 
     def spread(f):  # a dilation above the stride
         for size in (11, 12):
-            found = f(size, 3, 2, 0, 4)
-            assert found == (size - 9) % 2, (
-                f"size {size}, kernel 3, stride 2, padding 0, dilation 4: {found} is not right"
+            padding = f(size, 3, 2, 0, 4)
+            assert padding == (size - 9) % 2, (
+                f"size {size}, kernel 3, stride 2, padding 0, dilation 4: {padding} is not right"
             )
 
     tests = [test(1, False), test(3, False), test(4, True), test(5, True), spread]
@@ -99,9 +99,9 @@ def check_adaptive(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
         x, upstream = torch.randn(2, 3, n, requires_grad=True), torch.randn(2, 3, o)
         got = f(x, o)
         assert got.requires_grad, "the result has no graph, so no gradient flows to x"
-        (found,) = torch.autograd.grad(got, x, upstream)
+        (gradient,) = torch.autograd.grad(got, x, upstream)
         (right,) = torch.autograd.grad(F.adaptive_avg_pool1d(x, o), x, upstream)
-        assert torch.allclose(found, right, atol=1e-5), "the gradient is not that of the means"
+        assert torch.allclose(gradient, right, atol=1e-5), "the gradient is not that of the means"
 
     def number(low: int, high: int) -> int:
         return int(torch.randint(low, high, ()))
@@ -150,13 +150,13 @@ def check_signed_sqrt(answer: Callable[[Tensor], Tensor]) -> Verdict:
         x = torch.cat([torch.zeros(3), torch.randn(3)])[torch.randperm(6)].requires_grad_()
         out = f(x)
         assert out.requires_grad, "the result has no graph, so no gradient flows to x"
-        (found,) = torch.autograd.grad(out.sum(), x)
-        assert found.isfinite().all(), "the gradient at 0 is not finite"
-        assert (found[x != 0] > 0).all(), "the gradient away from 0 is not positive"
+        (slope,) = torch.autograd.grad(out.sum(), x)
+        assert slope.isfinite().all(), "the gradient at 0 is not finite"
+        assert (slope[x != 0] > 0).all(), "the gradient away from 0 is not positive"
         x = (torch.rand(8) + 0.5).requires_grad_()
-        (found,) = torch.autograd.grad(f(x).sum(), x)
+        (slope,) = torch.autograd.grad(f(x).sum(), x)
         right = 0.5 / x.detach().sqrt()
-        assert torch.allclose(found, right, rtol=0.1), "the gradient is not that of the root"
+        assert torch.allclose(slope, right, rtol=0.1), "the gradient is not that of the root"
 
     def jump(f):
         tiny = 10 ** torch.empty(()).uniform_(-36, -34)

@@ -42,8 +42,8 @@ def _shard_gradients_compare(f: Any, shards: Shards, what: str) -> None:
         handle.remove()
     instance("a list", got, list, tuple)
     shapes = [tuple(p.shape) for p in right]
-    found = [tuple(g.shape) for g in got]
-    assert found == shapes, f"expected gradients of shapes {shapes}, got {found}"
+    given = [tuple(g.shape) for g in got]
+    assert given == shapes, f"expected gradients of shapes {shapes}, got {given}"
     if x.dtype == torch.float64:
         for g, r in zip(got, right, strict=True):
             close(g, r, f"with {what} in float64, digits are lost")

@@ -23,7 +23,7 @@ def _partition_cases() -> Iterator[tuple[int, int, int]]:
 
 
 def _partition_shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]:
-    found = []
+    shares = []
     for rank in range(world):
         hashes = _hashes_of_another_process()
         torch.rand(1)  # other random numbers for each rank, as in other processes
@@ -34,8 +34,8 @@ def _partition_shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]
             assert whole or hasattr(index, "__index__") and not isinstance(index, Tensor), (
                 f"an index is {index!r}, which is no integer"
             )
-        found.append([int(index) for index in share])
-    return found
+        shares.append([int(index) for index in share])
+    return shares
 
 
 def _partition_neighbours(shares: list[list[int]]) -> set[tuple[int, int]]:
@@ -65,8 +65,8 @@ def _partition_agrees(f: Any) -> None:
 
 def _partition_fresh(f: Any) -> None:
     epochs = [_partition_shares(f, 30, 2, epoch) for epoch in (*range(13), 16, 20, 32, 100)]
-    for found in epochs:
-        steps = {(b - a) % 30 for share in found for a, b in zip(share, share[1:], strict=False)}
+    for shares in epochs:
+        steps = {(b - a) % 30 for share in shares for a, b in zip(share, share[1:], strict=False)}
         assert len(steps) > 2, "the order is not shuffled"
     first = epochs[0]
     for number, one in enumerate(epochs):
@@ -227,8 +227,8 @@ def check_mean(answer: Callable[[Tensor, Callable[[Tensor], None]], float]) -> V
         inputs = [torch.randn(n) + 3 * rank + shift for rank, n in enumerate(sizes)]
         before = [x.clone() for x in inputs]
         right = torch.cat(inputs).double().mean().item()
-        found = _on_ranks(f, inputs)
-        for rank, got in enumerate(found):
+        results = _on_ranks(f, inputs)
+        for rank, got in enumerate(results):
             got = a_float(got, f"{what}: rank {rank}")
             assert abs(got - right) < 1e-3 * max(1.0, abs(right)), (
                 f"{what}: rank {rank} finds {got:.3f} instead of {right:.3f}"

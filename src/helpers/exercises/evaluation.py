@@ -204,7 +204,7 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
 def _macro_f1_others(batches: Sequence[tuple[Tensor, Tensor]], c: int) -> dict[str, float]:
     whole = confusion_matrix(*map(torch.cat, zip(*batches, strict=True)), c)
     parts = [averages(confusion_matrix(t, p, c))["macro"][2] for t, p in batches]
-    found, filled = averages(whole), averages(whole, 0.0)
+    means, filled = averages(whole), averages(whole, 0.0)
     precision, recall = filled["macro"][:2]
     return {
         "the mean of the batches' scores": sum(parts) / len(parts),
@@ -212,13 +212,13 @@ def _macro_f1_others(batches: Sequence[tuple[Tensor, Tensor]], c: int) -> dict[s
         "the average over the classes that occur, without those only predicted": float(
             scores(whole).f1.nan_to_num()[whole.sum(1) > 0].mean()
         ),
-        "the weighted average": found["weighted"][2],
-        "the accuracy": found["micro"][2],
+        "the weighted average": means["weighted"][2],
+        "the accuracy": means["micro"][2],
         "the F1 of the mean precision and the mean recall": (
             2 * precision * recall / (precision + recall)
         ),
-        "the macro recall": found["macro"][1],
-        "the macro precision": found["macro"][0],
+        "the macro recall": means["macro"][1],
+        "the macro precision": means["macro"][0],
     }
 
 

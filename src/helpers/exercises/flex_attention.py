@@ -12,8 +12,8 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import a_tensor, between, kind, leaves
 
 
-def _rule(got: object, wanted: str) -> Callable:
-    assert callable(got), f"expected {wanted}, a function, got {kind(got)}"
+def _rule(got: object, expected: str) -> Callable:
+    assert callable(got), f"expected {expected}, a function, got {kind(got)}"
     return got
 
 

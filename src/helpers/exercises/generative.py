@@ -56,9 +56,9 @@ def _after_step(G: nn.Module, D: nn.Module, z: Tensor, loss: Callable[[Tensor], 
     return [p.detach() - 0.5 * g for p, g in zip(named, gradients, strict=True)] + [value]
 
 
-def _same(G: nn.Module, wanted: list[Tensor]) -> bool:
-    pairs = zip(G.parameters(), wanted[:-1], strict=True)
-    tight = 1e-5 if wanted[0].dtype == torch.float32 else 1e-11
+def _same(G: nn.Module, expected: list[Tensor]) -> bool:
+    pairs = zip(G.parameters(), expected[:-1], strict=True)
+    tight = 1e-5 if expected[0].dtype == torch.float32 else 1e-11
     return all(torch.allclose(p, w, rtol=tight, atol=tight) for p, w in pairs)
 
 
@@ -79,24 +79,24 @@ def _step_update(f: Callable) -> None:
             "opposite": lambda y: F.softplus(y).mean(),
             "sum": lambda y: F.softplus(-y).sum(),
         }
-        wanted = {name: _after_step(G, D, z, loss) for name, loss in losses.items()}
+        updates = {name: _after_step(G, D, z, loss) for name, loss in losses.items()}
         old = [p.grad.clone() for p in G.parameters()]
         D.modes.clear()
         _step_asked(f, G, D, optimizer, z)
         assert not all(map(torch.equal, G.parameters(), start)), (
             "G did not change: is the fake batch detached, or optimizer.step() missing?"
         )
-        stale = [w - 0.5 * g for w, g in zip(wanted["right"][:-1], old, strict=True)]
+        stale = [w - 0.5 * g for w, g in zip(updates["right"][:-1], old, strict=True)]
         for name, says in (
             ("minimax", "this is the minimax loss: minimize -log D(G(z)), the BCE with label 1"),
             ("opposite", "G is trained to be recognized: the label of its samples is 1 here"),
             ("sum", "the loss is a sum: take the mean over the batch"),
         ):
-            assert not _same(G, wanted[name]), says
+            assert not _same(G, updates[name]), says
         assert not _same(G, [*stale, None]), (
             "the gradients of an earlier step were added: call zero_grad() first"
         )
-        assert _same(G, wanted["right"]), "the weights of G are not those after one step"
+        assert _same(G, updates["right"]), "the weights of G are not those after one step"
 
 
 def _step_returned(f: Callable) -> None:
@@ -114,9 +114,9 @@ def _step_large(f: Callable) -> None:
     with torch.no_grad():
         D[-1].weight *= 10.0  # a long gradient
         D[-1].bias -= 200.0  # D is certain: the sigmoid rounds to 0
-    wanted = _after_step(G, D, z, lambda y: F.softplus(-y).mean())
+    updates = _after_step(G, D, z, lambda y: F.softplus(-y).mean())
     got = _step_asked(f, G, D, optimizer, z)
-    assert math.isclose(got, wanted[-1].item(), rel_tol=1e-5) and _same(G, wanted), (
+    assert math.isclose(got, updates[-1].item(), rel_tol=1e-5) and _same(G, updates), (
         "wrong for a D that is certain: a sigmoid rounds to 0, so use logits, "
         "binary_cross_entropy_with_logits, and the whole gradient"
     )

@@ -26,12 +26,12 @@ def check_will_run(answer: Callable[[tuple[int, int], list[str]], bool]) -> Verd
 
     def ask(f, capability, archs):
         given = list(archs)
-        found = f(capability, given)
-        said = f"will_run({capability}, {archs})"
-        assert isinstance(found, bool | np.bool_), f"{said} is {found!r}, expected True or False"
-        assert given == archs, f"{said} changed its argument"
+        got = f(capability, given)
+        call = f"will_run({capability}, {archs})"
+        assert isinstance(got, bool | np.bool_), f"{call} is {got!r}, expected True or False"
+        assert given == archs, f"{call} changed its argument"
         expected = runs(capability, archs) is not None
-        assert found == expected, f"{said} is {found}, expected {expected}"
+        assert got == expected, f"{call} is {got}, expected {expected}"
 
     def binary(f):
         for capability, archs in [
@@ -89,10 +89,10 @@ def check_choose(answer: Callable[[Builds, str, tuple[int, int]], str | None]) -
 
     def ask(f, builds, driver, capability):
         before = {name: (cuda, list(archs)) for name, (cuda, archs) in builds.items()}
-        found, expected = f(builds, driver, capability), newest(before, driver, capability)
-        said = f"choose({before}, {driver!r}, {capability})"
-        assert builds == before, f"{said} changed its argument"
-        assert found == expected, f"{said} is {found!r}, expected {expected!r}"
+        got, expected = f(builds, driver, capability), newest(before, driver, capability)
+        call = f"choose({before}, {driver!r}, {capability})"
+        assert builds == before, f"{call} changed its argument"
+        assert got == expected, f"{call} is {got!r}, expected {expected!r}"
 
     def a_card(f):
         builds = {

@@ -89,8 +89,8 @@ def _standardized_registered(f):
 def _standardized_saved(f):
     model, mean, _ = _standardized_build(f)
     state = model.state_dict()
-    found = any(torch.equal(v.flatten(), mean) for v in state.values())
-    assert found, f"the mean is not saved: the state_dict has {list(state)}"
+    saved = any(torch.equal(v.flatten(), mean) for v in state.values())
+    assert saved, f"the mean is not saved: the state_dict has {list(state)}"
 
 
 def _standardized_moves(f):

@@ -56,14 +56,14 @@ def check_split_time(answer: Callable[..., tuple[float, float]]) -> Verdict:
         loads, launches, works = (torch.randint(1, 72, (3, batches)) / 8).tolist()  # not whole
         return _Machine(loads, launches, works)
 
-    def compare(f: Callable, made: _Machine, complaint: str) -> None:
-        got = f(made.batches(), made.step, made.clock, made.wait)
-        assert made.steps == len(made.loads), (
-            f"step ran {made.steps} times for {len(made.loads)} batches"
+    def compare(f: Callable, machine: _Machine, complaint: str) -> None:
+        got = f(machine.batches(), machine.step, machine.clock, machine.wait)
+        assert machine.steps == len(machine.loads), (
+            f"step ran {machine.steps} times for {len(machine.loads)} batches"
         )
         assert isinstance(got, tuple | list) and len(got) == 2, "return a pair: (data, compute)"
         assert all(isinstance(x, Real | Tensor) for x in got), "return two numbers"
-        data, compute = sum(made.loads), sum(made.launches) + sum(made.works)
+        data, compute = sum(machine.loads), sum(machine.launches) + sum(machine.works)
         assert not (
             math.isclose(got[0], compute) and math.isclose(got[1], data) and data != compute
         ), "the two are swapped: return data first, then compute"
@@ -150,9 +150,9 @@ def _nearest_double(f: Callable) -> None:
 
 def _nearest_free(f: Callable) -> None:
     points, centres = _nearest_case(6, 3, 2)
-    found = waits(lambda: f(points, centres))
-    assert not found, (
-        f"{found[0].call} in the line `{found[0].line}` reads values into Python: "
+    reads = waits(lambda: f(points, centres))
+    assert not reads, (
+        f"{reads[0].call} in the line `{reads[0].line}` reads values into Python: "
         "use a PyTorch function for the search"
     )
     _on_one_device(f, points, centres)
@@ -224,9 +224,9 @@ def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
         compare(f, [0.5, -math.inf, 1.5], 2.0, "wrong with -inf, which is below the limit")
 
     def free(f: Callable) -> None:
-        found = waits(lambda: f(torch.rand(6, requires_grad=True), 0.5))
-        assert not found, (
-            f"it synchronizes with the GPU: {found[0].call} in the line `{found[0].line}`"
+        reads = waits(lambda: f(torch.rand(6, requires_grad=True), 0.5))
+        assert not reads, (
+            f"it synchronizes with the GPU: {reads[0].call} in the line `{reads[0].line}`"
         )
         _on_one_device(f, torch.rand(6), 0.5)
 

@@ -130,8 +130,8 @@ def _tag_loss_compare(
     assert got.requires_grad, "the loss gives no gradient to the logits"
     (gradient,) = torch.autograd.grad(got, logits)
     assert not gradient[~words].any(), "the padding has a gradient"
-    (wanted,) = torch.autograd.grad(right, logits)
-    assert torch.allclose(gradient, wanted, atol=1e-5), (
+    (expected,) = torch.autograd.grad(right, logits)
+    assert torch.allclose(gradient, expected, atol=1e-5), (
         "the loss is right, but its gradient is not: use logits without detach"
     )
 

@@ -100,9 +100,9 @@ def _windows_gradient(f):
 
 
 def _windows_device(f):
-    found = waits(partial(f, *_windows_draw(4, 3)))
-    assert not found, (
-        f"{found[0].call} in the line `{found[0].line}` reads numbers into Python, which "
+    reads = waits(partial(f, *_windows_draw(4, 3)))
+    assert not reads, (
+        f"{reads[0].call} in the line `{reads[0].line}` reads numbers into Python, which "
         "synchronizes with a GPU"
     )
     few, many = (sum(operators(partial(f, *_windows_draw(n, 3))).values()) for n in (4, 40))

@@ -38,11 +38,11 @@ def _to_uint8_rounding(f):
     offset = 0.1 + 0.3 * torch.rand(level.shape)
     offset[:, ::2] *= -1
     out = torch.tensor(np.array(f((level + offset) / 255)))
-    wanted = level.permute(1, 2, 0)
-    far = (out - wanted).abs() > 1
+    levels = level.permute(1, 2, 0)
+    far = (out - levels).abs() > 1
     assert not (out <= 1).all(), "nearly everything is 0 or 1: scale by 255 before the cast"
     assert not far.any(), "some values inside [0, 1] are wrong by more than one level"
-    assert torch.equal(out.long(), wanted), (
+    assert torch.equal(out.long(), levels), (
         "a value is one level off: the cast truncates, it does not round"
     )
 
@@ -162,8 +162,8 @@ def _own_tensor_foreign(f):
 
 
 def _own_tensor_assert_values(out: Tensor, array: np.ndarray, name: str) -> None:
-    wanted = torch.from_numpy(array.astype(np.float32))
-    same = isinstance(out, Tensor) and out.dtype == torch.float32 and torch.equal(out, wanted)
+    expected = torch.from_numpy(array.astype(np.float32))
+    same = isinstance(out, Tensor) and out.dtype == torch.float32 and torch.equal(out, expected)
     assert same, f"{name} came out wrong"
     assert not np.shares_memory(out.numpy(), array), f"{name} shares its memory"
 
@@ -219,18 +219,18 @@ def _mean_of_kind(f):
 
 def _mean_of_value(f):
     for dtype in (torch.float16, torch.bfloat16, torch.float16, torch.bfloat16):
-        batches, wanted = _mean_of_draw(dtype)
+        batches, mean = _mean_of_draw(dtype)
         out = _mean_of_run(f, batches)
         means = sum(b.double().mean().item() for b in batches) / len(batches)
         rows = sum(b.double().sum().item() for b in batches) / sum(map(len, batches))
         name = str(dtype).removeprefix("torch.")
         assert out != float("inf"), f"the sum overflowed in {name}"
-        assert abs(out / means - 1) > 5e-3 or abs(out / wanted - 1) < 1e-5, (
+        assert abs(out / means - 1) > 5e-3 or abs(out / mean - 1) < 1e-5, (
             "this is the mean of the means, but the batches differ in length"
         )
         assert abs(out / rows - 1) > 1e-2, "len() counts rows, not elements"
-        assert abs(out / wanted - 1) < 1e-2, "the value is far from the mean"
-        assert abs(out / wanted - 1) < 1e-5, f"digits are lost: something was kept in {name}"
+        assert abs(out / mean - 1) < 1e-2, "the value is far from the mean"
+        assert abs(out / mean - 1) < 1e-5, f"digits are lost: something was kept in {name}"
 
 
 def _mean_of_odd(f):

@@ -24,9 +24,9 @@ def kind(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def instance(wanted: str, got: Any, *types: type) -> Any:
-    """Return `got`, an instance of one of `types`, which `wanted` names ("a dict")."""
-    assert isinstance(got, types), f"expected {wanted}, got {kind(got)}"
+def instance(expected: str, got: Any, *types: type) -> Any:
+    """Return `got`, an instance of one of `types`, which `expected` names ("a dict")."""
+    assert isinstance(got, types), f"expected {expected}, got {kind(got)}"
     return got
 
 
@@ -50,10 +50,10 @@ def a_tensor(
     return got
 
 
-def tensors(got: Any, count: int, wanted: str) -> Sequence[Tensor]:
-    """Return `got`, a tuple or list of `count` tensors; `wanted` is the sentence if it is not."""
-    assert isinstance(got, tuple | list) and len(got) == count, wanted
-    assert all(isinstance(t, Tensor) for t in got), wanted
+def tensors(got: Any, count: int, complaint: str) -> Sequence[Tensor]:
+    """Return `got`, a tuple or list of `count` tensors; otherwise raise with `complaint`."""
+    assert isinstance(got, tuple | list) and len(got) == count, complaint
+    assert all(isinstance(t, Tensor) for t in got), complaint
     return got
 
 
@@ -73,12 +73,12 @@ def an_int(got: Any, name: str = "") -> int:
     return int(got)
 
 
-def ints(got: Any, wanted: str = "expected a list of ints") -> list[int]:
+def ints(got: Any, complaint: str = "expected a list of ints") -> list[int]:
     """Return `got`, a list of Python's or NumPy's ints, as a list of int."""
-    assert isinstance(got, list), f"{wanted}, got {kind(got)}"
+    assert isinstance(got, list), f"{complaint}, got {kind(got)}"
     for number in got:
         whole = isinstance(number, Integral) and not isinstance(number, bool)
-        assert whole, f"{wanted}, got a list with {number!r}"
+        assert whole, f"{complaint}, got a list with {number!r}"
     return [int(number) for number in got]
 
 

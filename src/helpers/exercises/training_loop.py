@@ -189,11 +189,11 @@ def _decay_groups_groups(f, model: nn.Module, weight_decay: float) -> dict[int, 
 def _decay_groups_compare(f, tied: bool) -> None:
     weight_decay = round(0.01 + torch.rand(()).item(), 3)
     model = _Net(tied)
-    found = _decay_groups_groups(f, model, weight_decay)
+    decays = _decay_groups_groups(f, model, weight_decay)
     layers = ("conv", "pixels", "voxels", "first", "second", "block.0")
     matrices = {f"{layer}.weight" for layer in layers}
     for name, p in model.named_parameters():
-        decay = found[id(p)]
+        decay = decays[id(p)]
         if name in matrices:
             assert decay == weight_decay, f"{name} has decay {decay}, expected {weight_decay}"
         else:

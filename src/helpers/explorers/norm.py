@@ -68,7 +68,7 @@ def norm_explorer(lang: str | None = None) -> Explorer:
             }
         )
     data = {"sizes": SIZES, "steps": STEPS, "rows": rows, "all": (SAMPLE - MEAN) / STD}
-    train = [found["out"] for found in rows[1]["train"]]
+    train = [row["out"] for row in rows[1]["train"]]
     return Explorer(
         "norm",
         data,

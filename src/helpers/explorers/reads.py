@@ -63,12 +63,12 @@ def reads_explorer(lang: str | None = None) -> Explorer:
     """Choose layer, batch and line, and see which steps each sentence's vector depends on."""
 
     def table(way: str, both: bool, packed: bool) -> list[list[str]] | None:
-        found = [read_by(way, n, both=both, packed=packed) for n in range(len(LENGTHS))]
-        if None in found:
+        reads = [read_by(way, n, both=both, packed=packed) for n in range(len(LENGTHS))]
+        if None in reads:
             return None
         return [
             ["".join(str(int(step)) for step in half.flatten()) for half in halves]
-            for halves in found
+            for halves in reads
         ]
 
     choices = [(both, packed) for both in (False, True) for packed in (False, True)]

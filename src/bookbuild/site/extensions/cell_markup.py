@@ -99,8 +99,8 @@ class Explanations(SphinxTransform):
 
 def explains(cell: dict) -> bool:
     """Return True if a cell is prose of the text, not a question or a label made for the next."""
-    made = cell.get("id", "").endswith((questions.SUFFIX, SOLUTION))
-    return cell["cell_type"] == "markdown" and not made
+    generated = cell.get("id", "").endswith((questions.SUFFIX, SOLUTION))
+    return cell["cell_type"] == "markdown" and not generated
 
 
 class Traceback(RegexLexer):
