@@ -261,7 +261,7 @@
 
   // ---- what is found
 
-  const KIND = { chapter: 1, message: 0.75, symptom: 0.85, card: 0.8, reference: 0.3 };
+  const KIND = { chapter: 1, message: 0.75, symptom: 0.85, card: 0.8, reference: 0.28 };
   const LATE = /^(\d+\. |(Exercises|Recap|练习|小结)$)/; // sections that answer nothing by themselves
   const first = pages.map((_, page) => sections.findIndex((section) => section[PAGE] === page));
   const names = pages.map(([, title]) => new Set(tokenize(title)));

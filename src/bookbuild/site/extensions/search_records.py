@@ -38,6 +38,8 @@ UNASKED = re.compile(
     r"\s*(import |from \S+ import |(torch|np|random)\.(random\.)?(manual_)?seed\()"
 )
 SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b)")  # what a cell shows or draws
+# Lines of code that queries name: with a comment, a class or an attribute of a module or an object.
+QUERIED = re.compile(r".*#|\s*class |(?!\s*(for|return|raise|if|elif|while|yield)\b).*\.")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
 LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
 
@@ -138,7 +140,8 @@ def _add_text(node: nodes.Node, here: Section) -> bool:
         if here.explained:  # a card of the cheat sheet is shown as it stands
             here.code += lines
         else:
-            here.code += [_short(line) for line in lines if not SHOWN.match(line)]
+            lines = [line for line in lines if QUERIED.match(line) and not SHOWN.match(line)]
+            here.code = list(dict.fromkeys([*here.code, *map(_short, lines)]))
         code = node.astext()
         here.names |= dict.fromkeys(torch_names(code, ALIASES | imports(code)))
     elif isinstance(node, nodes.row):
