@@ -60,7 +60,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     .drawing, .controls, .said, .because { margin-top: .5rem }
     .controls:empty, .because:empty { display: none }
     .drawing svg { display: block; width: 100%; overflow: visible; font-size: .8rem }
-    .controls { display: flex; flex-wrap: wrap; gap: .4rem .8rem; align-items: end }
+    .controls { display: flex; flex-wrap: wrap; gap: .6rem .8rem; align-items: end }
     .said { min-height: 4.2em }
     .said [data-part] { font-weight: 650; cursor: default; border-radius: .2rem;
       text-decoration: underline dotted; text-underline-offset: .2em }

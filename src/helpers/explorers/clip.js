@@ -35,7 +35,7 @@
   };
 
   const style = `
-    .drawing { max-width: 22rem }
+    .drawing { max-width: 22rem; margin-inline: auto }
     .drawing svg { font-size: .5px; max-height: 19rem }
     svg * { vector-effect: non-scaling-stroke }
     .grid { stroke: var(--line) }

@@ -45,7 +45,7 @@
   };
 
   const style = `
-    .drawing svg { max-height: 18rem; max-width: 28rem }
+    .drawing svg { max-height: 18rem; max-width: 28rem; margin: auto }
     .axis { stroke: var(--line) } .goal { stroke: var(--right); stroke-width: 2px;
       stroke-dasharray: 5 4 }
     .near { fill: var(--muted); fill-opacity: .55 } .sample { fill: var(--held) }
