@@ -246,6 +246,23 @@ class Code:
 
     # ------------------------------------------------------------ values
 
+    @cached_property
+    def _reads(self) -> dict[str, list[ast.Name]]:
+        """The places of the file where each name is read."""
+        places = defaultdict(list)
+        for node in self.of(ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                places[node.id].append(node)
+        return places
+
+    def uses(self, scope: ast.AST, name: str) -> list[ast.Name]:
+        """Return where a scope and the functions in it read a name, without `x = f(x)`."""
+        return [
+            node
+            for node in self._reads.get(name, ())
+            if inside(node, scope) and not _renews(node, name)
+        ]
+
     def value(self, node: ast.AST) -> ast.AST | Part | None:
         """Return what a name contains at this place: the last assignment before it."""
         name, scope = text(node), node.scope
@@ -448,6 +465,16 @@ class Code:
 
 
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
+
+
+def _renews(node: ast.AST, name: str) -> bool:
+    """Return whether a node is part of the value that its own name receives."""
+    while not isinstance(node, ast.stmt):
+        node = node.parent
+        if node is None:
+            return False
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return isinstance(node, ast.Assign | ast.AugAssign) and [text(one) for one in targets] == [name]
 
 
 def parameter(scope: ast.AST, name: str) -> bool:

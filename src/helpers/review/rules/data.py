@@ -17,6 +17,7 @@ from helpers.review.syntax import (
     receiver,
     text,
 )
+from helpers.review.tracing import construction
 
 _RANDOM = {"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"}
 
@@ -170,24 +171,119 @@ def normalize_before_tensor(code):
                     yield given.elts[names.index("Normalize")]
 
 
+_AUGMENTS = re.compile(
+    r"transforms\.(Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Erasing|Affine)|"
+    r"ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide)"
+)
+
+
+def random_parts(code, node):
+    """Return the random transforms of a `Compose`, also through a name."""
+    node = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
+    if code.called(node) != "transforms.Compose" or not node.args:
+        return []
+    given = node.args[0]
+    return [one for one in getattr(given, "elts", ()) if _AUGMENTS.fullmatch(code.called(one))]
+
+
 @rule("images-augmented-test", "wrong")
 def augmented_test(code):
     """Random augmentation in the transform of the test set."""
+    named = re.compile(
+        r"(?i)^(test|val(id)?|eval)_?(transforms?|tfms?|aug\w*|tf)$|"
+        r"^transforms?_(test|val(id)?|eval)$"
+    )
+    held_out = re.compile(r"(?i)^(self\.)?(test|val(id)?|validation)_?(set|data|dataset|ds)$")
     for scope in code.scopes:
         for name, values in scope.assigned.items():
-            if not re.search(
-                r"(?i)^(test|val(id)?|eval)_?(transforms?|tfms?|aug\w*|tf)$|^transforms?_(test|val(id)?|eval)$",
-                name,
-            ):
-                continue
             for one in values:
-                if code.called(one.value) == "transforms.Compose" and one.value.args:
-                    for item in getattr(one.value.args[0], "elts", ()):
-                        if re.fullmatch(
-                            r"transforms\.(RandomHorizontalFlip|RandomVerticalFlip|RandomCrop|RandomResizedCrop|RandomRotation|ColorJitter|RandomErasing|RandomAffine|AutoAugment|RandAugment)",
-                            code.called(item),
-                        ):
-                            yield item
+                if named.search(name):
+                    yield from random_parts(code, one.value)
+                elif held_out.search(name) and isinstance(one.value, ast.Call):
+                    transform = argument(one.value, "transform")
+                    if not named.search(text(transform) or "") and random_parts(code, transform):
+                        yield one.statement
+
+
+@rule("images-augmented-split", "wrong")
+def augmented_split(code):
+    """`random_split` or `Subset` of a dataset whose transform is random: the test part too."""
+    if re.search(r"\.transforms? = |deepcopy|copy\.copy", code.source):
+        return
+    for node in code.of(ast.Assign):
+        name = code.called(node.value)
+        target = text(node.targets[0]) or ast.unparse(node.targets[0])
+        if name not in ("data.random_split", "data.Subset") or not node.value.args:
+            continue
+        made = construction(code, node.value.args[0])
+        if made is None or not random_parts(code, argument(made, "transform")):
+            continue
+        if re.search(r"(?i)val|test|dev", target) and _trained_too(code, node, target):
+            yield node
+
+
+def _trained_too(code, node, target):
+    """A part of the same dataset is for training."""
+    if "train" in target.lower():
+        return True
+    given = text(node.value.args[0])
+    return any(
+        code.called(one.value) == "data.Subset"
+        and text(one.value.args[0] if one.value.args else None) == given
+        and "train" in (text(one.targets[0]) or "").lower()
+        for one in code.of(ast.Assign)
+        if one.scope is node.scope
+    )
+
+
+@rule("images-tensor-twice", "raises")
+def tensor_twice(code):
+    """`Compose([ToTensor(), …, ToTensor()])`: the second gets a tensor."""
+    for call in code.calls:
+        if code.called(call) == "transforms.Compose" and call.args:
+            parts = [code.called(one) for one in getattr(call.args[0], "elts", ())]
+            if parts.count("transforms.ToTensor") == 2 and "transforms.ToPILImage" not in parts:
+                n = len(parts) - 1 - parts[::-1].index("transforms.ToTensor")
+                if all(parts):
+                    yield call.args[0].elts[n]
+
+
+@rule("evaluation-val-is-test", "wrong")
+def validated_on_test(code):
+    """`val_loader = DataLoader(test_set)` next to `test_loader = DataLoader(test_set)`."""
+    loaders = []
+    for node in code.of(ast.Assign):
+        if code.called(node.value) == "data.DataLoader":
+            given = text(argument(node.value, "dataset", 0)) or ""
+            loaders.append((text(node.targets[0]) or "", given, node))
+    for name, given, node in loaders:
+        if re.search(r"(?i)(^|[._])val", name) and re.search(r"(?i)(^|[._])test", given):
+            if re.search(r"(?i)val|train", given) or "test" in name.lower():
+                continue
+            if any(
+                re.search(r"(?i)(^|[._])test", other) and same == given and one.scope is node.scope
+                for other, same, one in loaders
+            ):
+                yield node
+
+
+@rule("loading-train-in-order", "wrong")
+def train_in_order(code):
+    """`DataLoader(ImageFolder("train"))` without `shuffle`, in a loop that trains."""
+    for node in code.of(ast.Assign):
+        call, name = node.value, text(node.targets[0]) or ""
+        if code.called(call) != "data.DataLoader" or is_open(call) or "train" not in name.lower():
+            continue
+        given = ("sampler", "batch_sampler", "shuffle")
+        shuffled = any(argument(call, one) is not None for one in given) or len(call.args) > 2
+        made = construction(code, argument(call, "dataset", 0))
+        if shuffled or not code.called(made).startswith("torchvision.datasets."):
+            continue
+        for loop in code.loops:
+            if isinstance(loop, ast.For) and text(iterated(loop.iter)) == name:
+                if code.methods(loop, "backward", follow=2):
+                    yield node
+                    break
 
 
 @rule("evaluation-folds-one", "wrong")

@@ -182,15 +182,11 @@ def done_unused(code):
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         stored |= {one.arg for one in function.args.args}
-        read = {
-            n.id
-            for n in ast.walk(function)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-        }
         unused = {
             n
-            for n in stored - read
+            for n in stored
             if re.fullmatch(r"(?i)dones?(_batch)?|batch_dones?|terminals?|terminated", n)
+            if not code.uses(function, n)
         }
         for node in ast.walk(function):
             if unused and isinstance(node, ast.Assign) and _bellman(node.value):

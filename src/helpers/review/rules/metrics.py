@@ -3,9 +3,21 @@
 import ast
 import re
 
+from helpers.review.code import Part
 from helpers.review.kinds import batch_loop, is_model, kind
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    argument,
+    const,
+    inside,
+    method,
+    names_in,
+    place,
+    receiver,
+    text,
+)
 from helpers.review.tracing import construction, is_activation
 
 
@@ -242,3 +254,127 @@ def accuracy_over_batches(code):
             for n in adds
         ):
             yield node
+
+
+@rule("evaluation-last-batch", "wrong")
+def last_batch(code):
+    """`loss / len(loader)` after the loop, where `loss` is that of the last batch."""
+    summed = {(n.scope, text(n.target)) for n in code.of(ast.AugAssign)}
+    for node in code.of(ast.BinOp):
+        name = text(_number(node.left)) if isinstance(node.op, ast.Div) else None
+        if not name or (node.scope, name) in summed:
+            continue
+        values = [one for one in node.scope.assigned.get(name, ()) if one.end < place(node)]
+        loop = values[-1].statement.parent if values else None
+        if isinstance(loop, ast.For) and batch_loop(code, loop) and loop.end_lineno < node.lineno:
+            if _of_batch(code, values[-1].value, name) and _counts(node, summed):
+                yield node
+
+
+def _number(node):
+    """`loss` of `loss.item()`, `loss.detach()` and the like."""
+    while method(node) in ("item", "detach", "cpu", "float", "double") and receiver(node):
+        node = receiver(node)
+    return node
+
+
+def _of_batch(code, value, name):
+    """A loss, or a number of hits, of one batch only."""
+    if isinstance(value, Part) or name in names_in(value):
+        return False
+    hits = method(value) == "sum" and any(isinstance(one, ast.Compare) for one in ast.walk(value))
+    return hits or kind(code, _number(value)) == "loss"
+
+
+def _counts(node, summed):
+    """The divisor is a length, or a name that is counted up."""
+    by = node.right
+    length = isinstance(by, ast.Call) and text(by.func) == "len"
+    return length or (node.scope, text(by)) in summed
+
+
+@rule("evaluation-index-sum", "wrong")
+def index_summed(code):
+    """`batches += i` for `i, batch in enumerate(loader)`, and then a division by `batches`."""
+    divisors = [n.right for n in code.of(ast.BinOp) if isinstance(n.op, ast.Div)]
+    for node in code.of(ast.AugAssign):
+        loop = next(above(node, ast.For), None)
+        if loop is None or not isinstance(node.op, ast.Add) or not isinstance(node.value, ast.Name):
+            continue
+        pair = loop.target if isinstance(loop.target, ast.Tuple) else None
+        counted = isinstance(loop.iter, ast.Call) and text(loop.iter.func) == "enumerate"
+        if counted and pair is not None and text(pair.elts[0]) == node.value.id:
+            name = text(node.target)
+            if any(one.scope is node.scope and name in names_in(one) for one in divisors):
+                yield node
+
+
+@rule("evaluation-divided-twice", "wrong")
+def divided_twice(code):
+    """`total_loss = total_loss / n`, and `total_loss / n` again below."""
+    for node in code.of(ast.Assign, ast.AugAssign):
+        name, by = _divided(node)
+        if not name or not re.search(r"(?i)loss|acc|err|total|avg|mean|running|metric", name):
+            continue
+        body = next((b for b in _bodies(node.parent) if node in b), ())
+        for statement in body[body.index(node) + 1 :] if node in body else ():
+            for one in ast.walk(statement):
+                if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+                    if text(one.left) == name and ast.dump(one.right) == by:
+                        yield one
+            if any(text(n) == name for n in ast.walk(statement) if _is_stored(n)):
+                break
+
+
+def _divided(node):
+    """Return the name and the divisor of `x = x / n` and `x /= n`."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    value = node.value
+    if isinstance(node, ast.Assign):
+        whole = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
+        if not whole or text(value.left) != text(target):
+            return None, None
+        value = value.right
+    elif not isinstance(node.op, ast.Div):
+        return None, None
+    return (None, None) if isinstance(value, ast.Constant) else (text(target), ast.dump(value))
+
+
+def _bodies(node):
+    return [getattr(node, name, None) or [] for name in ("body", "orelse", "finalbody")]
+
+
+def _is_stored(node):
+    return isinstance(getattr(node, "ctx", None), ast.Store)
+
+
+@rule("evaluation-best-on-test", "wrong")
+def best_on_test(code):
+    """The checkpoint is chosen on the test loader, on which the model is then evaluated again."""
+    for node in code.of(ast.If):
+        loops = list(above(node, *LOOPS))
+        saved = any(method(c) in ("save", "deepcopy", "state_dict") for c in ast.walk(node))
+        if not loops or not saved or not isinstance(node.test, ast.Compare):
+            continue
+        for name in (node.test.left, *node.test.comparators):
+            value = code.value(name) if isinstance(name, ast.Name) else None
+            value = value.value if isinstance(value, Part) else value
+            loader = _test_loader(value)
+            if loader and inside(value, loops[-1]) and _again(code, loader, loops[-1]):
+                yield value
+
+
+def _test_loader(value):
+    for given in getattr(value, "args", ()) if isinstance(value, ast.Call) else ():
+        if re.search(r"(?i)(^|[._])test_?\w*(loader|_dl)$", text(given) or ""):
+            return text(given)
+    return None
+
+
+def _again(code, loader, loop):
+    """A call after the loop gets the same loader."""
+    return any(
+        place(call) > (loop.end_lineno, 0) and loader in map(text, call.args)
+        for call in code.calls
+        if call.scope is loop.scope
+    )

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from helpers.review.code import Part
+from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_module_class, kind
 from helpers.review.registry import rule
 from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, place, text
@@ -66,8 +66,9 @@ def plain_list(code):
                 continue
             for one in values:
                 items = _items(one.value)
-                if any(learns(code, item) for item in items or ()) or (
-                    items == [] and _filled(code, node, name)
+                called = _elements_called(code, node, name)
+                if any(_layer(code, item, called) for item in items or ()) or (
+                    items == [] and _filled(code, node, name, called)
                 ):
                     yield one.statement
                     break
@@ -88,14 +89,45 @@ def _items(value):
     return None
 
 
-def _filled(code, owner, name):
+_LAYER_NAME = re.compile(
+    r"[A-Z]\w*(Block|Layer|Cell|Conv|Encoder|Decoder|Attention|Linear|Norm|Head|MLP|LSTM|GRU)\d?d?"
+)
+
+
+def _layer(code, node, called):
+    """A layer; also one of an imported class, by its name, if the elements are called."""
+    if learns(code, node):
+        return True
+    name = text(node.func) or "" if called and isinstance(node, ast.Call) else ""
+    known = name in code.classes or code.called(node).startswith(("torch", "nn.", "F."))
+    return bool(name and not known and _LAYER_NAME.fullmatch(name.rpartition(".")[2]))
+
+
+def _elements_called(code, owner, name):
+    """The class calls the elements of the attribute: `self.rs[0](x)`, `for r in self.rs: r(x)`."""
+    for loop in code.of(ast.For, ast.comprehension):
+        over = loop.iter.args[-1] if method(loop.iter) == "zip" and loop.iter.args else loop.iter
+        over = over.args[0] if method(over) == "enumerate" and over.args else over
+        if text(over) == name and getattr(loop.target, "owner", None) is owner:
+            names = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+            calls = ast.walk(loop if isinstance(loop, ast.For) else loop.target.parent.parent)
+            if any(isinstance(n, ast.Call) and text(n.func) in names for n in calls):
+                return True
+    return any(
+        isinstance(call.func, ast.Subscript) and text(call.func.value) == name
+        for call in code.calls
+        if call.owner is owner
+    )
+
+
+def _filled(code, owner, name, called):
     """Layers are put into an empty list or dictionary."""
     for one in owner.attributes:
         if one.startswith(f"{name}["):
-            if any(learns(code, given.value) for given in owner.attributes[one]):
+            if any(_layer(code, given.value, called) for given in owner.attributes[one]):
                 return True
     for call in code.methods(owner, "append", "insert") + _in_methods(code, owner, "append"):
-        if text(call.func.value) == name and call.args and _made(code, call.args[-1]):
+        if text(call.func.value) == name and call.args and _made(code, call.args[-1], called):
             return True
     return False
 
@@ -105,9 +137,9 @@ def _in_methods(code, owner, name):
     return [call for body in bodies for call in code.methods(body, name)]
 
 
-def _made(code, node):
+def _made(code, node, called):
     value = code.value(node) if isinstance(node, ast.Name) else node
-    return not isinstance(value, Part) and learns(code, value)
+    return not isinstance(value, Part) and _layer(code, value, called)
 
 
 def _registered(name, source):
@@ -117,6 +149,30 @@ def _registered(name, source):
         rf"{container}\(\s*\*?\*?\s*(list\(|tuple\()?{name}\b|{name} = [\w.]*{container}|"
         rf"add_module|register_module|register_parameter|setattr\(self|{name}\.(cuda|to)\b",
         source,
+    )
+
+
+@rule("modules-local-layer", "raises")
+def local_layer(code):
+    """`conv = nn.Conv2d(…)` in `__init__`, and `conv(x)` in another method."""
+    for (owner, name), node in code.functions.items():
+        if name != "__init__" or not owner or not is_module_class(code, owner):
+            continue
+        for local, values in node.assigned.items():
+            if local.isidentifier() and not code.uses(node, local):
+                if learns(code, values[-1].value) and _called_elsewhere(code, node, local):
+                    yield values[-1].statement
+
+
+def _called_elsewhere(code, init, name):
+    """A method calls the name without having it."""
+    return name not in code.tree.assigned and any(
+        isinstance(call.func, ast.Name)
+        and call.func.id == name
+        and call.owner is init.owner
+        and name not in call.scope.assigned
+        and not parameter(call.scope, name)
+        for call in code.calls
     )
 
 

@@ -1,12 +1,14 @@
 """Names that look right: misspelt methods, classes that are called for functions."""
 
 import ast
+import builtins
 import re
+from difflib import get_close_matches
 
-from helpers.review.kinds import is_module_class, kind
+from helpers.review.kinds import is_model, is_module_class, is_optimizer, kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
-from helpers.review.syntax import const, text
+from helpers.review.syntax import const, method, receiver, text
 
 _FORWARD = {"foward", "forwad", "foreward", "froward", "farward", "Forward", "__forward__"}
 _ACTIVATIONS = re.compile(
@@ -22,6 +24,79 @@ def misspelt_forward(code):
         if "forward" not in names:
             for name in _FORWARD & names.keys():
                 yield names[name]
+
+
+@rule("names-misspelt", "raises")
+def misspelt_name(code):
+    """`Variabel(x)` in a file that imports `Variable`: no line defines the name."""
+    if code.stars or re.search(r"\b(exec|globals|locals|vars)\(|NameError", code.source):
+        return
+    defined = _defined(code)
+    for node in code.of(ast.Name):
+        if isinstance(node.ctx, ast.Load) and node.id not in defined and len(node.id) > 4:
+            near = get_close_matches(node.id, defined - vars(builtins).keys(), 1, 0.85)
+            if near and near[0][0] == node.id[0] and near[0].rstrip("s") != node.id.rstrip("s"):
+                if not re.search(r"\d", near[0] + node.id):
+                    yield node
+
+
+def _defined(code):
+    """The names that the file or Python defines, in any scope."""
+    names = {*vars(builtins), *code.names, *code.classes, "__file__", "__name__", "__doc__"}
+    names |= {name for _, name in code.functions}
+    for node in code.nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            names.add(node.name)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            names |= {*node.names}
+    return names
+
+
+_METHODS = {
+    "backwards": "backward",
+    "backword": "backward",
+    "zero_grads": "zero_grad",
+    "zerograd": "zero_grad",
+    "zero_gard": "zero_grad",
+    "state_dicts": "state_dict",
+    "load_state_dicts": "load_state_dict",
+    "unsqeeze": "unsqueeze",
+    "unsqueze": "unsqueeze",
+    "squeze": "squeeze",
+    "argmx": "argmax",
+    "detatch": "detach",
+    "evel": "eval",
+    "paramters": "parameters",
+    "parameter": "parameters",
+}
+
+
+@rule("names-misspelt-method", "raises")
+def misspelt_method(code):
+    """`loss.backwards()`, `optimizer.zero_grads()`."""
+    for call in code.calls:
+        name = method(call)
+        if name not in _METHODS or code.called(call) or not isinstance(call.func, ast.Attribute):
+            continue
+        if name in code.by_method or re.search(rf"def {name}\b", code.source):
+            continue
+        base = receiver(call)
+        if name == "parameter":
+            known = is_model(code, base) and not call.args
+        elif "back" in name:
+            known = re.search(r"(?i)loss|cost|err", text(base) or "") and not call.args
+        elif "zero" in name:
+            known = is_optimizer(code, base) or (kind(code, base) or "").startswith("module:")
+        else:
+            known = bool(kind(code, base)) or is_model(code, base)
+        if known:
+            yield call
 
 
 @rule("modules-activation-class", "raises")
@@ -91,3 +166,19 @@ def _compared(code, call):
             ):
                 return True
     return False
+
+
+@rule("modules-forward-returns", "raises")
+def nothing_returned(code):
+    """A `forward` that computes and ends without `return`."""
+    for node in module_classes(code):
+        forward = code.functions.get((node.name, "forward"))
+        if forward is None or forward.decorator_list or forward not in node.body:
+            continue
+        last_one = forward.body[-1]
+        if isinstance(last_one, ast.Assign) and isinstance(last_one.targets[0], ast.Name):
+            if not any(
+                isinstance(one, ast.Return | ast.Yield | ast.YieldFrom)
+                for one in code.walk(forward)
+            ):
+                yield last_one

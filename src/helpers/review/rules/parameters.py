@@ -14,6 +14,7 @@ from helpers.review.syntax import (
     const,
     exclusive,
     inside,
+    last,
     method,
     place,
     receiver,
@@ -268,3 +269,18 @@ def _feeds_loss(code, scope, name, model):
         if {name, model} <= called and code.methods(loop, "backward"):
             return True
     return False
+
+
+@rule("training-swapped-options", "wrong")
+def swapped_options(code):
+    """`SGD(parameters, lr=args.weight_decay)`: the value of another option."""
+    for call in code.calls:
+        if not code.called(call).startswith("optim."):
+            continue
+        for option in call.keywords:
+            name = last(option.value)
+            if option.arg == "lr" and re.fullmatch(r"(?i)weight_?decay|wd|momentum", name):
+                yield option.value
+            elif option.arg in ("weight_decay", "momentum"):
+                if re.fullmatch(r"(?i)lr|learning_?rate", name):
+                    yield option.value

@@ -268,3 +268,29 @@ def one_hot(code):
         if code.called(call) == "F.one_hot" and len(call.args) == 1 and not call.keywords:
             if not any(above(call, ast.Assert)):
                 yield call
+
+
+@rule("normalization-layer-dims", "raises")
+def norm_of_other_dims(code):
+    """`BatchNorm2d` directly after `Linear` or `Conv1d`: it requires other dimensions."""
+    for call in code.calls:
+        if code.called(call) == "nn.Sequential":
+            for before, after in zip(call.args, call.args[1:], strict=False):
+                if _unfit(code.called(before)[3:], code.called(after)[3:]):
+                    yield after
+        elif len(call.args) == 1 and getattr(code.function(call), "name", "") == "forward":
+            given = call.args[0]
+            given = code.value(given) if isinstance(given, ast.Name) else given
+            kinds = [kind(code, getattr(one, "func", None)) or "" for one in (given, call)]
+            if all(one.startswith("module:") for one in kinds):
+                if _unfit(*(one[7:] for one in kinds)):
+                    yield call
+
+
+def _unfit(before, after):
+    """Return whether a BatchNorm gets a tensor that has other dimensions than it requires."""
+    norm = re.fullmatch(r"(?:Batch|Instance)Norm([123])d", after)
+    if norm and before == "Linear":
+        return norm[1] != "1"
+    layer = re.fullmatch(r"Conv(?:Transpose)?([123])d", before)
+    return bool(norm and layer and norm[1] != layer[1])
