@@ -155,6 +155,19 @@ def no_step(code):
                     break
 
 
+@rule("training-accumulate-inverted", "wrong")
+def accumulation_inverted(code):
+    """`if step % accumulate: optimizer.step()` without `== 0`: it steps in the other batches."""
+    for node in code.of(ast.If):
+        test = node.test
+        if not isinstance(test, ast.BinOp) or not isinstance(test.op, ast.Mod):
+            continue
+        if re.search(r"(?i)accum", ast.unparse(test.right)):
+            inner = [one for statement in node.body for one in events(code, statement, 1)]
+            if any(one.what in ("step", "scaled") for one in inner):
+                yield node
+
+
 @rule("training-no-backward", "wrong")
 def no_backward(code):
     """A loop with `zero_grad()` and `step()` of an optimizer, in a file without `backward()`."""

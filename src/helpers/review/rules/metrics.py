@@ -12,6 +12,7 @@ from helpers.review.syntax import (
     argument,
     const,
     inside,
+    is_open,
     method,
     names_in,
     place,
@@ -318,12 +319,12 @@ def divided_twice(code):
             continue
         body = next((b for b in _bodies(node.parent) if node in b), ())
         for statement in body[body.index(node) + 1 :] if node in body else ():
+            if any(text(n) == name for n in ast.walk(statement) if _is_stored(n)):
+                break
             for one in ast.walk(statement):
                 if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
                     if text(one.left) == name and ast.dump(one.right) == by:
                         yield one
-            if any(text(n) == name for n in ast.walk(statement) if _is_stored(n)):
-                break
 
 
 def _divided(node):
@@ -378,3 +379,57 @@ def _again(code, loader, loop):
         for call in code.calls
         if call.scope is loop.scope
     )
+
+
+@rule("evaluation-batch-size", "wrong")
+def batches_of_one_size(code):
+    """`correct / (len(loader) * batch_size)`: the last batch is smaller."""
+    if re.search(r"drop_last=True", code.source):
+        return
+    for node in code.of(ast.BinOp):
+        by = node.right
+        if not isinstance(node.op, ast.Div) or not isinstance(by, ast.BinOp):
+            continue
+        if isinstance(by.op, ast.Mult) and re.search(r"(?i)correct|hits|acc", ast.unparse(node)):
+            sides = sorted((ast.unparse(by.left), ast.unparse(by.right)))
+            if any(re.fullmatch(r"len\([\w.]*(loader|_dl)\)", one) for one in sides):
+                if any(re.search(r"(?i)batch_?size$", one) for one in sides):
+                    yield node
+
+
+_HIGHER = re.compile(r"(?i)(^|[_/])(acc|accuracy|auc|auroc|f1|dice|m?iou|map|psnr|bleu)([_/\d]|$)")
+
+
+@rule("evaluation-monitor-mode", "wrong")
+def monitor_mode(code):
+    """`ModelCheckpoint(monitor="val_acc")`: the default mode keeps the smallest value."""
+    for call in code.calls:
+        if method(call) not in ("ModelCheckpoint", "EarlyStopping") or is_open(call):
+            continue
+        name, mode = const(argument(call, "monitor", 0)), const(argument(call, "mode"))
+        if not isinstance(name, str) or not re.search("lightning", code.called(call)):
+            continue
+        higher, lower = _HIGHER.search(name), re.search(r"(?i)loss|err", name)
+        if higher and not lower and mode in (None, "min") or lower and mode == "max":
+            yield call
+
+
+@rule("evaluation-best-inverted", "wrong")
+def best_inverted(code):
+    """`if val_loss > best_loss: best_loss = val_loss`: the worst model is kept."""
+    for node in code.of(ast.If):
+        test = node.test
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+            continue
+        left, right = (text(one) or "" for one in (test.left, test.comparators[0]))
+        up, best = isinstance(test.ops[0], ast.Gt | ast.GtE), right
+        if re.search(r"(?i)best|min_|_min", left):
+            up, best, left = isinstance(test.ops[0], ast.Lt | ast.LtE), left, right
+        if not re.search(r"(?i)best", best) or "loss" not in left.lower() or not up:
+            continue
+        kept = any(
+            isinstance(one, ast.Assign) and text(one.targets[0]) == best and text(one.value) == left
+            for one in node.body
+        )
+        if kept and "loss" in best.lower() and not re.search(r"(?i)worst|neg|max", best + left):
+            yield node

@@ -116,6 +116,9 @@ def no_eval(code):
     for loop in code.loops:
         if not batch_loop(code, loop) or code.methods(loop, "backward", "train", follow=2):
             continue
+        chosen = code.methods(code.function(loop), "train")  # as for BatchNorm statistics
+        if isinstance(code.function(loop), FUNCTIONS) and chosen:
+            continue
         named = depends and _VALIDATION.search(text(iterated(loop.iter)) or "")
         for call in code.calls_under(loop):
             off = text(call.func) in trained and is_model(code, call.func) and no_graph(code, call)

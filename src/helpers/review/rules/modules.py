@@ -100,7 +100,8 @@ def _layer(code, node, called):
         return True
     name = text(node.func) or "" if called and isinstance(node, ast.Call) else ""
     known = name in code.classes or code.called(node).startswith(("torch", "nn.", "F."))
-    return bool(name and not known and _LAYER_NAME.fullmatch(name.rpartition(".")[2]))
+    name = name.rpartition(".")[2]
+    return bool(not known and _LAYER_NAME.fullmatch(name) and not re.search("Avg|Pool|Drop", name))
 
 
 def _elements_called(code, owner, name):

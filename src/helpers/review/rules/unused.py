@@ -29,6 +29,8 @@ def assignments(code):
 def loss_unused(code):
     """`loss_b = criterion(model(b), y)` that nothing reads, next to `loss_a.backward()`."""
     for scope, name, statement in assignments(code):
+        if re.search(r"(?i)val|test|eval|dev", name):
+            continue
         if is_loss_call(code, statement.value) and not code.uses(scope, name):
             if any(above(statement, *LOOPS)) and not no_graph(code, statement):
                 yield statement
