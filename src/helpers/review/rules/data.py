@@ -267,6 +267,24 @@ def validated_on_test(code):
                 yield node
 
 
+@rule("evaluation-val-is-train", "wrong")
+def validated_on_train(code):
+    """`val_loader = DataLoader(train_set)`: the validation is on the training samples."""
+    if re.search(r"(?i)sampler|subset|split|indices|fold", code.source):
+        return
+    for node in code.of(ast.Assign):
+        if code.called(node.value) != "data.DataLoader" or is_open(node.value):
+            continue
+        name = text(node.targets[0]) or ""
+        given = text(argument(node.value, "dataset", 0)) or ""
+        held_out = re.search(r"(?i)(^|[._])(val|valid|validation|test)(_|$|loader)", name)
+        if held_out and "train" not in name.lower() and _TRAIN_SET.search(given):
+            yield node
+
+
+_TRAIN_SET = re.compile(r"(?i)(^|[._])train(ing)?_?(set|data|dataset|ds)?$|_train$")
+
+
 @rule("loading-train-in-order", "wrong")
 def train_in_order(code):
     """`DataLoader(ImageFolder("train"))` without `shuffle`, in a loop that trains."""
@@ -324,13 +342,31 @@ def unused_loader(code):
     """`def evaluate(model, val_loader):` that goes over another loader."""
     for function in code.of(*FUNCTIONS):
         names = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
-        names = [
-            n for n in names if re.fullmatch(r"(?i)(val|valid|test|dev)_?(loader|dl|dataloader)", n)
-        ]
-        if not names or len(function.body) < 2 or not code.methods(function, "eval"):
+        names = [n for n in names if _HELD_OUT.fullmatch(n)]
+        if not names or len(function.body) < 2:
             continue
-        read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+        if any(not _only_measured(node) for n in names for node in code.uses(function, n)):
+            continue
+        trained = [text(iterated(one.iter)) for one in _trained_over(code, function)]
         for loop in code.walk(function):
-            if isinstance(loop, ast.For) and is_loader(code, iterated(loop.iter)):
-                if not read & {*names} and no_graph(code, loop):
+            if isinstance(loop, ast.For) and no_graph(code, loop):
+                evaluated = code.methods(function, "eval") and is_loader(code, iterated(loop.iter))
+                if evaluated or text(iterated(loop.iter)) in trained:
                     yield loop
+
+
+_HELD_OUT = re.compile(r"(?i)(val|valid|test|dev)_?(loader|dl|dataloader|dataset|set|data)")
+
+
+def _only_measured(node):
+    """`len(loader)` and `loader is not None`, which read no sample."""
+    up = node.parent
+    length = isinstance(up, ast.Call) and text(up.func) == "len"
+    return length or isinstance(up, ast.Compare) and isinstance(up.ops[0], ast.Is | ast.IsNot)
+
+
+def _trained_over(code, function):
+    """The loops of a function that have a backward pass."""
+    for loop in code.walk(function):
+        if isinstance(loop, ast.For) and code.methods(loop, "backward"):
+            yield loop

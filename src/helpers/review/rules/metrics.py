@@ -267,7 +267,9 @@ def last_batch(code):
             continue
         values = [one for one in node.scope.assigned.get(name, ()) if one.end < place(node)]
         loop = values[-1].statement.parent if values else None
-        if isinstance(loop, ast.For) and batch_loop(code, loop) and loop.end_lineno < node.lineno:
+        if not isinstance(loop, ast.For) or loop.end_lineno >= node.lineno:
+            continue
+        if batch_loop(code, loop) or code.methods(loop, "backward"):
             if _of_batch(code, values[-1].value, name) and _counts(node, summed):
                 yield node
 

@@ -58,6 +58,18 @@ def _defined(code):
     return names
 
 
+@rule("names-repeated-argument", "wrong")
+def repeated_argument(code):
+    """`train(a_optimizer=b_optimizer, b_optimizer=b_optimizer)`: one value for two arguments."""
+    for call in code.calls:
+        given = {k.arg: k.value.id for k in call.keywords if isinstance(k.value, ast.Name)}
+        for option in call.keywords:
+            value = given.get(option.arg)
+            if value and value != option.arg and given.get(value) == value:
+                if option.arg in call.scope.assigned and option.arg[-4:] == value[-4:]:
+                    yield option.value
+
+
 _METHODS = {
     "backwards": "backward",
     "backword": "backward",
