@@ -177,63 +177,9 @@ def _called_elsewhere(code, init, name):
     )
 
 
-_OWN = set(
-    [
-        "T_destination",
-        "add_module",
-        "apply",
-        "bfloat16",
-        "buffers",
-        "call_super_init",
-        "children",
-        "compile",
-        "cpu",
-        "cuda",
-        "double",
-        "dump_patches",
-        "eval",
-        "extra_repr",
-        "float",
-        "forward",
-        "get_buffer",
-        "get_extra_state",
-        "get_parameter",
-        "get_submodule",
-        "half",
-        "ipu",
-        "load_state_dict",
-        "modules",
-        "mtia",
-        "named_buffers",
-        "named_children",
-        "named_modules",
-        "named_parameters",
-        "parameters",
-        "register_backward_hook",
-        "register_buffer",
-        "register_forward_hook",
-        "register_forward_pre_hook",
-        "register_full_backward_hook",
-        "register_full_backward_pre_hook",
-        "register_load_state_dict_post_hook",
-        "register_load_state_dict_pre_hook",
-        "register_module",
-        "register_parameter",
-        "register_state_dict_post_hook",
-        "register_state_dict_pre_hook",
-        "requires_grad_",
-        "set_extra_state",
-        "set_submodule",
-        "share_memory",
-        "state_dict",
-        "to",
-        "to_empty",
-        "train",
-        "training",
-        "type",
-        "xpu",
-        "zero_grad",
-    ]
+_NAMES_OF_LAYERS = re.compile(
+    r"(log_?)?softmax|sigmoid|tanh|(leaky_?)?relu|act(ivation)?|(conv|fc|linear|norm|bn|ln|pool|drop)"
+    r"\w*|lstm|gru|rnn|embed\w*|encoder|decoder|head|classifier|attention|attn|proj\w*"
 )
 
 
@@ -246,12 +192,12 @@ def missing_attribute(code):
         if bases != ["nn.Module"] or re.search(r"attr\(|_module|register_|__dict__|@", source):
             continue
         own = {one.removeprefix("self.").partition(".")[0] for one in node.attributes}
-        own |= {one.name for one in node.body if hasattr(one, "name")} | _OWN
+        own |= {one.name for one in node.body if hasattr(one, "name")}
         own |= {n.id for s in node.body for n in ast.walk(s) if _is_class_name(n, s)}
         for call in code.calls:
             name = (text(call.func) or "").removeprefix("self.")
             inside_class = call.owner is node and (text(call.func) or "").startswith("self.")
-            if inside_class and name.isidentifier() and name not in own and name[:1] != "_":
+            if inside_class and _NAMES_OF_LAYERS.fullmatch(name) and name not in own:
                 if f".{name} = " not in code.source:
                     yield call
 

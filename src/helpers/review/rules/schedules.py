@@ -217,3 +217,25 @@ def _scheduler_loaded(code, one):
     name = text(getattr(one.statement, "targets", [None])[0]) or "?"
     given = argument(one.value, "last_epoch") is not None
     return given or re.search(rf"{re.escape(name)}\.load_state_dict", code.source)
+
+
+@rule("rate-same-optimizer", "wrong")
+def one_optimizer_twice(code):
+    """`d_scheduler = StepLR(g_optimizer, 10)` next to `g_scheduler = StepLR(g_optimizer, 10)`."""
+    for scope in code.scopes:
+        made = [
+            (name, text(argument(one.value, "optimizer", 0)), one.statement)
+            for name, values in scope.assigned.items()
+            for one in values
+            if kind(code, one.value) == "scheduler" and isinstance(one.value, ast.Call)
+        ]
+        known = {name for name, values in scope.assigned.items() if _is_optimizer(code, values)}
+        for name, optimizer, statement in made:
+            own = re.sub(r"(?i)(lr_?)?sched(uler)?", "optimizer", name)
+            again = [one for one, other, _ in made if other == optimizer and one != name]
+            if again and own != optimizer and own in known:
+                yield statement
+
+
+def _is_optimizer(code, values):
+    return any(kind(code, one.value) == "optimizer" for one in values)
