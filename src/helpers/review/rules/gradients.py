@@ -195,3 +195,23 @@ def training_without_graph(code):
             around = code.part(code.function(call))
             if not re.search(r"enable_grad|set_grad_enabled|requires_grad|ctx", around):
                 yield call
+
+
+@rule("training-step-first", "wrong")
+def step_before_backward(code):
+    """`zero_grad()`, `step()`, `backward()`: the step comes before the gradient."""
+    for loop in code.loops:
+        order = [one for one in _plain(code, loop) if one.what in ("zero_grad", "step", "backward")]
+        if [one.what for one in order] == ["zero_grad", "step", "backward"]:
+            if order[0].name == order[1].name and is_optimizer(code, receiver(order[1].call)):
+                yield order[1].call
+
+
+@rule("backward-result", "raises")
+def keeps_none(code):
+    """`loss = loss.backward()`: `backward()` returns None."""
+    for node in code.of(ast.Assign):
+        name = text(node.targets[0])
+        if method(node.value) == "backward" and not code.called(node.value) and name:
+            if text(receiver(node.value)) == name and code.uses(node.scope, name):
+                yield node

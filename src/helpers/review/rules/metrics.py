@@ -435,3 +435,33 @@ def best_inverted(code):
         )
         if kept and "loss" in best.lower() and not re.search(r"(?i)worst|neg|max", best + left):
             yield node
+
+
+@rule("evaluation-max-values", "wrong")
+def largest_value(code):
+    """`torch.max(out, 1)[0] == y`: these are the largest logits, not their classes."""
+    for node in code.of(ast.Compare):
+        sides = [node.left, *node.comparators]
+        if len(sides) != 2 or not isinstance(node.ops[0], ast.Eq):
+            continue
+        for one, other in (sides, sides[::-1]):
+            if _is_maximum(code, one) and re.search(
+                r"(?i)label|target|^ys?$|^y_|truth|^gt", text(_number(other)) or ""
+            ):
+                yield node
+
+
+def _is_maximum(code, node):
+    """The first part of what `torch.max(x, dim)` returns."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if isinstance(value, Part):
+        value, first = value.value, value.index == 0
+    elif isinstance(value, ast.Subscript):
+        value, first = value.value, const(value.slice) == 0
+    else:
+        first = isinstance(value, ast.Attribute) and value.attr == "values"
+        value = value.value if first else None
+    if not first or method(value) != "max":
+        return False
+    given = value.args[1:] if code.called(value) == "torch.max" else value.args
+    return bool(given and const(given[0]) in (1, -1)) or argument(value, "dim") is not None

@@ -194,3 +194,35 @@ def nothing_returned(code):
                 for one in code.walk(forward)
             ):
                 yield last_one
+
+
+@rule("names-not-called", "wrong")
+def not_called(code):
+    """`if torch.cuda.is_available:`, `SGD(net.parameters)`, `total += loss.item`."""
+    for node in code.of(ast.Attribute):
+        if isinstance(node.parent, ast.Call) and node.parent.func is node:
+            continue
+        if (
+            code.dotted(node) == "torch.cuda.is_available"
+            and _is_test(node)
+            or node.attr in ("parameters", "state_dict", "item")
+            and _is_given(code, node)
+        ):
+            yield node
+
+
+def _is_test(node):
+    up = node.parent
+    while isinstance(up, ast.BoolOp) or isinstance(up, ast.UnaryOp) and isinstance(up.op, ast.Not):
+        node, up = up, up.parent
+    return isinstance(up, ast.If | ast.IfExp) and up.test is node
+
+
+def _is_given(code, node):
+    """The method itself is the argument of an optimizer or of `torch.save`, or is added up."""
+    up = node.parent
+    if node.attr == "item":
+        return isinstance(up, ast.AugAssign) and kind(code, node.value) in ("loss", "tensor")
+    called = code.called(up) if isinstance(up, ast.Call) and node in up.args[:1] else ""
+    owner = is_model(code, node.value)
+    return owner and (called == "torch.save" or re.match(r"optim\.[A-Z]", called) is not None)

@@ -132,3 +132,26 @@ def no_eval_after_load(code):
             if text(other.func) == name and no_graph(code, other):
                 yield other
                 break
+
+
+@rule("checkpoints-load-path", "raises")
+def loads_a_path(code):
+    """`model.load_state_dict("model.pt")`: it requires the content, not the path."""
+    for call in code.calls:
+        if method(call) == "load_state_dict" and call.args and is_model(code, receiver(call)):
+            given = call.args[0]
+            given = code.value(given) if isinstance(given, ast.Name) else given
+            if isinstance(const(given), str):
+                yield call
+
+
+@rule("checkpoints-load-result", "raises")
+def keeps_the_report(code):
+    """`model = model.load_state_dict(state)`: the result is a report, not the model."""
+    for node in code.of(ast.Assign):
+        call = node.value
+        if method(call) == "load_state_dict" and is_model(code, receiver(call)):
+            name = text(node.targets[0])
+            used = [c for c in code.calls if text(c.func) == name or text(receiver(c)) == name]
+            if name and any(c.scope is node.scope and c.lineno > node.lineno for c in used):
+                yield node

@@ -294,3 +294,48 @@ def _unfit(before, after):
         return norm[1] != "1"
     layer = re.fullmatch(r"Conv(?:Transpose)?([123])d", before)
     return bool(norm and layer and norm[1] != layer[1])
+
+
+_KEEPS_SIZE = re.compile(
+    r"nn\.(ReLU6?|LeakyReLU|ELU|GELU|SELU|SiLU|Mish|Tanh|Sigmoid|Hardswish|PReLU|Dropout[123]?d?|"
+    r"(Batch|Instance|Layer)Norm\d?d?|(Max|Avg)Pool[123]d|Upsample)$"
+)
+_SIZES = re.compile(r"nn\.(Linear|Conv[123]d|ConvTranspose[123]d)$")
+
+
+@rule("modules-sizes", "raises")
+def sizes_unfit(code):
+    """`nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(32, 2))`: 16 is not 32."""
+    for call in code.calls:
+        before, size = "", None
+        for layer in call.args if code.called(call) == "nn.Sequential" else ():
+            name = code.called(layer)
+            if _SIZES.match(name):
+                given, out = (const(_size(layer, n)) for n in (0, 1))
+                if name == before and isinstance(size, int) and isinstance(given, int):
+                    if size != given:
+                        yield layer
+                before, size = name, out
+            elif not _KEEPS_SIZE.match(name):
+                before, size = "", None
+
+
+def _size(layer, n):
+    names = (("in_features", "in_channels"), ("out_features", "out_channels"))[n]
+    return argument(layer, names[0], n) or argument(layer, names[1], n)
+
+
+@rule("modules-no-flatten", "raises")
+def conv_to_linear(code):
+    """`nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Linear(8, 2))` without `nn.Flatten()`."""
+    for call in code.calls:
+        images = False
+        for layer in call.args if code.called(call) == "nn.Sequential" else ():
+            name = code.called(layer)
+            if re.match(r"nn\.Conv[23]d$", name):
+                images = True
+            elif name == "nn.Linear" and images:
+                yield layer
+                break
+            elif not _KEEPS_SIZE.match(name) and not name.startswith("nn.AdaptiveAvgPool"):
+                images = False
