@@ -433,7 +433,13 @@ def best_inverted(code):
             isinstance(one, ast.Assign) and text(one.targets[0]) == best and text(one.value) == left
             for one in node.body
         )
-        if kept and "loss" in best.lower() and not re.search(r"(?i)worst|neg|max", best + left):
+        saved = any(method(one) in ("save", "state_dict", "deepcopy") for one in ast.walk(node))
+        if (
+            kept
+            and saved
+            and "loss" in best.lower()
+            and not re.search(r"(?i)worst|neg|max", best + left)
+        ):
             yield node
 
 
