@@ -186,10 +186,10 @@ class Code:
 
     @cached_property
     def _of(self) -> dict[type, list[ast.AST]]:
-        found = defaultdict(list)
+        nodes = defaultdict(list)
         for node in self.nodes:
-            found[type(node)].append(node)
-        return found
+            nodes[type(node)].append(node)
+        return nodes
 
     def of(self, *types: type) -> list[ast.AST]:
         """All nodes of these types, in order for a single type."""
@@ -269,8 +269,8 @@ class Code:
         if name is None:
             return None
         while scope is not None:
-            if found := self._before(scope, name, node):
-                return found.value
+            if assigned := self._before(scope, name, node):
+                return assigned.value
             if name.startswith("self."):
                 break
             if parameter(scope, name):
@@ -337,11 +337,11 @@ class Code:
     @cached_property
     def callers(self) -> dict[ast.AST, list[ast.Call]]:
         """The calls of each function and method of this file."""
-        found = defaultdict(list)
+        callers = defaultdict(list)
         for call in self.calls:
             for target in self._targets_by_name(call):
-                found[target].append(call)
-        return found
+                callers[target].append(call)
+        return callers
 
     def _targets_by_name(self, call: ast.Call) -> list[ast.AST]:
         if isinstance(call.func, ast.Name):
@@ -360,21 +360,21 @@ class Code:
     @cached_property
     def by_method(self) -> dict[str, list[ast.AST]]:
         """The methods of all classes of this file, by name; at most five of a name are kept."""
-        found = defaultdict(list)
+        methods = defaultdict(list)
         for (owner, name), node in self.functions.items():
-            if owner and len(found[name]) < 5:
-                found[name].append(node)
-        return found
+            if owner and len(methods[name]) < 5:
+                methods[name].append(node)
+        return methods
 
     def bases(self, name: str) -> list[ast.ClassDef]:
         """Return a class of this file and those that it inherits from, itself first."""
-        found, wanted = [], [name]
+        classes, wanted = [], [name]
         while wanted:
             node = self.classes.get(wanted.pop(0))
-            if node is not None and node not in found:
-                found.append(node)
+            if node is not None and node not in classes:
+                classes.append(node)
                 wanted += [base.id for base in node.bases if isinstance(base, ast.Name)]
-        return found
+        return classes
 
     # ------------------------------------------------------------ walking
 
@@ -408,12 +408,12 @@ class Code:
     @cached_property
     def _calls_of(self) -> dict[ast.AST, tuple[list[tuple[int, int]], list[ast.Call]]]:
         """The calls of each scope in order, and where each begins."""
-        found = defaultdict(lambda: ([], []))
+        index = defaultdict(lambda: ([], []))
         for call in sorted(self.calls, key=place):
-            places, calls = found[call.scope]
+            places, calls = index[call.scope]
             places.append(place(call))
             calls.append(call)
-        return found
+        return index
 
     def calls_under(
         self, node: ast.AST, follow: int = 0, seen: set[ast.AST] | None = None
