@@ -24,7 +24,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import textwrap
 import traceback
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -36,7 +35,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
-from helpers.figures import language
+from helpers.figures import language, wrapped
 from helpers.questions import Questions
 
 FILE = Path(__file__).with_name("messages.json")
@@ -527,7 +526,7 @@ def answers(question: str, lang: str = "en") -> list[str]:
             [
                 f"→ {place.title[lang]} ({place.href})",
                 *(
-                    _wrapped(place.also[lang], lang)
+                    wrapped(place.also[lang], lang)
                     if place.kind == "section" and place.also[lang]
                     else ()
                 ),
@@ -566,7 +565,7 @@ def _paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -
             if file
             else labels["cell"].format(cell=cell, line=cell_line)
         )
-    lines += _wrapped(_filled(shown["cause"][lang], answer.values), lang)
+    lines += wrapped(_filled(shown["cause"][lang], answer.values), lang)
     cure = lang == "zh" and shown.get("cure_zh") or shown.get("cure")
     if cure:
         cure = _SLOT.sub(lambda m: answer.values.get(m[1]) or m[0], cure)
@@ -579,11 +578,6 @@ def _paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -
 
 def _filled(cause: str, values: dict[str, str]) -> str:
     return _SLOT.sub(lambda m: values.get(m[1]) or m[1], cause)
-
-
-def _wrapped(text: str, lang: str) -> list[str]:
-    # A terminal breaks Chinese by itself; textwrap would not.
-    return [text] if lang == "zh" else textwrap.wrap(text, 88)
 
 
 # ---------------------------------------------------------------- in a notebook
