@@ -58,6 +58,9 @@ def _defined(code):
     return names
 
 
+_ROLE = re.compile(r"(?i)(optim(izer)?|scheduler|loader|dataset|criterion)s?$")
+
+
 @rule("names-repeated-argument", "wrong")
 def repeated_argument(code):
     """`train(a_optimizer=b_optimizer, b_optimizer=b_optimizer)`: one value for two arguments."""
@@ -66,7 +69,7 @@ def repeated_argument(code):
         for option in call.keywords:
             value = given.get(option.arg)
             if value and value != option.arg and given.get(value) == value:
-                if option.arg in call.scope.assigned and option.arg[-4:] == value[-4:]:
+                if option.arg in call.scope.assigned and _ROLE.search(option.arg):
                     yield option.value
 
 
