@@ -294,8 +294,9 @@ def train_in_order(code):
         call, name = node.value, text(node.targets[0]) or ""
         if code.called(call) != "data.DataLoader" or is_open(call) or "train" not in name.lower():
             continue
-        given = ("sampler", "batch_sampler", "shuffle")
-        shuffled = any(argument(call, one) is not None for one in given) or len(call.args) > 2
+        sampled = argument(call, "sampler") or argument(call, "batch_sampler")
+        shuffle = argument(call, "shuffle", 2)
+        shuffled = sampled is not None or shuffle is not None and const(shuffle) is not False
         made = construction(code, argument(call, "dataset", 0))
         if shuffled or not code.called(made).startswith("torchvision.datasets."):
             continue

@@ -471,3 +471,26 @@ def _is_maximum(code, node):
         return False
     given = value.args[1:] if code.called(value) == "torch.max" else value.args
     return bool(given and const(given[0]) in (1, -1)) or argument(value, "dim") is not None
+
+
+@rule("evaluation-auc-classes", "wrong")
+def auc_of_classes(code):
+    """`roc_auc_score(y, out.argmax(1))`: it requires scores, not predicted classes."""
+    for call in code.calls:
+        name = code.called(call)
+        if name in ("sklearn.metrics.roc_auc_score", "sklearn.metrics.average_precision_score"):
+            given = argument(call, "y_score", 1)
+            if given is not None and _is_class(code, given, 0):
+                yield call
+
+
+def _is_class(code, node, depth):
+    """The index of the largest, or a comparison with a threshold, also through names."""
+    while method(node) in ("cpu", "numpy", "tolist", "detach", "float", "long", "int", "astype"):
+        node = receiver(node)
+    if isinstance(node, ast.Name) and depth < 4:
+        value = code.value(node)
+        if isinstance(value, Part):
+            return value.index == 1 and code.called(value.value) == "torch.max"
+        return value is not None and _is_class(code, value, depth + 1)
+    return method(node) in ("argmax", "round") or isinstance(node, ast.Compare)
