@@ -61,9 +61,6 @@ def _defined(code):
 _ROLE = re.compile(r"(?i)(optim(izer)?|scheduler|loader|dataset|criterion)s?$")
 
 
-_ROLE = re.compile(r"(?i)(optim(izer)?|scheduler|loader|dataset|criterion)s?$")
-
-
 @rule("names-repeated-argument", "wrong")
 def repeated_argument(code):
     """`train(a_optimizer=b_optimizer, b_optimizer=b_optimizer)`: one value for two arguments."""
