@@ -215,8 +215,8 @@ def augmented_split(code):
         target = text(node.targets[0]) or ast.unparse(node.targets[0])
         if name not in ("data.random_split", "data.Subset") or not node.value.args:
             continue
-        made = construction(code, node.value.args[0])
-        if made is None or not random_parts(code, argument(made, "transform")):
+        dataset = construction(code, node.value.args[0])
+        if dataset is None or not random_parts(code, argument(dataset, "transform")):
             continue
         if re.search(r"(?i)val|test|dev", target) and _trained_too(code, node, target):
             yield node
@@ -297,8 +297,8 @@ def train_in_order(code):
         sampled = argument(call, "sampler") or argument(call, "batch_sampler")
         shuffle = argument(call, "shuffle", 2)
         shuffled = sampled is not None or shuffle is not None and const(shuffle) is not False
-        made = construction(code, argument(call, "dataset", 0))
-        if shuffled or not code.called(made).startswith("torchvision.datasets."):
+        dataset = construction(code, argument(call, "dataset", 0))
+        if shuffled or not code.called(dataset).startswith("torchvision.datasets."):
             continue
         for loop in code.loops:
             if isinstance(loop, ast.For) and text(iterated(loop.iter)) == name:

@@ -135,21 +135,21 @@ def _target(loop):
     return ast.unparse(loop.target) if isinstance(loop, ast.For) else ""
 
 
-def _counts_few(code, made):
+def _counts_few(code, constructor):
     """`StepLR(optimizer, step_size=7)`: a number of epochs, too small for batches."""
-    name = code.called(made)
+    name = code.called(constructor)
     if name == "sched.StepLR":
-        size = const(argument(made, "step_size", 1))
+        size = const(argument(constructor, "step_size", 1))
         return isinstance(size, int) and size <= 50
-    given = argument(made, "milestones", 1) if name == "sched.MultiStepLR" else None
+    given = argument(constructor, "milestones", 1) if name == "sched.MultiStepLR" else None
     numbers = [const(one) for one in getattr(given, "elts", ())]
     return bool(numbers) and all(isinstance(n, int) and n <= 300 for n in numbers)
 
 
-def _counts_epochs(made, outer):
-    one_cycle = "OneCycle" in ast.unparse(made.func)
+def _counts_epochs(constructor, outer):
+    one_cycle = "OneCycle" in ast.unparse(constructor.func)
     name = "total_steps" if one_cycle else "T_max"
-    length = argument(made, name, 2 if one_cycle else 1)
+    length = argument(constructor, name, 2 if one_cycle else 1)
     over = outer.iter if isinstance(outer, ast.For) else None
     while isinstance(over, ast.Call) and last(over.func) == "tqdm" and over.args:
         over = over.args[0]
@@ -223,16 +223,16 @@ def _scheduler_loaded(code, one):
 def one_optimizer_twice(code):
     """`d_scheduler = StepLR(g_optimizer, 10)` next to `g_scheduler = StepLR(g_optimizer, 10)`."""
     for scope in code.scopes:
-        made = [
+        schedulers = [
             (name, text(argument(one.value, "optimizer", 0)), one.statement)
             for name, values in scope.assigned.items()
             for one in values
             if kind(code, one.value) == "scheduler" and isinstance(one.value, ast.Call)
         ]
         known = {name for name, values in scope.assigned.items() if _is_optimizer(code, values)}
-        for name, optimizer, statement in made:
+        for name, optimizer, statement in schedulers:
             own = re.sub(r"(?i)(lr_?)?sched(uler)?", "optimizer", name)
-            again = [one for one, other, _ in made if other == optimizer and one != name]
+            again = [one for one, other, _ in schedulers if other == optimizer and one != name]
             if again and own != optimizer and own in known:
                 yield statement
 
