@@ -3,8 +3,10 @@
 import ast
 import builtins
 import re
+import warnings
 from difflib import get_close_matches
 
+from helpers.names import undefined_names
 from helpers.review.kinds import is_model, is_module_class, is_optimizer, kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
@@ -31,31 +33,19 @@ def misspelt_name(code):
     """`Variabel(x)` in a file that imports `Variable`: no line defines the name."""
     if code.stars or re.search(r"\b(exec|globals|locals|vars)\(|NameError", code.source):
         return
-    defined = _defined(code)
-    for node in code.of(ast.Name):
-        if isinstance(node.ctx, ast.Load) and node.id not in defined and len(node.id) > 4:
-            near = get_close_matches(node.id, defined - vars(builtins).keys(), 1, 0.85)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            undefined = {name for name in undefined_names(code.source) if len(name) > 4}
+        except (SyntaxError, RecursionError):  # valid for the parser, not for the compiler
+            return
+    known = {*code.names, *code.classes, *(name for _, name in code.functions)}
+    known |= {one.id for one in code.of(ast.Name)} | {one.arg for one in code.of(ast.arg)}
+    for node in code.of(ast.Name) if undefined else ():
+        if node.id in undefined and not re.search(r"\d", node.id):
+            near = get_close_matches(node.id, known - undefined - vars(builtins).keys(), 1, 0.85)
             if near and near[0][0] == node.id[0] and near[0].rstrip("s") != node.id.rstrip("s"):
-                if not re.search(r"\d", near[0] + node.id):
-                    yield node
-
-
-def _defined(code):
-    """The names that the file or Python defines, in any scope."""
-    names = {*vars(builtins), *code.names, *code.classes, "__file__", "__name__", "__doc__"}
-    names |= {name for _, name in code.functions}
-    for node in code.nodes:
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            names.add(node.name)
-        elif isinstance(node, ast.Global | ast.Nonlocal):
-            names |= {*node.names}
-    return names
+                yield node
 
 
 _ROLE = re.compile(r"(?i)(optim(izer)?|scheduler|loader|dataset|criterion)s?$")
