@@ -35,8 +35,9 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
-from helpers.figures import language, wrapped
+from helpers.figures import language
 from helpers.questions import Questions
+from helpers.sentences import wrapped
 
 FILE = Path(__file__).with_name("messages.json")
 _DATA = json.loads(FILE.read_text("utf8"))  # rules of the matcher, messages

@@ -11,7 +11,6 @@ import hashlib
 import math
 import os
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from html import escape
 from io import StringIO
@@ -229,14 +228,6 @@ def language() -> str:
         return folder[1]
     names = (os.environ.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "LANG"))
     return "zh" if next(filter(None, names), "").lower().startswith("zh") else "en"
-
-
-def wrapped(text: str, lang: str, width: int = 88, indent: str = "") -> list[str]:
-    """Return the lines of a sentence; a terminal breaks Chinese by itself, `textwrap` would not."""
-    if lang == "zh":
-        return [f"{indent}{text}"]
-    indents = {"initial_indent": indent, "subsequent_indent": indent}
-    return textwrap.wrap(text, width, break_on_hyphens=False, **indents)
 
 
 # ---------------------------------------------------------------- from Matplotlib's SVG to ours

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from helpers.figures import wrapped
 from helpers.review.reading import Source
 from helpers.review.registry import RULES
 from helpers.review.review import Finding, line_of, words
+from helpers.sentences import wrapped
 
 WIDTH = 79  # columns of an English sentence
 WORDS = {
