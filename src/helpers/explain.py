@@ -24,7 +24,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import textwrap
 import traceback
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -38,6 +37,7 @@ from urllib.parse import urlencode
 
 from helpers.figures import language
 from helpers.questions import Questions
+from helpers.sentences import wrapped
 
 FILE = Path(__file__).with_name("messages.json")
 _DATA = json.loads(FILE.read_text("utf8"))  # rules of the matcher, messages
@@ -152,14 +152,14 @@ def _loose(piece: str, first: bool, last: bool) -> str:
     text = re.sub(r"\s+", " ", unicodedata.normalize("NFKC", piece).translate(_QUOTES))
     text = text.lstrip() if first else text
     quote = "'?" if re.search(r"\w", text) else "'"  # alone it is all that there is
-    found = "".join(" ?" if c == " " else quote if c == "'" else re.escape(c) for c in text)
+    pattern = "".join(" ?" if c == " " else quote if c == "'" else re.escape(c) for c in text)
     if first and re.match(r"'?\w", text):
-        found = r"(?<![\w])" + found
+        pattern = r"(?<![\w])" + pattern
     if first and text == "'":
-        found += r"(?=\S)"  # it opens a quotation
+        pattern += r"(?=\S)"  # it opens a quotation
     if last and re.search(r"\w'?$", text):
-        found += r"(?![\w])"
-    return found
+        pattern += r"(?![\w])"
+    return pattern
 
 
 @dataclass
@@ -250,10 +250,10 @@ class Messages:
             a = best[n]
             return not a.sure, bool(a.entry.get("wraps")), -round(a.score, 6), -a.constant, n
 
-        found = [best[n] for n in sorted(best, key=rank)]
-        least = _LIMITS.kept * found[0].score if found else 0
-        found = [a for a in found if a.sure == found[0].sure and a.score >= least]
-        return _apart(found)[: _LIMITS.shown]
+        matches = [best[n] for n in sorted(best, key=rank)]
+        least = _LIMITS.kept * matches[0].score if matches else 0
+        matches = [a for a in matches if a.sure == matches[0].sure and a.score >= least]
+        return _apart(matches)[: _LIMITS.shown]
 
     def whole(self, text: str) -> dict[int, Answer]:
         """Return the numbers of the entries of which a plain text contains a whole wording."""
@@ -287,13 +287,13 @@ class Messages:
         """Return wordings that the text has only in part: cut, reworded, typed from memory."""
         heads = [*_HEAD.finditer(text)]
         kind = _kind(heads[-1][0]) if heads else ""
-        told = text[heads[-1].start() :] if heads else text
-        told = _TYPE.sub("", told.replace("('", ": ", 1) if heads else told)[: _LIMITS.told]
-        mine = words(told)
-        digits = re.search(r"\d", told)
+        line = text[heads[-1].start() :] if heads else text
+        line = _TYPE.sub("", line.replace("('", ": ", 1) if heads else line)[: _LIMITS.told]
+        mine = words(line)
+        digits = re.search(r"\d", line)
         pairs = set(zip(mine, mine[1:], strict=False))
         whole = self.weight(sorted(set(mine)))
-        found = []
+        parts = []
         for wording in self.wordings:
             literal = wording.literal
             both = [p for p in zip(literal, literal[1:], strict=False) if p in pairs]
@@ -316,19 +316,19 @@ class Messages:
             )
             sure = sure and (not digits or all(number in text for number in wording.numbers))
             if sure or (met >= _LIMITS.telling / 2 and max(share, covered) >= _LIMITS.related):
-                found.append((wording, score, sure))
-        return found
+                parts.append((wording, score, sure))
+        return parts
 
 
-def _apart(found: list[Answer]) -> list[Answer]:
+def _apart(matches: list[Answer]) -> list[Answer]:
     """Return the first answer, and those to other messages of the text.
 
     Another message has its type in front and no words in common with a better answer.
     """
-    if not found or not found[0].sure:
-        return found
-    kept = found[:1]
-    for answer in found[1:]:
+    if not matches or not matches[0].sure:
+        return matches
+    kept = matches[:1]
+    for answer in matches[1:]:
         begin, end = answer.span
         separate = all(end <= a.span[0] or a.span[1] <= begin for a in kept)
         if answer.whole and answer.typed and separate:
@@ -420,8 +420,8 @@ def related(relation: str, values: dict[str, str]) -> bool:
 def _number(term: str, values: dict[str, str]) -> float | None:
     factor, number, name, product = _PATTERNS["term"].fullmatch(term).groups()
     if product:
-        found = _PATTERNS["integer"].findall(values.get(product, ""))
-        value = math.prod(map(float, found)) if found else None
+        factors = _PATTERNS["integer"].findall(values.get(product, ""))
+        value = math.prod(map(float, factors)) if factors else None
     elif number:
         value = float(number)
     else:
@@ -503,31 +503,31 @@ def explain(pasted: str, lang: str = "en") -> str:
     """
     if lang not in _WORDS:
         raise ValueError(f"lang must be one of {', '.join(_WORDS)}, got {lang!r}")
-    told, found = _WORDS[lang], messages().find(pasted)
-    if not found or not found[0].sure:
+    labels, matches = _WORDS[lang], messages().find(pasted)
+    if not matches or not matches[0].sure:
         parts = answers(pasted, lang)
-        head = told["places" if parts else "related" if found else "none"]
-        parts += [_paragraph(a, lang) for a in found[: 0 if parts else 3]]
+        head = labels["places" if parts else "related" if matches else "none"]
+        parts += [_paragraph(a, lang) for a in matches[: 0 if parts else 3]]
         return "\n\n".join([head, *parts, *([] if parts else report(pasted, lang))])
-    parts = [_paragraph(found[0], lang, own_line(pasted))]
-    if found[1:]:
-        parts += [told["others"], *(_paragraph(a, lang) for a in found[1:3])]
+    parts = [_paragraph(matches[0], lang, own_line(pasted))]
+    if matches[1:]:
+        parts += [labels["others"], *(_paragraph(a, lang) for a in matches[1:3])]
     return "\n\n".join(parts)
 
 
 def answers(question: str, lang: str = "en") -> list[str]:
     """Return the symptoms and sections that answer a question: title, address, answer in short."""
-    found = questions().find(plain(question))
+    places = questions().find(plain(question))
     shown = [
-        *[place for place in found if place.kind == "symptom"][:2],
-        *[place for place in found if place.kind == "section"][:3],
+        *[place for place in places if place.kind == "symptom"][:2],
+        *[place for place in places if place.kind == "section"][:3],
     ]
     return [
         "\n".join(
             [
                 f"→ {place.title[lang]} ({place.href})",
                 *(
-                    _wrapped(place.also[lang], lang)
+                    wrapped(place.also[lang], lang)
                     if place.kind == "section" and place.also[lang]
                     else ()
                 ),
@@ -555,22 +555,22 @@ def report(pasted: str, lang: str = "en") -> list[str]:
 
 
 def _paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -> str:
-    told, shown = _WORDS[lang], answer.case or answer.entry
+    labels, shown = _WORDS[lang], answer.case or answer.entry
     wording = _SLOT.sub("…", answer.entry["wordings"][0])
     lines = ["".join(answer.head) or wording]
     if line:
         file, number = line
         cell, _, cell_line = number.partition(":")
         lines.append(
-            told["file"].format(file=file, line=number)
+            labels["file"].format(file=file, line=number)
             if file
-            else told["cell"].format(cell=cell, line=cell_line)
+            else labels["cell"].format(cell=cell, line=cell_line)
         )
-    lines += _wrapped(_filled(shown["cause"][lang], answer.values), lang)
+    lines += wrapped(_filled(shown["cause"][lang], answer.values), lang)
     cure = lang == "zh" and shown.get("cure_zh") or shown.get("cure")
     if cure:
         cure = _SLOT.sub(lambda m: answer.values.get(m[1]) or m[0], cure)
-        lines += [told["do"], *(f"    {line}".rstrip() for line in cure.splitlines())]
+        lines += [labels["do"], *(f"    {line}".rstrip() for line in cure.splitlines())]
     section = shown.get("section") or answer.entry.get("section")
     if section:
         lines.append(f"→ {section[lang]} ({section['href']})")
@@ -579,11 +579,6 @@ def _paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -
 
 def _filled(cause: str, values: dict[str, str]) -> str:
     return _SLOT.sub(lambda m: values.get(m[1]) or m[1], cause)
-
-
-def _wrapped(text: str, lang: str) -> list[str]:
-    # A terminal breaks Chinese by itself; textwrap would not.
-    return [text] if lang == "zh" else textwrap.wrap(text, 88)
 
 
 # ---------------------------------------------------------------- in a notebook
@@ -613,10 +608,10 @@ def _after_cell(result: Any) -> None:
         error = result.error_in_exec
         if error is None or isinstance(error, KeyboardInterrupt | SystemExit):
             return
-        found = messages().find(chain(error))
-        if found and found[0].sure:
+        matches = messages().find(chain(error))
+        if matches and matches[0].sure:
             lang = language()
-            parts = [_paragraph(found[0], lang), operands(error, lang)]
+            parts = [_paragraph(matches[0], lang), operands(error, lang)]
             print("\n\n".join(filter(None, parts)))
     except Exception:  # whatever goes wrong here must not disturb the notebook
         return
@@ -646,8 +641,8 @@ def operands(error: BaseException, lang: str = "en") -> str:
     lines = []
     for name in dict.fromkeys(re.findall(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", line)):
         value = _value(name, where)
-        if told := _described(value):
-            lines.append(f"    {name}: {told}")
+        if description := _described(value):
+            lines.append(f"    {name}: {description}")
     return "\n".join([_WORDS[lang]["operands"].format(line=line), *lines]) if lines else ""
 
 

@@ -59,10 +59,10 @@ class Questions:
         """Return the places that answer a question, the best first; none for what is unknown."""
         scores = [0.0] * len(self.places)
         shares, total = scores.copy(), 0.0
-        for said in self._units(question[:_LONGEST]):
-            hits = self._hits(said)
+        for phrase in self._units(question[:_LONGEST]):
+            hits = self._hits(phrase)
             weight = math.log(1 + len(scores) / len(hits)) if hits else 0.0
-            weight *= 0.4 if _stem(said) in self._weak else 1
+            weight *= 0.4 if _stem(phrase) in self._weak else 1
             total += weight
             for number, score in hits.items():
                 scores[number] += weight * score
@@ -75,17 +75,17 @@ class Questions:
             short = 1 + len(self._terms[number][0]) / 20
             return -scores[number] * (shares[number] / total) ** 2 * whole / short
 
-        found = [number for number, share in enumerate(shares) if share > least]
-        return [self.places[number] for number in sorted(found, key=rank)]
+        numbers = [number for number, share in enumerate(shares) if share > least]
+        return [self.places[number] for number in sorted(numbers, key=rank)]
 
-    def _hits(self, said: str) -> dict[int, float]:
+    def _hits(self, phrase: str) -> dict[int, float]:
         """Return where a word or phrase is said, in these words or in others, and how well.
 
         The words of another phrase must be together: "not a number" is no number that is not.
         """
-        others = self._same.get(_key(said), ())
-        ways = [(_terms(way), _key(way)) for way in dict.fromkeys([said, *others])]
-        found = {}
+        others = self._same.get(_key(phrase), ())
+        ways = [(_terms(way), _key(way)) for way in dict.fromkeys([phrase, *others])]
+        scores = {}
         for number, (title, also) in enumerate(self._terms):
             score = max(
                 (_TITLE if way <= title else _ALSO if way <= also else 0) * (_OTHER if n else 1)
@@ -93,8 +93,8 @@ class Questions:
                 if not n or len(way) == 1 or whole in self._text[number]
             )
             if score:
-                found[number] = score
-        return found
+                scores[number] = score
+        return scores
 
     def _units(self, question: str) -> Iterator[str]:
         """Yield known phrases, words, and pairs of Chinese characters that the book has."""
@@ -122,13 +122,13 @@ def _stem(word: str) -> str:
 
 def _terms(text: str) -> set[str]:
     """Return what a text is found by: stems, the parts of names, pairs of Chinese characters."""
-    found = set()
+    terms = set()
     for chunk in _CHUNK.findall(text):
         if _HAN.match(chunk):
-            found |= {chunk[n : n + 2] for n in range(max(1, len(chunk) - 1))}
+            terms |= {chunk[n : n + 2] for n in range(max(1, len(chunk) - 1))}
         else:
-            found |= {_stem(part) for part in _SEAM.split(chunk) if part}
-    return found
+            terms |= {_stem(part) for part in _SEAM.split(chunk) if part}
+    return terms
 
 
 def _of(texts: dict[str, str]) -> set[str]:

@@ -186,10 +186,10 @@ class Code:
 
     @cached_property
     def _of(self) -> dict[type, list[ast.AST]]:
-        found = defaultdict(list)
+        nodes = defaultdict(list)
         for node in self.nodes:
-            found[type(node)].append(node)
-        return found
+            nodes[type(node)].append(node)
+        return nodes
 
     def of(self, *types: type) -> list[ast.AST]:
         """All nodes of these types, in order for a single type."""
@@ -246,14 +246,31 @@ class Code:
 
     # ------------------------------------------------------------ values
 
+    @cached_property
+    def _reads(self) -> dict[str, list[ast.Name]]:
+        """The places of the file where each name is read."""
+        places = defaultdict(list)
+        for node in self.of(ast.Name):
+            if isinstance(node.ctx, ast.Load):
+                places[node.id].append(node)
+        return places
+
+    def uses(self, scope: ast.AST, name: str) -> list[ast.Name]:
+        """Return where a scope and the functions in it read a name, without `x = f(x)`."""
+        return [
+            node
+            for node in self._reads.get(name, ())
+            if inside(node, scope) and not _renews(node, name)
+        ]
+
     def value(self, node: ast.AST) -> ast.AST | Part | None:
         """Return what a name contains at this place: the last assignment before it."""
         name, scope = text(node), node.scope
         if name is None:
             return None
         while scope is not None:
-            if found := self._before(scope, name, node):
-                return found.value
+            if assigned := self._before(scope, name, node):
+                return assigned.value
             if name.startswith("self."):
                 break
             if parameter(scope, name):
@@ -320,11 +337,11 @@ class Code:
     @cached_property
     def callers(self) -> dict[ast.AST, list[ast.Call]]:
         """The calls of each function and method of this file."""
-        found = defaultdict(list)
+        callers = defaultdict(list)
         for call in self.calls:
             for target in self._targets_by_name(call):
-                found[target].append(call)
-        return found
+                callers[target].append(call)
+        return callers
 
     def _targets_by_name(self, call: ast.Call) -> list[ast.AST]:
         if isinstance(call.func, ast.Name):
@@ -343,21 +360,21 @@ class Code:
     @cached_property
     def by_method(self) -> dict[str, list[ast.AST]]:
         """The methods of all classes of this file, by name; at most five of a name are kept."""
-        found = defaultdict(list)
+        methods = defaultdict(list)
         for (owner, name), node in self.functions.items():
-            if owner and len(found[name]) < 5:
-                found[name].append(node)
-        return found
+            if owner and len(methods[name]) < 5:
+                methods[name].append(node)
+        return methods
 
     def bases(self, name: str) -> list[ast.ClassDef]:
         """Return a class of this file and those that it inherits from, itself first."""
-        found, wanted = [], [name]
+        classes, wanted = [], [name]
         while wanted:
             node = self.classes.get(wanted.pop(0))
-            if node is not None and node not in found:
-                found.append(node)
+            if node is not None and node not in classes:
+                classes.append(node)
                 wanted += [base.id for base in node.bases if isinstance(base, ast.Name)]
-        return found
+        return classes
 
     # ------------------------------------------------------------ walking
 
@@ -391,12 +408,12 @@ class Code:
     @cached_property
     def _calls_of(self) -> dict[ast.AST, tuple[list[tuple[int, int]], list[ast.Call]]]:
         """The calls of each scope in order, and where each begins."""
-        found = defaultdict(lambda: ([], []))
+        index = defaultdict(lambda: ([], []))
         for call in sorted(self.calls, key=place):
-            places, calls = found[call.scope]
+            places, calls = index[call.scope]
             places.append(place(call))
             calls.append(call)
-        return found
+        return index
 
     def calls_under(
         self, node: ast.AST, follow: int = 0, seen: set[ast.AST] | None = None
@@ -448,6 +465,16 @@ class Code:
 
 
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
+
+
+def _renews(node: ast.AST, name: str) -> bool:
+    """Return whether a node is part of the value that its own name receives."""
+    while not isinstance(node, ast.stmt):
+        node = node.parent
+        if node is None:
+            return False
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return isinstance(node, ast.Assign | ast.AugAssign) and [text(one) for one in targets] == [name]
 
 
 def parameter(scope: ast.AST, name: str) -> bool:

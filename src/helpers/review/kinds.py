@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from helpers.review.code import Code, Part, parameter
-from helpers.review.syntax import FUNCTIONS, above, const, last, text
+from helpers.review.syntax import FUNCTIONS, above, const, last, method, text
 
 LOSSES = {
     "cross_entropy",
@@ -191,6 +191,9 @@ def _infer(code: Code, node: Any) -> str | None:
 
 
 def _part(code: Code, part: Part) -> str | None:
+    if method(part.value) == "prepare" and part.index is not None:  # of accelerate
+        given = part.value.args[part.index : part.index + 1]
+        return kind(code, given[0]) if given else None
     inner = kind(code, part.value)
     if part.index is None:
         named = re.search(r"(?i)(loader|_dl|_iter|dataloader)s?$", text(part.value) or "")
@@ -273,7 +276,7 @@ def _local(code: Code, node: ast.Call) -> str | None:
             return "number"
     if isinstance(func, ast.Attribute):
         base = kind(code, func.value) or ""
-        if base.startswith("module:") and func.attr in _SAME:
+        if base.startswith(("module:", "lossfn:")) and func.attr in _SAME:
             return base
         if base in {"tensor", "loss"}:
             return _of_tensor(base, func.attr)
@@ -356,7 +359,7 @@ def is_model(code: Code, node: ast.AST | None) -> bool:
 
 def is_loader(code: Code, node: ast.AST | None) -> bool:
     """Return whether a name is a data loader, by its assignment or else by the name."""
-    return _is(code, node, "loader", r"(?i)(loader|_dl|dataloader)s?$|^(loader|dl)s?(\[|$)")
+    return _is(code, node, "loader", r"(?i)(loader|_dl)s?(\[[\w'\".]+\])?$|^(loader|dl)s?(\[|$)")
 
 
 def iterated(node: ast.AST) -> ast.AST:

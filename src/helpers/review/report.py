@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 from helpers.review.reading import Source
 from helpers.review.registry import RULES
 from helpers.review.review import Finding, line_of, words
+from helpers.sentences import wrapped
 
 WIDTH = 79  # columns of an English sentence
 WORDS = {
@@ -49,7 +49,10 @@ def shown(source: Source, finding: Finding, lang: str) -> str:
     where = place(source, finding, lang)
     kind = w["kind"].format(rule=finding.rule, kind=w[RULES[finding.rule].severity])
     effect = f"{row['effect'][lang]}{kind}"
-    lines = [f"{where}{w['colon']}{line_of(source, finding)}", *_wrapped(effect, lang)]
+    lines = [
+        f"{where}{w['colon']}{line_of(source, finding)}",
+        *wrapped(effect, lang, WIDTH, "    "),
+    ]
     if row.get("fix"):
         lines += [f"    {w['write']}", *(f"        {one}" for one in row["fix"].splitlines())]
     section = row["section"]
@@ -61,13 +64,6 @@ def place(source: Source, finding: Finding, lang: str) -> str:
     if source.path:
         return source.where(finding.line)
     return WORDS[lang]["line"].format(line=finding.line - source.cells[0][0] + 1)
-
-
-def _wrapped(effect: str, lang: str) -> list[str]:
-    if lang == "zh":
-        return [f"    {effect}"]
-    indents = {"initial_indent": "    ", "subsequent_indent": "    "}
-    return textwrap.wrap(effect, WIDTH, break_on_hyphens=False, **indents)
 
 
 def total(findings: int, files: int, lang: str) -> str:

@@ -17,6 +17,7 @@ from helpers.review.syntax import (
     receiver,
     text,
 )
+from helpers.review.tracing import construction
 
 _RANDOM = {"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"}
 
@@ -170,24 +171,140 @@ def normalize_before_tensor(code):
                     yield given.elts[names.index("Normalize")]
 
 
+_AUGMENTS = re.compile(
+    r"transforms\.(Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Erasing|Affine)|"
+    r"ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide)"
+)
+
+
+def random_parts(code, node):
+    """Return the random transforms of a `Compose`, also through a name."""
+    node = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
+    if code.called(node) != "transforms.Compose" or not node.args:
+        return []
+    given = node.args[0]
+    return [one for one in getattr(given, "elts", ()) if _AUGMENTS.fullmatch(code.called(one))]
+
+
 @rule("images-augmented-test", "wrong")
 def augmented_test(code):
     """Random augmentation in the transform of the test set."""
+    named = re.compile(
+        r"(?i)^(test|val(id)?|eval)_?(transforms?|tfms?|aug\w*|tf)$|"
+        r"^transforms?_(test|val(id)?|eval)$"
+    )
+    held_out = re.compile(r"(?i)^(self\.)?(test|val(id)?|validation)_?(set|data|dataset|ds)$")
     for scope in code.scopes:
         for name, values in scope.assigned.items():
-            if not re.search(
-                r"(?i)^(test|val(id)?|eval)_?(transforms?|tfms?|aug\w*|tf)$|^transforms?_(test|val(id)?|eval)$",
-                name,
-            ):
-                continue
             for one in values:
-                if code.called(one.value) == "transforms.Compose" and one.value.args:
-                    for item in getattr(one.value.args[0], "elts", ()):
-                        if re.fullmatch(
-                            r"transforms\.(RandomHorizontalFlip|RandomVerticalFlip|RandomCrop|RandomResizedCrop|RandomRotation|ColorJitter|RandomErasing|RandomAffine|AutoAugment|RandAugment)",
-                            code.called(item),
-                        ):
-                            yield item
+                if named.search(name):
+                    yield from random_parts(code, one.value)
+                elif held_out.search(name) and isinstance(one.value, ast.Call):
+                    transform = argument(one.value, "transform")
+                    if not named.search(text(transform) or "") and random_parts(code, transform):
+                        yield one.statement
+
+
+@rule("images-augmented-split", "wrong")
+def augmented_split(code):
+    """`random_split` or `Subset` of a dataset whose transform is random: the test part too."""
+    if re.search(r"\.transforms? = |deepcopy|copy\.copy", code.source):
+        return
+    for node in code.of(ast.Assign):
+        name = code.called(node.value)
+        target = text(node.targets[0]) or ast.unparse(node.targets[0])
+        if name not in ("data.random_split", "data.Subset") or not node.value.args:
+            continue
+        dataset = construction(code, node.value.args[0])
+        if dataset is None or not random_parts(code, argument(dataset, "transform")):
+            continue
+        if re.search(r"(?i)val|test|dev", target) and _trained_too(code, node, target):
+            yield node
+
+
+def _trained_too(code, node, target):
+    """A part of the same dataset is for training."""
+    if "train" in target.lower():
+        return True
+    given = text(node.value.args[0])
+    return any(
+        code.called(one.value) == "data.Subset"
+        and text(one.value.args[0] if one.value.args else None) == given
+        and "train" in (text(one.targets[0]) or "").lower()
+        for one in code.of(ast.Assign)
+        if one.scope is node.scope
+    )
+
+
+@rule("images-tensor-twice", "raises")
+def tensor_twice(code):
+    """`Compose([ToTensor(), …, ToTensor()])`: the second gets a tensor."""
+    for call in code.calls:
+        if code.called(call) == "transforms.Compose" and call.args:
+            parts = [code.called(one) for one in getattr(call.args[0], "elts", ())]
+            if parts.count("transforms.ToTensor") == 2 and "transforms.ToPILImage" not in parts:
+                n = len(parts) - 1 - parts[::-1].index("transforms.ToTensor")
+                if all(parts):
+                    yield call.args[0].elts[n]
+
+
+@rule("evaluation-val-is-test", "wrong")
+def validated_on_test(code):
+    """`val_loader = DataLoader(test_set)` next to `test_loader = DataLoader(test_set)`."""
+    loaders = []
+    for node in code.of(ast.Assign):
+        if code.called(node.value) == "data.DataLoader":
+            given = text(argument(node.value, "dataset", 0)) or ""
+            loaders.append((text(node.targets[0]) or "", given, node))
+    for name, given, node in loaders:
+        if re.search(r"(?i)(^|[._])val", name) and re.search(r"(?i)(^|[._])test", given):
+            if re.search(r"(?i)val|train", given) or "test" in name.lower():
+                continue
+            if any(
+                re.search(r"(?i)(^|[._])test", other) and same == given and one.scope is node.scope
+                for other, same, one in loaders
+            ):
+                yield node
+
+
+@rule("evaluation-val-is-train", "wrong")
+def validated_on_train(code):
+    """`val_loader = DataLoader(train_set)`: the validation is on the training samples."""
+    if re.search(r"(?i)sampler|subset|split|indices|fold", code.source):
+        return
+    for node in code.of(ast.Assign):
+        if code.called(node.value) != "data.DataLoader" or is_open(node.value):
+            continue
+        name = text(node.targets[0]) or ""
+        given = text(argument(node.value, "dataset", 0)) or ""
+        held_out = re.search(r"(?i)(^|[._])(val|valid|validation|test)(_|$|loader)", name)
+        if held_out and "train" not in name.lower() and _TRAIN_SET.search(given):
+            yield node
+
+
+_TRAIN_SET = re.compile(r"(?i)(^|[._])train(ing)?_?(set|data|dataset|ds)?$|_train$")
+
+
+@rule("loading-train-in-order", "wrong")
+def train_in_order(code):
+    """`DataLoader(ImageFolder("train"))` without `shuffle`, in a loop that trains."""
+    if "make_private" in code.source:  # Opacus makes a loader of its own
+        return
+    for node in code.of(ast.Assign):
+        call, name = node.value, text(node.targets[0]) or ""
+        if code.called(call) != "data.DataLoader" or is_open(call) or "train" not in name.lower():
+            continue
+        sampled = argument(call, "sampler") or argument(call, "batch_sampler")
+        shuffle = argument(call, "shuffle", 2)
+        shuffled = sampled is not None or shuffle is not None and const(shuffle) is not False
+        dataset = construction(code, argument(call, "dataset", 0))
+        if shuffled or not code.called(dataset).startswith("torchvision.datasets."):
+            continue
+        for loop in code.loops:
+            if isinstance(loop, ast.For) and text(iterated(loop.iter)) == name:
+                if code.methods(loop, "backward", follow=2):
+                    yield node
+                    break
 
 
 @rule("evaluation-folds-one", "wrong")
@@ -226,13 +343,31 @@ def unused_loader(code):
     """`def evaluate(model, val_loader):` that goes over another loader."""
     for function in code.of(*FUNCTIONS):
         names = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
-        names = [
-            n for n in names if re.fullmatch(r"(?i)(val|valid|test|dev)_?(loader|dl|dataloader)", n)
-        ]
-        if not names or len(function.body) < 2 or not code.methods(function, "eval"):
+        names = [n for n in names if _HELD_OUT.fullmatch(n)]
+        if not names or len(function.body) < 2:
             continue
-        read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+        if any(not _only_measured(node) for n in names for node in code.uses(function, n)):
+            continue
+        trained = [text(iterated(one.iter)) for one in _trained_over(code, function)]
         for loop in code.walk(function):
-            if isinstance(loop, ast.For) and is_loader(code, iterated(loop.iter)):
-                if not read & {*names} and no_graph(code, loop):
+            if isinstance(loop, ast.For) and no_graph(code, loop):
+                evaluated = code.methods(function, "eval") and is_loader(code, iterated(loop.iter))
+                if evaluated or text(iterated(loop.iter)) in trained:
                     yield loop
+
+
+_HELD_OUT = re.compile(r"(?i)(val|valid|test|dev)_?(loader|dl|dataloader|dataset|set|data)")
+
+
+def _only_measured(node):
+    """`len(loader)` and `loader is not None`, which read no sample."""
+    up = node.parent
+    length = isinstance(up, ast.Call) and text(up.func) == "len"
+    return length or isinstance(up, ast.Compare) and isinstance(up.ops[0], ast.Is | ast.IsNot)
+
+
+def _trained_over(code, function):
+    """The loops of a function that have a backward pass."""
+    for loop in code.walk(function):
+        if isinstance(loop, ast.For) and code.methods(loop, "backward"):
+            yield loop

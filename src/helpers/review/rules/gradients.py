@@ -4,8 +4,9 @@ import ast
 import re
 
 from helpers.review.flow import events
-from helpers.review.kinds import is_optimizer, kind, no_graph
+from helpers.review.kinds import is_optimizer, is_scheduler, kind, no_graph
 from helpers.review.registry import rule
+from helpers.review.rules.parameters import optimizers
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
@@ -37,6 +38,28 @@ def no_zero_grad(code):
             around = code.function(loop)
             if not _clears(code, around) and not _clears(code, code.function(step[0].call)):
                 yield backward[0].call
+    yield from _one_not_cleared(code)
+
+
+def _one_not_cleared(code):
+    """Of several optimizers that step in a loop, one whose gradients nothing clears."""
+    models = {name: model for _, name, _, model in optimizers(code)}
+    for loop in outer_loops(code):
+        order = events(code, loop)
+        cleared = {one.name for one in order if one.what == "zero_grad"}
+        if not cleared or not cleared <= {*models, *models.values()}:
+            continue
+        for n, one in enumerate(order):
+            if one.what in ("step", "scaled") and models.get(one.name) and len(models) > 1:
+                before = [e.call for e in order[:n] if e.what == "backward"]
+                shown = {one.name, models[one.name]}
+                if before and not shown & cleared and not _cleared_elsewhere(code, shown):
+                    yield before[-1]
+
+
+def _cleared_elsewhere(code, names):
+    written = "|".join(re.escape(name) for name in names)
+    return re.search(rf"({written})\.zero_grad|\.grad\s*=|zero_\(\)|set_to_none", code.source)
 
 
 def _clears(code, node):
@@ -120,13 +143,42 @@ def retain_graph(code):
 @rule("training-no-step", "wrong")
 def no_step(code):
     """A loop with `zero_grad()` and `backward()` of an optimizer that never steps."""
-    if re.search(r"\bstep\w*\(|\.grad\b", code.source):
+    steps = [c for c in code.calls if "step" in method(c) and not is_scheduler(code, receiver(c))]
+    if steps or re.search(r"\.grad\b", code.source):
         return
     for loop in outer_loops(code):
         order = events(code, loop, 3)
         for one in order:
             if one.what == "zero_grad" and kind(code, receiver(one.call)) == "optimizer":
                 if any(other.what == "backward" for other in order):
+                    yield one.call
+                    break
+
+
+@rule("training-accumulate-inverted", "wrong")
+def accumulation_inverted(code):
+    """`if step % accumulate: optimizer.step()` without `== 0`: it steps in the other batches."""
+    for node in code.of(ast.If):
+        test = node.test
+        if not isinstance(test, ast.BinOp) or not isinstance(test.op, ast.Mod):
+            continue
+        if re.search(r"(?i)accum", ast.unparse(test.right)):
+            inner = [one for statement in node.body for one in events(code, statement, 1)]
+            if any(one.what in ("step", "scaled") for one in inner):
+                yield node
+
+
+@rule("training-no-backward", "wrong")
+def no_backward(code):
+    """A loop with `zero_grad()` and `step()` of an optimizer, in a file without `backward()`."""
+    if re.search(r"backward|\.grad\b|\bgrad\(|closure|vjp", code.source):
+        return
+    for loop in outer_loops(code):
+        order = events(code, loop, 3)
+        cleared = {one.name for one in order if one.what == "zero_grad"}
+        for one in order:
+            if one.what == "step" and one.name in cleared:
+                if kind(code, receiver(one.call)) == "optimizer":
                     yield one.call
                     break
 
@@ -143,3 +195,23 @@ def training_without_graph(code):
             around = code.part(code.function(call))
             if not re.search(r"enable_grad|set_grad_enabled|requires_grad|ctx", around):
                 yield call
+
+
+@rule("training-step-first", "wrong")
+def step_before_backward(code):
+    """`zero_grad()`, `step()`, `backward()`: the step comes before the gradient."""
+    for loop in code.loops:
+        order = [one for one in _plain(code, loop) if one.what in ("zero_grad", "step", "backward")]
+        if [one.what for one in order] == ["zero_grad", "step", "backward"]:
+            if order[0].name == order[1].name and is_optimizer(code, receiver(order[1].call)):
+                yield order[1].call
+
+
+@rule("backward-result", "raises")
+def keeps_none(code):
+    """`loss = loss.backward()`: `backward()` returns None."""
+    for node in code.of(ast.Assign):
+        name = text(node.targets[0])
+        if method(node.value) == "backward" and not code.called(node.value) and name:
+            if text(receiver(node.value)) == name and code.uses(node.scope, name):
+                yield node

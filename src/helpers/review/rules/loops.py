@@ -7,7 +7,17 @@ from helpers.review.flow import events
 from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
 from helpers.review.rules.parameters import optimizers
-from helpers.review.syntax import FUNCTIONS, LOOPS, above, argument, method, place, receiver, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    above,
+    argument,
+    const,
+    method,
+    place,
+    receiver,
+    text,
+)
 
 
 @rule("training-optimizer-in-loop", "wrong")
@@ -182,15 +192,11 @@ def done_unused(code):
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         stored |= {one.arg for one in function.args.args}
-        read = {
-            n.id
-            for n in ast.walk(function)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-        }
         unused = {
             n
-            for n in stored - read
+            for n in stored
             if re.fullmatch(r"(?i)dones?(_batch)?|batch_dones?|terminals?|terminated", n)
+            if not code.uses(function, n)
         }
         for node in ast.walk(function):
             if unused and isinstance(node, ast.Assign) and _bellman(node.value):
@@ -207,3 +213,12 @@ def _bellman(value):
         and re.search(r"(?i)gamma|discount", ast.unparse(value.right))
         and not re.search(r"(?i)mask|done|term|final", ast.unparse(value))
     )
+
+
+@rule("training-epochs-number", "raises")
+def over_a_number(code):
+    """`for epoch in epochs:` with `epochs = 10`: a number cannot be iterated."""
+    for loop in code.of(ast.For):
+        value = code.value(loop.iter) if isinstance(loop.iter, ast.Name) else loop.iter
+        if isinstance(const(value), int) and not isinstance(const(value), bool):
+            yield loop

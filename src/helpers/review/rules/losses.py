@@ -85,8 +85,9 @@ def _summed(call):
 def loss_class_called(code):
     """`nn.MSELoss(pred, target)` makes a module and computes nothing."""
     for call in code.calls:
-        if re.fullmatch(r"nn\.\w+Loss", code.called(call)) and len(call.args) >= 2:
-            if is_open(call) or code.called(call) == "nn.AdaptiveLogSoftmaxWithLoss":
+        name = code.called(call) or code.dotted(code.value(call.func)) or ""
+        if re.fullmatch(r"nn\.\w+Loss", name) and len(call.args) >= 2:
+            if is_open(call) or name == "nn.AdaptiveLogSoftmaxWithLoss":
                 continue
             if not any(isinstance(given, ast.Constant) for given in call.args[:2]):
                 yield call

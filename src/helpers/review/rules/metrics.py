@@ -3,9 +3,22 @@
 import ast
 import re
 
+from helpers.review.code import Part
 from helpers.review.kinds import batch_loop, is_model, kind
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    argument,
+    const,
+    inside,
+    is_open,
+    method,
+    names_in,
+    place,
+    receiver,
+    text,
+)
 from helpers.review.tracing import construction, is_activation
 
 
@@ -242,3 +255,242 @@ def accuracy_over_batches(code):
             for n in adds
         ):
             yield node
+
+
+@rule("evaluation-last-batch", "wrong")
+def last_batch(code):
+    """`loss / len(loader)` after the loop, where `loss` is that of the last batch."""
+    summed = {(n.scope, text(n.target)) for n in code.of(ast.AugAssign)}
+    for node in code.of(ast.BinOp):
+        name = text(_number(node.left)) if isinstance(node.op, ast.Div) else None
+        if not name or (node.scope, name) in summed:
+            continue
+        values = [one for one in node.scope.assigned.get(name, ()) if one.end < place(node)]
+        loop = values[-1].statement.parent if values else None
+        if not isinstance(loop, ast.For) or loop.end_lineno >= node.lineno:
+            continue
+        if batch_loop(code, loop) or code.methods(loop, "backward"):
+            if _of_batch(code, values[-1].value, name) and _counts(node, summed):
+                yield node
+
+
+def _number(node):
+    """`loss` of `loss.item()`, `loss.detach()` and the like."""
+    while method(node) in ("item", "detach", "cpu", "float", "double") and receiver(node):
+        node = receiver(node)
+    return node
+
+
+def _of_batch(code, value, name):
+    """A loss, or a number of hits, of one batch only."""
+    if isinstance(value, Part) or name in names_in(value):
+        return False
+    hits = method(value) == "sum" and any(isinstance(one, ast.Compare) for one in ast.walk(value))
+    return hits or kind(code, _number(value)) == "loss"
+
+
+def _counts(node, summed):
+    """The divisor is a length, or a name that is counted up."""
+    by = node.right
+    length = isinstance(by, ast.Call) and text(by.func) == "len"
+    return length or (node.scope, text(by)) in summed
+
+
+@rule("evaluation-index-sum", "wrong")
+def index_summed(code):
+    """`batches += i` for `i, batch in enumerate(loader)`, and then a division by `batches`."""
+    divisors = [n.right for n in code.of(ast.BinOp) if isinstance(n.op, ast.Div)]
+    for node in code.of(ast.AugAssign):
+        loop = next(above(node, ast.For), None)
+        if loop is None or not isinstance(node.op, ast.Add) or not isinstance(node.value, ast.Name):
+            continue
+        pair = loop.target if isinstance(loop.target, ast.Tuple) else None
+        counted = isinstance(loop.iter, ast.Call) and text(loop.iter.func) == "enumerate"
+        if counted and pair is not None and text(pair.elts[0]) == node.value.id:
+            name = text(node.target)
+            if any(one.scope is node.scope and name in names_in(one) for one in divisors):
+                yield node
+
+
+@rule("evaluation-divided-twice", "wrong")
+def divided_twice(code):
+    """`total_loss = total_loss / n`, and `total_loss / n` again below."""
+    for node in code.of(ast.Assign, ast.AugAssign):
+        name, by = _divided(node)
+        if not name or not re.search(r"(?i)loss|acc|err|total|avg|mean|running|metric", name):
+            continue
+        body = next((b for b in _bodies(node.parent) if node in b), ())
+        for statement in body[body.index(node) + 1 :] if node in body else ():
+            if any(text(n) == name for n in ast.walk(statement) if _is_stored(n)):
+                break
+            for one in ast.walk(statement):
+                if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+                    if text(one.left) == name and ast.dump(one.right) == by:
+                        yield one
+
+
+def _divided(node):
+    """Return the name and the divisor of `x = x / n` and `x /= n`."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    value = node.value
+    if isinstance(node, ast.Assign):
+        whole = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
+        if not whole or text(value.left) != text(target):
+            return None, None
+        value = value.right
+    elif not isinstance(node.op, ast.Div):
+        return None, None
+    return (None, None) if isinstance(value, ast.Constant) else (text(target), ast.dump(value))
+
+
+def _bodies(node):
+    return [getattr(node, name, None) or [] for name in ("body", "orelse", "finalbody")]
+
+
+def _is_stored(node):
+    return isinstance(getattr(node, "ctx", None), ast.Store)
+
+
+@rule("evaluation-best-on-test", "wrong")
+def best_on_test(code):
+    """The checkpoint is chosen on the test loader, on which the model is then evaluated again."""
+    for node in code.of(ast.If):
+        loops = list(above(node, *LOOPS))
+        saved = any(method(c) in ("save", "deepcopy", "state_dict") for c in ast.walk(node))
+        if not loops or not saved or not isinstance(node.test, ast.Compare):
+            continue
+        for name in (node.test.left, *node.test.comparators):
+            value = code.value(name) if isinstance(name, ast.Name) else None
+            value = value.value if isinstance(value, Part) else value
+            loader = _test_loader(value)
+            if loader and inside(value, loops[-1]) and _again(code, loader, loops[-1]):
+                yield value
+
+
+def _test_loader(value):
+    for given in getattr(value, "args", ()) if isinstance(value, ast.Call) else ():
+        if re.search(r"(?i)(^|[._])test_?\w*(loader|_dl)$", text(given) or ""):
+            return text(given)
+    return None
+
+
+def _again(code, loader, loop):
+    """A call after the loop gets the same loader."""
+    return any(
+        place(call) > (loop.end_lineno, 0) and loader in map(text, call.args)
+        for call in code.calls
+        if call.scope is loop.scope
+    )
+
+
+@rule("evaluation-batch-size", "wrong")
+def batches_of_one_size(code):
+    """`correct / (len(loader) * batch_size)`: the last batch is smaller."""
+    if re.search(r"drop_last=True", code.source):
+        return
+    for node in code.of(ast.BinOp):
+        by = node.right
+        if not isinstance(node.op, ast.Div) or not isinstance(by, ast.BinOp):
+            continue
+        if isinstance(by.op, ast.Mult) and re.search(r"(?i)correct|hits|acc", ast.unparse(node)):
+            sides = sorted((ast.unparse(by.left), ast.unparse(by.right)))
+            if any(re.fullmatch(r"len\([\w.]*(loader|_dl)\)", one) for one in sides):
+                if any(re.search(r"(?i)batch_?size$", one) for one in sides):
+                    yield node
+
+
+_HIGHER = re.compile(r"(?i)(^|[_/])(acc|accuracy|auc|auroc|f1|dice|m?iou|map|psnr|bleu)([_/\d]|$)")
+
+
+@rule("evaluation-monitor-mode", "wrong")
+def monitor_mode(code):
+    """`ModelCheckpoint(monitor="val_acc")`: the default mode keeps the smallest value."""
+    for call in code.calls:
+        if method(call) not in ("ModelCheckpoint", "EarlyStopping") or is_open(call):
+            continue
+        name, mode = const(argument(call, "monitor", 0)), const(argument(call, "mode"))
+        if not isinstance(name, str) or not re.search("lightning", code.called(call)):
+            continue
+        higher, lower = _HIGHER.search(name), re.search(r"(?i)loss|err", name)
+        if higher and not lower and mode in (None, "min") or lower and mode == "max":
+            yield call
+
+
+@rule("evaluation-best-inverted", "wrong")
+def best_inverted(code):
+    """`if val_loss > best_loss: best_loss = val_loss`: the worst model is kept."""
+    for node in code.of(ast.If):
+        test = node.test
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+            continue
+        left, right = (text(one) or "" for one in (test.left, test.comparators[0]))
+        up, best = isinstance(test.ops[0], ast.Gt | ast.GtE), right
+        if re.search(r"(?i)best|min_|_min", left):
+            up, best, left = isinstance(test.ops[0], ast.Lt | ast.LtE), left, right
+        if not re.search(r"(?i)best", best) or "loss" not in left.lower() or not up:
+            continue
+        kept = any(
+            isinstance(one, ast.Assign) and text(one.targets[0]) == best and text(one.value) == left
+            for one in node.body
+        )
+        saved = any(method(one) in ("save", "state_dict", "deepcopy") for one in ast.walk(node))
+        if (
+            kept
+            and saved
+            and "loss" in best.lower()
+            and not re.search(r"(?i)worst|neg|max", best + left)
+        ):
+            yield node
+
+
+@rule("evaluation-max-values", "wrong")
+def largest_value(code):
+    """`torch.max(out, 1)[0] == y`: these are the largest logits, not their classes."""
+    for node in code.of(ast.Compare):
+        sides = [node.left, *node.comparators]
+        if len(sides) != 2 or not isinstance(node.ops[0], ast.Eq):
+            continue
+        for one, other in (sides, sides[::-1]):
+            if _is_maximum(code, one) and re.search(
+                r"(?i)label|target|^ys?$|^y_|truth|^gt", text(_number(other)) or ""
+            ):
+                yield node
+
+
+def _is_maximum(code, node):
+    """The first part of what `torch.max(x, dim)` returns."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if isinstance(value, Part):
+        value, first = value.value, value.index == 0
+    elif isinstance(value, ast.Subscript):
+        value, first = value.value, const(value.slice) == 0
+    else:
+        first = isinstance(value, ast.Attribute) and value.attr == "values"
+        value = value.value if first else None
+    if not first or method(value) != "max":
+        return False
+    given = value.args[1:] if code.called(value) == "torch.max" else value.args
+    return bool(given and const(given[0]) in (1, -1)) or argument(value, "dim") is not None
+
+
+@rule("evaluation-auc-classes", "wrong")
+def auc_of_classes(code):
+    """`roc_auc_score(y, out.argmax(1))`: it requires scores, not predicted classes."""
+    for call in code.calls:
+        name = code.called(call)
+        if name in ("sklearn.metrics.roc_auc_score", "sklearn.metrics.average_precision_score"):
+            given = argument(call, "y_score", 1)
+            if given is not None and _is_class(code, given, 0):
+                yield call
+
+
+def _is_class(code, node, depth):
+    """The index of the largest, or a comparison with a threshold, also through names."""
+    while method(node) in ("cpu", "numpy", "tolist", "detach", "float", "long", "int", "astype"):
+        node = receiver(node)
+    if isinstance(node, ast.Name) and depth < 4:
+        value = code.value(node)
+        if isinstance(value, Part):
+            return value.index == 1 and code.called(value.value) == "torch.max"
+        return value is not None and _is_class(code, value, depth + 1)
+    return method(node) in ("argmax", "round") or isinstance(node, ast.Compare)

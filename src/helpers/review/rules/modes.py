@@ -15,7 +15,7 @@ from helpers.review.kinds import (
     no_graph,
 )
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, LOOPS, above, place, receiver, text
+from helpers.review.syntax import FUNCTIONS, LOOPS, above, method, place, receiver, text
 
 _VALIDATION = re.compile(
     r"(?i)(^|_|\.)(val|valid|validation|test|dev|eval)([_\d]|$|loader|dl|iter|data)"
@@ -104,25 +104,31 @@ def _called_after(code, loop, train):
 @rule("evaluation-loop-changes-model", "wrong")
 def no_eval(code):
     """Validation without `model.eval()`, with a model that has dropout or BatchNorm."""
-    if _FRAMEWORK.search(code.source) or not _DEPENDS.search(code.source):
+    if _FRAMEWORK.search(code.source):
         return
     if re.search(
         r"\.eval\(\)|\.train\((False|mode|train|is_train|phase)|set_eval|\.training = ",
         code.source,
     ):
         return
+    depends = _DEPENDS.search(code.source)
+    trained = {text(receiver(c)) for c in code.calls if method(c) == "train" and not c.args}
     for loop in code.loops:
-        if not batch_loop(code, loop) or not _VALIDATION.search(text(iterated(loop.iter)) or ""):
+        if not batch_loop(code, loop) or code.methods(loop, "backward", "train", follow=2):
             continue
-        called = [
-            n for n in code.walk(loop) if isinstance(n, ast.Call) and _own_model(code, n.func)
-        ]
-        if called and not code.methods(loop, "backward", follow=2):
-            yield called[0]
+        chosen = code.methods(code.function(loop), "train")  # as for BatchNorm statistics
+        if isinstance(code.function(loop), FUNCTIONS) and chosen:
+            continue
+        named = depends and _VALIDATION.search(text(iterated(loop.iter)) or "")
+        for call in code.calls_under(loop):
+            off = text(call.func) in trained and is_model(code, call.func) and no_graph(code, call)
+            if off or named and _own_model(code, call.func):
+                yield call
+                break
 
 
 def _own_model(code, func):
-    """A model that this file makes or trains."""
+    """A model that this file makes."""
     return (kind(code, func) or "").startswith("module:")
 
 
@@ -197,6 +203,22 @@ def bare(code):
             for item in node.items:
                 if code.dotted(item.context_expr) in ("torch.no_grad", "torch.inference_mode"):
                     yield node
+
+
+@rule("grad-modes-alias", "wasted")
+def alias_without_graph(code):
+    """`with torch.no_grad(): frozen = noise`: the block computes nothing."""
+    for node in code.of(ast.With):
+        if any(
+            code.called(item.context_expr) in ("torch.no_grad", "torch.inference_mode")
+            for item in node.items
+        ) and all(
+            isinstance(one, ast.Assign)
+            and isinstance(one.targets[0], ast.Name)
+            and isinstance(one.value, ast.Name)
+            for one in node.body
+        ):
+            yield node
 
 
 @rule("grad-modes-generator", "wrong")

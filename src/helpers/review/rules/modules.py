@@ -3,7 +3,7 @@
 import ast
 import re
 
-from helpers.review.code import Part
+from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_module_class, kind
 from helpers.review.registry import rule
 from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, place, text
@@ -66,8 +66,9 @@ def plain_list(code):
                 continue
             for one in values:
                 items = _items(one.value)
-                if any(learns(code, item) for item in items or ()) or (
-                    items == [] and _filled(code, node, name)
+                called = _elements_called(code, node, name)
+                if any(_layer(code, item, called) for item in items or ()) or (
+                    items == [] and _filled(code, node, name, called)
                 ):
                     yield one.statement
                     break
@@ -88,14 +89,46 @@ def _items(value):
     return None
 
 
-def _filled(code, owner, name):
+_LAYER_NAME = re.compile(
+    r"[A-Z]\w*(Block|Layer|Cell|Conv|Encoder|Decoder|Attention|Linear|Norm|Head|MLP|LSTM|GRU)\d?d?"
+)
+
+
+def _layer(code, node, called):
+    """A layer; also one of an imported class, by its name, if the elements are called."""
+    if learns(code, node):
+        return True
+    name = text(node.func) or "" if called and isinstance(node, ast.Call) else ""
+    known = name in code.classes or code.called(node).startswith(("torch", "nn.", "F."))
+    name = name.rpartition(".")[2]
+    return bool(not known and _LAYER_NAME.fullmatch(name) and not re.search("Avg|Pool|Drop", name))
+
+
+def _elements_called(code, owner, name):
+    """The class calls the elements of the attribute: `self.rs[0](x)`, `for r in self.rs: r(x)`."""
+    for loop in code.of(ast.For, ast.comprehension):
+        over = loop.iter.args[-1] if method(loop.iter) == "zip" and loop.iter.args else loop.iter
+        over = over.args[0] if method(over) == "enumerate" and over.args else over
+        if text(over) == name and getattr(loop.target, "owner", None) is owner:
+            names = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+            calls = ast.walk(loop if isinstance(loop, ast.For) else loop.target.parent.parent)
+            if any(isinstance(n, ast.Call) and text(n.func) in names for n in calls):
+                return True
+    return any(
+        isinstance(call.func, ast.Subscript) and text(call.func.value) == name
+        for call in code.calls
+        if call.owner is owner
+    )
+
+
+def _filled(code, owner, name, called):
     """Layers are put into an empty list or dictionary."""
     for one in owner.attributes:
         if one.startswith(f"{name}["):
-            if any(learns(code, given.value) for given in owner.attributes[one]):
+            if any(_layer(code, given.value, called) for given in owner.attributes[one]):
                 return True
     for call in code.methods(owner, "append", "insert") + _in_methods(code, owner, "append"):
-        if text(call.func.value) == name and call.args and _made(code, call.args[-1]):
+        if text(call.func.value) == name and call.args and _made(code, call.args[-1], called):
             return True
     return False
 
@@ -105,9 +138,9 @@ def _in_methods(code, owner, name):
     return [call for body in bodies for call in code.methods(body, name)]
 
 
-def _made(code, node):
+def _made(code, node, called):
     value = code.value(node) if isinstance(node, ast.Name) else node
-    return not isinstance(value, Part) and learns(code, value)
+    return not isinstance(value, Part) and _layer(code, value, called)
 
 
 def _registered(name, source):
@@ -118,6 +151,60 @@ def _registered(name, source):
         rf"add_module|register_module|register_parameter|setattr\(self|{name}\.(cuda|to)\b",
         source,
     )
+
+
+@rule("modules-local-layer", "raises")
+def local_layer(code):
+    """`conv = nn.Conv2d(…)` in `__init__`, and `conv(x)` in another method."""
+    for (owner, name), node in code.functions.items():
+        if name != "__init__" or not owner or not is_module_class(code, owner):
+            continue
+        for local, values in node.assigned.items():
+            if local.isidentifier() and not code.uses(node, local):
+                if learns(code, values[-1].value) and _called_elsewhere(code, node, local):
+                    yield values[-1].statement
+
+
+def _called_elsewhere(code, init, name):
+    """A method calls the name without having it."""
+    return name not in code.tree.assigned and any(
+        isinstance(call.func, ast.Name)
+        and call.func.id == name
+        and call.owner is init.owner
+        and name not in call.scope.assigned
+        and not parameter(call.scope, name)
+        for call in code.calls
+    )
+
+
+_NAMES_OF_LAYERS = re.compile(
+    r"(log_?)?softmax|sigmoid|tanh|(leaky_?)?relu|act(ivation)?|(conv|fc|linear|norm|bn|ln|pool|drop)"
+    r"\w*|lstm|gru|rnn|embed\w*|encoder|decoder|head|classifier|attention|attn|proj\w*"
+)
+
+
+@rule("modules-missing-attribute", "raises")
+def missing_attribute(code):
+    """`self.softmax(x)` in `forward` of a module whose `__init__` makes no such layer."""
+    for node in module_classes(code):
+        source = code.part(node)
+        bases = [code.dotted(base) for base in node.bases]
+        if bases != ["nn.Module"] or re.search(r"attr\(|_module|register_|__dict__|@", source):
+            continue
+        own = {one.removeprefix("self.").partition(".")[0] for one in node.attributes}
+        own |= {one.name for one in node.body if hasattr(one, "name")}
+        own |= {n.id for s in node.body for n in ast.walk(s) if _is_class_name(n, s)}
+        for call in code.calls:
+            name = (text(call.func) or "").removeprefix("self.")
+            inside_class = call.owner is node and (text(call.func) or "").startswith("self.")
+            if inside_class and _NAMES_OF_LAYERS.fullmatch(name) and name not in own:
+                if f".{name} = " not in code.source:
+                    yield call
+
+
+def _is_class_name(node, statement):
+    plain = isinstance(statement, ast.Assign | ast.AnnAssign)
+    return plain and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 @rule("modules-multiplied", "wrong")

@@ -1,12 +1,16 @@
 """Names that look right: misspelt methods, classes that are called for functions."""
 
 import ast
+import builtins
 import re
+import warnings
+from difflib import get_close_matches
 
-from helpers.review.kinds import is_module_class, kind
+from helpers.names import undefined_names
+from helpers.review.kinds import is_model, is_module_class, is_optimizer, kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
-from helpers.review.syntax import const, text
+from helpers.review.syntax import const, method, receiver, text
 
 _FORWARD = {"foward", "forwad", "foreward", "froward", "farward", "Forward", "__forward__"}
 _ACTIVATIONS = re.compile(
@@ -22,6 +26,82 @@ def misspelt_forward(code):
         if "forward" not in names:
             for name in _FORWARD & names.keys():
                 yield names[name]
+
+
+@rule("names-misspelt", "raises")
+def misspelt_name(code):
+    """`Variabel(x)` in a file that imports `Variable`: no line defines the name."""
+    if code.stars or re.search(r"\b(exec|globals|locals|vars)\(|NameError", code.source):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            undefined = {name for name in undefined_names(code.source) if len(name) > 4}
+        except (SyntaxError, RecursionError):  # valid for the parser, not for the compiler
+            return
+    known = {*code.names, *code.classes, *(name for _, name in code.functions)}
+    known |= {one.id for one in code.of(ast.Name)} | {one.arg for one in code.of(ast.arg)}
+    for node in code.of(ast.Name) if undefined else ():
+        if node.id in undefined and not re.search(r"\d", node.id):
+            near = get_close_matches(node.id, known - undefined - vars(builtins).keys(), 1, 0.85)
+            if near and near[0][0] == node.id[0] and near[0].rstrip("s") != node.id.rstrip("s"):
+                yield node
+
+
+_ROLE = re.compile(r"(?i)(optim(izer)?|scheduler|loader|dataset|criterion)s?$")
+
+
+@rule("names-repeated-argument", "wrong")
+def repeated_argument(code):
+    """`train(a_optimizer=b_optimizer, b_optimizer=b_optimizer)`: one value for two arguments."""
+    for call in code.calls:
+        given = {k.arg: k.value.id for k in call.keywords if isinstance(k.value, ast.Name)}
+        for option in call.keywords:
+            value = given.get(option.arg)
+            if value and value != option.arg and given.get(value) == value:
+                if option.arg in call.scope.assigned and _ROLE.search(option.arg):
+                    yield option.value
+
+
+_METHODS = {
+    "backwards": "backward",
+    "backword": "backward",
+    "zero_grads": "zero_grad",
+    "zerograd": "zero_grad",
+    "zero_gard": "zero_grad",
+    "state_dicts": "state_dict",
+    "load_state_dicts": "load_state_dict",
+    "unsqeeze": "unsqueeze",
+    "unsqueze": "unsqueeze",
+    "squeze": "squeeze",
+    "argmx": "argmax",
+    "detatch": "detach",
+    "evel": "eval",
+    "paramters": "parameters",
+    "parameter": "parameters",
+}
+
+
+@rule("names-misspelt-method", "raises")
+def misspelt_method(code):
+    """`loss.backwards()`, `optimizer.zero_grads()`."""
+    for call in code.calls:
+        name = method(call)
+        if name not in _METHODS or code.called(call) or not isinstance(call.func, ast.Attribute):
+            continue
+        if name in code.by_method or re.search(rf"def {name}\b", code.source):
+            continue
+        base = receiver(call)
+        if name == "parameter":
+            known = is_model(code, base) and not call.args
+        elif "back" in name:
+            known = re.search(r"(?i)loss|cost|err", text(base) or "") and not call.args
+        elif "zero" in name:
+            known = is_optimizer(code, base) or (kind(code, base) or "").startswith("module:")
+        else:
+            known = bool(kind(code, base)) or is_model(code, base)
+        if known:
+            yield call
 
 
 @rule("modules-activation-class", "raises")
@@ -91,3 +171,51 @@ def _compared(code, call):
             ):
                 return True
     return False
+
+
+@rule("modules-forward-returns", "raises")
+def nothing_returned(code):
+    """A `forward` that computes and ends without `return`."""
+    for node in module_classes(code):
+        forward = code.functions.get((node.name, "forward"))
+        if forward is None or forward.decorator_list or forward not in node.body:
+            continue
+        last_one = forward.body[-1]
+        if isinstance(last_one, ast.Assign) and isinstance(last_one.targets[0], ast.Name):
+            if not any(
+                isinstance(one, ast.Return | ast.Yield | ast.YieldFrom)
+                for one in code.walk(forward)
+            ):
+                yield last_one
+
+
+@rule("names-not-called", "wrong")
+def not_called(code):
+    """`if torch.cuda.is_available:`, `SGD(net.parameters)`, `total += loss.item`."""
+    for node in code.of(ast.Attribute):
+        if isinstance(node.parent, ast.Call) and node.parent.func is node:
+            continue
+        if (
+            code.dotted(node) == "torch.cuda.is_available"
+            and _is_test(node)
+            or node.attr in ("parameters", "state_dict", "item")
+            and _is_given(code, node)
+        ):
+            yield node
+
+
+def _is_test(node):
+    up = node.parent
+    while isinstance(up, ast.BoolOp) or isinstance(up, ast.UnaryOp) and isinstance(up.op, ast.Not):
+        node, up = up, up.parent
+    return isinstance(up, ast.If | ast.IfExp) and up.test is node
+
+
+def _is_given(code, node):
+    """The method itself is the argument of an optimizer or of `torch.save`, or is added up."""
+    up = node.parent
+    if node.attr == "item":
+        return isinstance(up, ast.AugAssign) and kind(code, node.value) in ("loss", "tensor")
+    called = code.called(up) if isinstance(up, ast.Call) and node in up.args[:1] else ""
+    owner = is_model(code, node.value)
+    return owner and (called == "torch.save" or re.match(r"optim\.[A-Z]", called) is not None)

@@ -14,6 +14,7 @@ from helpers.review.syntax import (
     const,
     exclusive,
     inside,
+    last,
     method,
     place,
     receiver,
@@ -268,3 +269,43 @@ def _feeds_loss(code, scope, name, model):
         if {name, model} <= called and code.methods(loop, "backward"):
             return True
     return False
+
+
+@rule("training-swapped-optimizers", "wrong")
+def swapped_optimizers(code):
+    """`optimizer_E = Adam(decoder.parameters())` and `optimizer_D = Adam(encoder.parameters())`."""
+    named = [
+        (scope, name.rpartition("_")[2].lower(), _words(one.value), one.statement)
+        for scope, name, one, _ in optimizers(code)
+        if "_" in name.rpartition(".")[2]
+    ]
+    for scope, suffix, own, statement in named:
+        fits = [words for other, _, words, _ in named if other is scope and _fits(suffix, words)]
+        if fits and not _fits(suffix, own) and all(own != words for words in fits):
+            if any(_fits(other, own) or words in fits for _, other, words, _ in named):
+                yield statement
+
+
+def _words(call):
+    given = argument(call, "params", 0)
+    names = re.split(r"\W|_", text(receiver(given) if isinstance(given, ast.Call) else given) or "")
+    return tuple(one.lower() for one in names[-3:] if one not in ("self", "model", "params", "net"))
+
+
+def _fits(suffix, words):
+    return any(one.startswith(suffix) for one in words)
+
+
+@rule("training-swapped-options", "wrong")
+def swapped_options(code):
+    """`SGD(parameters, lr=args.weight_decay)`: the value of another option."""
+    for call in code.calls:
+        if not code.called(call).startswith("optim."):
+            continue
+        for option in call.keywords:
+            name = last(option.value)
+            if option.arg == "lr" and re.fullmatch(r"(?i)weight_?decay|wd|momentum", name):
+                yield option.value
+            elif option.arg in ("weight_decay", "momentum"):
+                if re.fullmatch(r"(?i)lr|learning_?rate", name):
+                    yield option.value

@@ -44,7 +44,11 @@ def clip_misplaced(code):
             before, after = kinds[:n], kinds[n + 1 :]
             late = before[-1:] == ["step"] and "step" not in after
             early = "backward" in after and "backward" not in before
-            if isinstance(statement, ast.Expr | ast.Assign) and (late or early):
+            if isinstance(statement, ast.If):
+                own = {what for what, _, other in found if other is statement} == {"clip"}
+            else:
+                own = isinstance(statement, ast.Expr | ast.Assign)
+            if own and (late or early):
                 yield call
 
 

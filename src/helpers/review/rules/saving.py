@@ -3,7 +3,7 @@
 import ast
 import re
 
-from helpers.review.kinds import is_model, kind
+from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
 
@@ -116,3 +116,42 @@ def loads_itself(code):
             a, b = text(receiver(call)), text(receiver(call.args[0]))
             if a and a == b and re.search(r"(?i)target|tgt|ema|momentum|shadow|old", a):
                 yield call
+
+
+@rule("checkpoints-no-eval", "wrong")
+def no_eval_after_load(code):
+    """`net.load_state_dict(torch.load(path))` and `net(x)` under `no_grad`, never `eval()`."""
+    modes = r"\.eval\(|\.train\(|backward\(|optim\b|\.training\b|lightning|set_eval|is_train"
+    if re.search(modes, code.source):
+        return
+    for call in code.calls:
+        name = text(receiver(call)) if method(call) == "load_state_dict" else None
+        if not name or not call.args or not is_model(code, receiver(call)):
+            continue
+        for other in code.calls:
+            if text(other.func) == name and no_graph(code, other):
+                yield other
+                break
+
+
+@rule("checkpoints-load-path", "raises")
+def loads_a_path(code):
+    """`model.load_state_dict("model.pt")`: it requires the content, not the path."""
+    for call in code.calls:
+        if method(call) == "load_state_dict" and call.args and is_model(code, receiver(call)):
+            given = call.args[0]
+            given = code.value(given) if isinstance(given, ast.Name) else given
+            if isinstance(const(given), str):
+                yield call
+
+
+@rule("checkpoints-load-result", "raises")
+def keeps_the_report(code):
+    """`model = model.load_state_dict(state)`: the result is a report, not the model."""
+    for node in code.of(ast.Assign):
+        call = node.value
+        if method(call) == "load_state_dict" and is_model(code, receiver(call)):
+            name = text(node.targets[0])
+            used = [c for c in code.calls if text(c.func) == name or text(receiver(c)) == name]
+            if name and any(c.scope is node.scope and c.lineno > node.lineno for c in used):
+                yield node

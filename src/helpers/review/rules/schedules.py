@@ -4,9 +4,19 @@ import ast
 import re
 
 from helpers.review.flow import events
-from helpers.review.kinds import is_scheduler, kind
+from helpers.review.kinds import batch_loop, is_scheduler, kind
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, argument, const, is_open, method, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    argument,
+    const,
+    is_open,
+    last,
+    method,
+    receiver,
+    text,
+)
 from helpers.review.tracing import construction
 
 
@@ -106,25 +116,48 @@ def accuracy_with_min(code):
 @rule("rate-per-batch", "wrong")
 def epochs_in_batches(code):
     """`CosineAnnealingLR(optimizer, T_max=epochs)` stepped in the loop over batches."""
-    for outer in code.loops:
-        for loop in outer.body:
-            if not isinstance(loop, LOOPS) or not code.methods(loop, "backward"):
-                continue
-            for call in code.methods(loop, "step"):
-                constructor = construction(code, receiver(call))
-                if code.called(constructor) in ("sched.CosineAnnealingLR", "sched.OneCycleLR"):
-                    if _counts_epochs(constructor, outer) and not call.args:
-                        yield call
+    for call in code.calls:
+        if method(call) != "step" or call.args or receiver(call) is None:
+            continue
+        loops = list(above(call, *LOOPS))
+        if len(loops) < 2 or not code.methods(loops[0], "backward"):
+            continue
+        constructor = construction(code, receiver(call))
+        counted = code.called(constructor) in ("sched.CosineAnnealingLR", "sched.OneCycleLR")
+        if counted and any(_counts_epochs(constructor, one) for one in loops[1:]):
+            yield call
+        elif batch_loop(code, loops[0]) and _counts_few(code, constructor):
+            if any(re.search(r"(?i)epoch", _target(one)) for one in loops[1:]):
+                yield call
 
 
-def _counts_epochs(made, outer):
-    one_cycle = "OneCycle" in ast.unparse(made.func)
+def _target(loop):
+    return ast.unparse(loop.target) if isinstance(loop, ast.For) else ""
+
+
+def _counts_few(code, constructor):
+    """`StepLR(optimizer, step_size=7)`: a number of epochs, too small for batches."""
+    name = code.called(constructor)
+    if name == "sched.StepLR":
+        size = const(argument(constructor, "step_size", 1))
+        return isinstance(size, int) and size <= 50
+    given = argument(constructor, "milestones", 1) if name == "sched.MultiStepLR" else None
+    numbers = [const(one) for one in getattr(given, "elts", ())]
+    return bool(numbers) and all(isinstance(n, int) and n <= 300 for n in numbers)
+
+
+def _counts_epochs(constructor, outer):
+    one_cycle = "OneCycle" in ast.unparse(constructor.func)
     name = "total_steps" if one_cycle else "T_max"
-    length = argument(made, name, 2 if one_cycle else 1)
+    length = argument(constructor, name, 2 if one_cycle else 1)
     over = outer.iter if isinstance(outer, ast.For) else None
+    while isinstance(over, ast.Call) and last(over.func) == "tqdm" and over.args:
+        over = over.args[0]
     if length is None or not isinstance(over, ast.Call) or text(over.func) != "range":
         return False
     count = over.args[0] if len(over.args) == 1 else over.args[1] if len(over.args) > 1 else None
+    if isinstance(count, ast.BinOp) and const(count.right) == 1:  # range(1, epochs + 1)
+        count = count.left
     return count is not None and ast.dump(length) == ast.dump(count)
 
 
@@ -184,3 +217,25 @@ def _scheduler_loaded(code, one):
     name = text(getattr(one.statement, "targets", [None])[0]) or "?"
     given = argument(one.value, "last_epoch") is not None
     return given or re.search(rf"{re.escape(name)}\.load_state_dict", code.source)
+
+
+@rule("rate-same-optimizer", "wrong")
+def one_optimizer_twice(code):
+    """`d_scheduler = StepLR(g_optimizer, 10)` next to `g_scheduler = StepLR(g_optimizer, 10)`."""
+    for scope in code.scopes:
+        schedulers = [
+            (name, text(argument(one.value, "optimizer", 0)), one.statement)
+            for name, values in scope.assigned.items()
+            for one in values
+            if kind(code, one.value) == "scheduler" and isinstance(one.value, ast.Call)
+        ]
+        known = {name for name, values in scope.assigned.items() if _is_optimizer(code, values)}
+        for name, optimizer, statement in schedulers:
+            own = re.sub(r"(?i)(lr_?)?sched(uler)?", "optimizer", name)
+            again = [one for one, other, _ in schedulers if other == optimizer and one != name]
+            if again and own != optimizer and own in known:
+                yield statement
+
+
+def _is_optimizer(code, values):
+    return any(kind(code, one.value) == "optimizer" for one in values)

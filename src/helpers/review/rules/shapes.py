@@ -268,3 +268,74 @@ def one_hot(code):
         if code.called(call) == "F.one_hot" and len(call.args) == 1 and not call.keywords:
             if not any(above(call, ast.Assert)):
                 yield call
+
+
+@rule("normalization-layer-dims", "raises")
+def norm_of_other_dims(code):
+    """`BatchNorm2d` directly after `Linear` or `Conv1d`: it requires other dimensions."""
+    for call in code.calls:
+        if code.called(call) == "nn.Sequential":
+            for before, after in zip(call.args, call.args[1:], strict=False):
+                if _unfit(code.called(before)[3:], code.called(after)[3:]):
+                    yield after
+        elif len(call.args) == 1 and getattr(code.function(call), "name", "") == "forward":
+            given = call.args[0]
+            given = code.value(given) if isinstance(given, ast.Name) else given
+            kinds = [kind(code, getattr(one, "func", None)) or "" for one in (given, call)]
+            if all(one.startswith("module:") for one in kinds):
+                if _unfit(*(one[7:] for one in kinds)):
+                    yield call
+
+
+def _unfit(before, after):
+    """Return whether a BatchNorm gets a tensor that has other dimensions than it requires."""
+    norm = re.fullmatch(r"(?:Batch|Instance)Norm([123])d", after)
+    if norm and before == "Linear":
+        return norm[1] != "1"
+    layer = re.fullmatch(r"Conv(?:Transpose)?([123])d", before)
+    return bool(norm and layer and norm[1] != layer[1])
+
+
+_KEEPS_SIZE = re.compile(
+    r"nn\.(ReLU6?|LeakyReLU|ELU|GELU|SELU|SiLU|Mish|Tanh|Sigmoid|Hardswish|PReLU|Dropout[123]?d?|"
+    r"(Batch|Instance|Layer)Norm\d?d?|(Max|Avg)Pool[123]d|Upsample)$"
+)
+_SIZES = re.compile(r"nn\.(Linear|Conv[123]d|ConvTranspose[123]d)$")
+
+
+@rule("modules-sizes", "raises")
+def sizes_unfit(code):
+    """`nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(32, 2))`: 16 is not 32."""
+    for call in code.calls:
+        before, size = "", None
+        for layer in call.args if code.called(call) == "nn.Sequential" else ():
+            name = code.called(layer)
+            if _SIZES.match(name):
+                given, out = (const(_size(layer, n)) for n in (0, 1))
+                if name == before and isinstance(size, int) and isinstance(given, int):
+                    if size != given:
+                        yield layer
+                before, size = name, out
+            elif not _KEEPS_SIZE.match(name):
+                before, size = "", None
+
+
+def _size(layer, n):
+    names = (("in_features", "in_channels"), ("out_features", "out_channels"))[n]
+    return argument(layer, names[0], n) or argument(layer, names[1], n)
+
+
+@rule("modules-no-flatten", "raises")
+def conv_to_linear(code):
+    """`nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Linear(8, 2))` without `nn.Flatten()`."""
+    for call in code.calls:
+        images = False
+        for layer in call.args if code.called(call) == "nn.Sequential" else ():
+            name = code.called(layer)
+            if re.match(r"nn\.Conv[23]d$", name):
+                images = True
+            elif name == "nn.Linear" and images:
+                yield layer
+                break
+            elif not _KEEPS_SIZE.match(name) and not name.startswith("nn.AdaptiveAvgPool"):
+                images = False

@@ -1,0 +1,139 @@
+"""Formulas of attention and of the VAE that are written with a mistake."""
+
+import ast
+import re
+
+from helpers.review.registry import rule
+from helpers.review.syntax import argument, const, method, names_in, receiver, text
+from helpers.review.tracing import is_activation
+
+
+def _number(code, node):
+    """Return the value of a number, also of `float("-inf")`, `-np.inf` and a name."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _number(code, node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.Call) and text(node.func) == "float" and node.args:
+        written = str(const(node.args[0])).lower()
+        return float(written) if re.fullmatch(r"[+-]?inf(inity)?", written) else None
+    if (code.dotted(node) or "") in ("numpy.inf", "math.inf", "torch.inf"):
+        return float("inf")
+    if isinstance(node, ast.Name) and code.value(node) is not None:
+        value = code.value(node)
+        return _number(code, value) if isinstance(value, ast.AST) else None
+    if isinstance(node, ast.Name):
+        return _default(node)
+    value = const(node)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _default(node):
+    """The default of a parameter."""
+    given = getattr(node.scope, "args", None)
+    names = [one.arg for one in given.args] if given else []
+    at = names.index(node.id) - len(names) if node.id in names else 0
+    return const(given.defaults[at]) if at and -at <= len(given.defaults) else None
+
+
+def _goes_to_softmax(code, call):
+    """The result is the input of a softmax, at once or as the next value of its name."""
+    up = call.parent
+    if isinstance(up, ast.Attribute) and up.attr == "softmax":
+        return True
+    if isinstance(up, ast.Call) and method(up) == "softmax":
+        return True
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    name = text(receiver(call)) if isinstance(up, ast.Expr) else name
+    return name is not None and any(
+        code.value(one) is call or isinstance(up, ast.Expr) and one.lineno > call.lineno
+        for one in _softmaxed(code, call.scope)
+        if text(one) == name
+    )
+
+
+def _softmaxed(code, scope):
+    for call in code.calls:
+        if call.scope is scope and method(call) == "softmax":
+            given = argument(call, "input", 0) if code.called(call) else receiver(call)
+            if text(receiver(call)) == "self" or not isinstance(given, ast.Name | ast.Attribute):
+                given = call.args[0] if call.args else None
+            if given is not None:
+                yield given
+
+
+@rule("attention-mask-value", "wrong")
+def mask_value(code):
+    """`scores.masked_fill(mask == 0, -1e-9)` before a softmax: about 0, so nothing is masked."""
+    for call in code.calls:
+        if method(call) not in ("masked_fill", "masked_fill_") or len(call.args) < 2:
+            continue
+        value = _number(code, call.args[1])
+        if value is not None and value > -50 and _goes_to_softmax(code, call):
+            yield call
+
+
+@rule("attention-mask-late", "wrong")
+def mask_after_softmax(code):
+    """`softmax(scores).masked_fill(mask, -inf)`: the mask belongs before the softmax."""
+    for call in code.calls:
+        if method(call) not in ("masked_fill", "masked_fill_") or len(call.args) < 2:
+            continue
+        value = _number(code, call.args[1])
+        if value is not None and value < -50 and is_activation(code, receiver(call), {"softmax"}):
+            yield call
+
+
+@rule("vae-std", "wrong")
+def std_of_variance(code):
+    """`mu + torch.exp(logvar) * eps`: the standard deviation is `exp(0.5 * logvar)`."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult):
+            continue
+        for std, noise in ((node.left, node.right), (node.right, node.left)):
+            std = code.value(std) if isinstance(std, ast.Name) else std
+            name = text(_exponent(code, std)) or ""
+            if re.search(r"(?i)log_?(var|sigma_?sq)", name) and _is_noise(code, noise):
+                yield node
+
+
+def _exponent(code, node):
+    """Return `x` of `torch.exp(x)` and `x.exp()`."""
+    if not isinstance(node, ast.Call) or method(node) != "exp":
+        return None
+    return node.args[0] if code.called(node) == "torch.exp" and node.args else receiver(node)
+
+
+def _is_noise(code, node):
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    drawn = ("randn", "randn_like", "normal", "normal_")
+    return method(value) in drawn or re.fullmatch(r"(?i)eps(ilon)?|noise", text(node) or "")
+
+
+@rule("vae-kl-square", "wrong")
+def kl_of_std(code):
+    """`1 + 2 * logstd - mean**2 - logstd.exp()`: the last term must be squared."""
+    for node in code.of(ast.BinOp):
+        if isinstance(node.parent, ast.BinOp) or not isinstance(node.op, ast.Sub | ast.Add):
+            continue
+        terms = list(_terms(node))
+        doubled = {text(_doubled(one)) for one in terms} - {None}
+        squares = any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Pow) for one in terms)
+        squares = squares or any(method(one) in ("pow", "square") for one in terms)
+        for one in terms:
+            if squares and text(_exponent(code, one)) in doubled and 1 in map(const, terms):
+                yield one
+
+
+def _terms(node):
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        yield from _terms(node.left)
+        yield from _terms(node.right)
+    else:
+        yield node
+
+
+def _doubled(node):
+    """Return `x` of `2 * x`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and const(node.left) == 2:
+        return node.right if names_in(node.right) else None
+    return None

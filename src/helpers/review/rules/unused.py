@@ -1,0 +1,157 @@
+"""Values that are computed and never used."""
+
+import ast
+import re
+
+from helpers.review.kinds import batch_loop, is_model, kind, no_graph
+from helpers.review.registry import rule
+from helpers.review.syntax import LOOPS, above, exclusive, inside, names_in, text
+from helpers.review.tracing import is_loss_call
+
+_TARGET = re.compile(
+    r"(?i)^(y|ys|gt|labels?|targets?|(true|target|gt|batch)_\w+|\w+_(labels?|gt))$"
+)
+
+
+def assignments(code):
+    """Yield scope, name and statement of each `name = call(…)` in a scope with `backward()`."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items() if scope.backward else ():
+            if name.isidentifier() and not name.startswith("_"):
+                for one in values:
+                    plain = isinstance(one.statement, ast.Assign)
+                    if plain and one.statement.value is one.value:
+                        if isinstance(one.value, ast.Call) and text(one.statement.targets[0]):
+                            yield scope, name, one.statement
+
+
+@rule("losses-unused", "wrong")
+def loss_unused(code):
+    """`loss_b = criterion(model(b), y)` that nothing reads, next to `loss_a.backward()`."""
+    for scope, name, statement in assignments(code):
+        if re.search(r"(?i)val|test|eval|dev", name):
+            continue
+        if is_loss_call(code, statement.value) and not code.uses(scope, name):
+            if any(above(statement, *LOOPS)) and not no_graph(code, statement):
+                yield statement
+
+
+@rule("losses-overwritten", "wrong")
+def loss_overwritten(code):
+    """`loss += a`, then `loss = b` where `+=` is meant: the first term is lost."""
+    for node in code.of(ast.AugAssign):
+        name = text(node.target)
+        if not name or "loss" not in name.lower() or not isinstance(node.op, ast.Add):
+            continue
+        later = _next_store(node, name)
+        if later is not None and not exclusive(node, later):
+            yield later
+
+
+def _next_store(node, name):
+    """Return a plain assignment to the name below a statement, if nothing reads it before."""
+    body, at = _block(node)
+    while at is not None:
+        for statement in body[at + 1 :]:
+            store = _store(statement, name)
+            if store is not None or name in names_in(statement):
+                return store
+        parent = body[at].parent
+        if not isinstance(parent, ast.If):
+            return None
+        body, at = _block(parent)
+    return None
+
+
+def _block(node):
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(node.parent, field, None)
+        if isinstance(block, list) and node in block:
+            return block, block.index(node)
+    return [], None
+
+
+def _store(statement, name):
+    """`name = value` as a statement, or as the only one of its kind in an `if`."""
+    if isinstance(statement, ast.If) and not names_in(statement.test) & {name}:
+        stores = [one for one in statement.body if _store(one, name) is not None]
+        read = [one for one in statement.body if name in names_in(one) and one not in stores]
+        return stores[0] if len(stores) == 1 and not read and not statement.orelse else None
+    plain = isinstance(statement, ast.Assign) and text(statement.targets[0]) == name
+    value = getattr(statement, "value", None)
+    again = plain and name not in names_in(value) and not isinstance(value, ast.Constant)
+    return statement if again else None
+
+
+@rule("training-output-unused", "wasted")
+def output_unused(code):
+    """`features_b = model(b)` that nothing reads, in a loop that uses `model(a)`."""
+    outputs = [
+        one
+        for one in assignments(code)
+        if is_model(code, one[2].value.func) and any(above(one[2], *LOOPS))
+    ]
+    for scope, name, statement in outputs:
+        if code.uses(scope, name) or no_graph(code, statement):
+            continue
+        loop = next(above(statement, *LOOPS))
+        for _, other, again in outputs:
+            same = text(again.value.func) == text(statement.value.func) and other != name
+            if same and inside(again, loop) and code.uses(scope, other):
+                yield statement
+                break
+
+
+@rule("losses-target-unused", "wrong")
+def target_unused(code):
+    """`loss_fn(encoder(x), decoder(z))` in a loop that moves the target and does not read it."""
+    for loop in code.loops:
+        names = _moved_targets(loop) if batch_loop(code, loop) else ()
+        if not names or any(code.uses(loop, name) for name in names):
+            continue
+        for call in code.calls_under(loop):
+            losses = is_loss_call(code, call) or re.search(
+                r"(?i)(^|[._])(criterion|loss_?(fn|func|function)?)$", text(call.func) or ""
+            )
+            if losses and len(call.args) == 2 and all(_is_output(code, a) for a in call.args):
+                yield call
+
+
+def _moved_targets(loop):
+    """The targets of a batch that `y = y.to(device)` renews, so that they are meant to be used."""
+    batch = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+    renewed = {
+        text(one.targets[0])
+        for one in loop.body
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call)
+    }
+    return {name for name in batch & renewed if _TARGET.match(name)}
+
+
+def _is_output(code, node):
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    return isinstance(value, ast.Call) and is_model(code, value.func)
+
+
+@rule("rate-never-stepped", "wrong")
+def scheduler_unused(code):
+    """`scheduler = StepLR(optimizer, 30)` that nothing steps."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            statement = values[-1].statement
+            if kind(code, values[-1].value) != "scheduler" or not isinstance(statement, ast.Assign):
+                continue
+            if text(statement.targets[0]) == name and not _mentioned(code, scope, name, statement):
+                yield statement
+
+
+def _mentioned(code, scope, name, statement):
+    """Another line has the name: a read, or for an attribute any line of the file."""
+    if name.isidentifier():
+        return code.uses(scope, name) or isinstance(scope, ast.Module) and not _trains(code)
+    rest = code.source.replace(code.part(statement), "")
+    return name.rpartition(".")[2] in rest or not _trains(code)
+
+
+def _trains(code):
+    return "backward(" in code.source
