@@ -38,6 +38,11 @@ class Rules {
   squeezed(text) {
     return text.toLowerCase().replace(this.get("other", "g"), "");
   }
+  // The query of a form that reports a text, without the folders of its paths.
+  report(text) {
+    const body = text.replace(this.get("folders", "g"), "").slice(-this.limits.told);
+    return new URLSearchParams({ title: "errors: ", body: `\`\`\`text\n${body}\n\`\`\`` });
+  }
   // What may decide on a special case of a message: no lines of a log far above it.
   about(text, start) {
     return text.slice(Math.max(0, start - this.limits.before));
@@ -533,6 +538,11 @@ if (typeof document !== "undefined")
           return element("li", "section", element("p", "", link, ...place), element("p", "line", ...marked(line)));
         });
         if (hits.length && found.length) lines.push(heading(told.dataset.related));
+        if (!hits.length && !found.length && told.dataset.issues) {
+          const link = element("a", "", told.dataset.report);
+          link.href = `${told.dataset.issues}?${messages.rules.report(asked)}`;
+          lines.push(element("li", "note", link));
+        }
         shown.prepend(...lines);
       };
       const show = (found, asked, sure) => {

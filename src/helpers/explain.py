@@ -537,9 +537,6 @@ def answers(question: str, lang: str = "en") -> list[str]:
     ]
 
 
-_FOLDERS = re.compile(r"(?:\b[A-Za-z]:)?[\\/](?:[^\s\\/:\"'<>|]{1,80}[\\/]){1,40}")
-
-
 def report(pasted: str, lang: str = "en") -> list[str]:
     """Return a link that reports a text without its folders, if pip installed this from GitHub."""
     try:
@@ -549,7 +546,7 @@ def report(pasted: str, lang: str = "en") -> list[str]:
         return []
     if not address.startswith("https://github.com/"):
         return []
-    text = _FOLDERS.sub("", pasted.strip())[-_LIMITS.told :]
+    text = _PATTERNS["folders"].sub("", pasted.strip())[-_LIMITS.told :]
     query = urlencode({"title": "helpers.explain: ", "body": f"```text\n{text}\n```"})
     return [f"{_WORDS[lang]['report']}\n{address.removesuffix('.git')}/issues/new?{query}"]
 

@@ -54,6 +54,7 @@ def render(book: Book, lang: str, entries: list[Entry], seen: Seen) -> dict[str,
     ]
     ordered = [entry for _, group in groups for entry in group]
     values = {"w": w, "lang": lang, "script": message_data.SCRIPT}
+    values["issues"] = f"{book.repository}/issues/new" if book.repository else ""
     body = fill("errors.md", groups=groups, count=len(ordered), **values)
     files = {"errors.md": page(source, w["summary"], body)}
     for family, group in groups:
