@@ -99,7 +99,7 @@ def test_cells_change_edges_and_loops_with_the_keyboard(show):
     page = show(convolve.convolve_explorer("en"), width=375)
     element = page.locator("convolve-explorer")
     said, task = element.locator(".said"), element.locator(".task")
-    assert "= nan. Degree 0: 4. Its row and its column are nan" in said.inner_text()
+    assert "= nan. Degree 0: node 4. Its row and its column are nan" in said.inner_text()
     cells = element.locator(".matrix button")
     cells.nth(4 * N + 3).focus()
     page.keyboard.press("Enter")  # an edge between 3 and 4
