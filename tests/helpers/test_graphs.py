@@ -524,3 +524,48 @@ def test_two_steps_lead_back_to_each_node():
     edges, _ = demos.community_graph(40, inside=0.2, outside=0.2, generator=seeded(0))
     A = dense(edges, 40)
     assert torch.equal((A @ A).diagonal(), A.sum(1))
+
+
+def test_values_of_csr_matrices_get_the_gradients_of_a_dense_product():
+    edges = random_graph(2, 20, 80).unique(dim=1)
+    weight, x = torch.rand(edges.shape[1], requires_grad=True), torch.randn(20, 3)
+    A = torch.sparse_coo_tensor(edges, torch.ones(edges.shape[1]), (20, 20)).to_sparse_csr()
+    csr = torch.sparse_csr_tensor(A.crow_indices(), A.col_indices(), weight, (20, 20))
+    full = torch.zeros(20, 20).index_put((edges[0], edges[1]), weight)  # sorted by unique
+    by_csr, by_full = (torch.autograd.grad((P @ x).square().sum(), weight)[0] for P in (csr, full))
+    torch.testing.assert_close(by_csr, by_full)
+
+
+def gcn(x, edges, weight):
+    for _ in range(2):
+        x = dense(edges, len(x), weight) @ x
+        x = x.tanh()
+    return x
+
+
+def test_a_sampled_gcn_needs_the_degrees_of_the_whole_graph():
+    edges, _ = demos.community_graph(60, inside=0.1, outside=0.1, generator=seeded(0))
+    x, start = torch.randn(60, 3, generator=seeded(1)), torch.tensor([5, 3])
+    edges, weight = graphs.gcn_norm(edges, 60)
+    want, A = gcn(x, edges, weight)[start], dense(edges, 60, weight)
+    nodes, local = graphs.sample_neighbours(edges, start, [60, 60])
+    own = A[nodes[local[1]], nodes[local[0]]]
+    torch.testing.assert_close(gcn(x[nodes], local, own)[:2], want)
+    cut = gcn(x[nodes], *graphs.gcn_norm(local, len(nodes)))[:2]
+    assert not torch.allclose(cut, want, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_first_of_sixteen_layers_gets_nearly_no_gradient(seed):
+    torch.manual_seed(seed)
+    edges, y = demos.community_graph(300)
+    edges, weight = graphs.gcn_norm(edges, 300)
+    P, x, norms = dense(edges, 300, weight), torch.randn(300, 3), []
+    for depth in (2, 16):
+        first, last = nn.Linear(3, 16), nn.Linear(16, 3)
+        h = first(x).relu()
+        for layer in [nn.Linear(16, 16) for _ in range(depth)]:
+            h = layer(P @ h).relu()
+        nn.functional.cross_entropy(last(h), y).backward()
+        norms.append(first.weight.grad.norm())
+    assert norms[1] < norms[0] / 100
