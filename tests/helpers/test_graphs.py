@@ -54,11 +54,11 @@ def test_aggregate_is_a_reduction_node_by_node(seed, n, count, shape):
 
 
 def test_sums_of_half_precision_lose_no_digits():
-    ones = torch.ones(3000, 2, dtype=torch.bfloat16)
-    out = graphs.aggregate(ones, torch.zeros(3000, dtype=torch.int64), 1)
-    assert out.dtype == torch.bfloat16 and out.tolist() == [[3008.0, 3008.0]]  # 3000, rounded
-    mean = graphs.aggregate(ones, torch.zeros(3000, dtype=torch.int64), 1, "mean")
-    assert mean.tolist() == [[1.0, 1.0]]
+    ones, target = torch.ones(3000, dtype=torch.bfloat16), torch.zeros(3000, dtype=torch.int64)
+    assert torch.zeros(1, dtype=torch.bfloat16).index_add(0, target, ones).item() == 256
+    out = graphs.aggregate(ones, target, 1)
+    assert out.dtype == torch.bfloat16 and out.tolist() == [3008.0]  # 3000, rounded
+    assert graphs.aggregate(ones, target, 1, "mean").tolist() == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -569,3 +569,9 @@ def test_the_first_of_sixteen_layers_gets_nearly_no_gradient(seed):
         nn.functional.cross_entropy(last(h), y).backward()
         norms.append(first.weight.grad.norm())
     assert norms[1] < norms[0] / 100
+
+
+def test_gcn_norm_counts_the_edges_to_a_node():
+    edges, weight = graphs.gcn_norm(torch.tensor([[0, 1], [2, 2]]), 3)  # in-degrees 1, 1 and 3
+    assert edges.tolist() == [[0, 1, 0, 1, 2], [2, 2, 0, 1, 2]]
+    torch.testing.assert_close(weight, torch.tensor([1 / 3**0.5, 1 / 3**0.5, 1, 1, 1 / 3]))
