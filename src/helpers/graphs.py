@@ -158,7 +158,6 @@ def sample_neighbours(
     ids = torch.cat([edges.flatten(), seeds])
     n = int(ids.max()) + 1 if len(ids) else 0
     _check_edges(edges, n)
-    edges = edges.long()
     nodes = new = seeds
     chosen = []
     for k in fanouts:

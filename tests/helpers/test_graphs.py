@@ -184,7 +184,8 @@ def test_a_sample_with_all_edges_gives_the_outputs_of_the_graph(seed, n, count, 
     edges = random_graph(seed, n, count)
     chosen = data.draw(st.permutations(range(n)))[: data.draw(st.integers(1, n))]
     start = torch.tensor(chosen)
-    nodes, local = graphs.sample_neighbours(edges, start, [count + 1] * depth)
+    nodes, local = graphs.sample_neighbours(edges.int(), start, [count + 1] * depth)
+    assert nodes.dtype == local.dtype == torch.int64
     assert torch.equal(nodes[: len(start)], start) and len(nodes.unique()) == len(nodes)
     x = torch.randn(n, 2, generator=seeded(seed))
     out = layers(x[nodes], local, depth)[: len(start)]
