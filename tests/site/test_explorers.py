@@ -17,6 +17,7 @@ from helpers.explorers.batch import batch_explorer
 from helpers.explorers.broadcast import broadcast_explorer
 from helpers.explorers.clip import clip_explorer
 from helpers.explorers.conv import conv_explorer
+from helpers.explorers.convolve import convolve_explorer
 from helpers.explorers.copy import copy_explorer
 from helpers.explorers.diagnose import diagnose_explorer
 from helpers.explorers.freeze import freeze_explorer
@@ -50,6 +51,7 @@ EXPLORERS = [
     broadcast_explorer,
     clip_explorer,
     conv_explorer,
+    convolve_explorer,
     copy_explorer,
     diagnose_explorer,
     freeze_explorer,
