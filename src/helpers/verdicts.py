@@ -1,7 +1,8 @@
 """The verdicts of the checkers in Chinese.
 
-`verdicts.json` contains, by the module of `helpers.exercises`, the English of each
-sentence as it is in the source, with its values in braces, and the Chinese with the same values.
+`verdicts.json` contains, by the module of `helpers.exercises`, the English of each sentence as it
+is in the source, with its values in braces, and the Chinese with the same values; `parts` are names
+of values, no sentences.
 This module imports no PyTorch: pages are built without it.
 """
 
@@ -18,7 +19,6 @@ MARKS = ("✓", "✗")
 _HOLE = re.compile(r"\{([^{}]*)\}")
 _VERBATIM = re.compile(r"\b(?:error|line)\b")  # values that Python or the reader wrote
 _DEPTH = 8  # a value that is a sentence with a value, and so on
-_SHORTEST = 6  # constant characters of a sentence that begins with a value
 _HAN, _WIDE = "[\u3400-\u9fff]", "[\u2014-\u201d\u2026\u3001-\u303f\uff00-\uffef]"
 _NO_SPACE = re.compile(f"{_HAN}{{2}}|{_WIDE}.?|.?{_WIDE}", re.S)
 _SPACE = re.compile(f"{_HAN}[A-Za-z0-9]|[A-Za-z0-9]{_HAN}")
@@ -40,11 +40,6 @@ class _Entry(NamedTuple):
     holes: list[str]
     chinese: str
     module: str
-
-    @property
-    def constant(self) -> int:
-        """Return the number of characters outside of holes."""
-        return sum(map(len, self.parts))
 
     def values(self, text: str) -> dict[str, str] | None:
         """Return what is in the holes if `text` is this sentence, otherwise None.
@@ -69,9 +64,9 @@ class _Entry(NamedTuple):
 
 @cache
 def _entries() -> tuple[list[_Entry], list[_Entry], list[_Entry]]:
-    """Return what a verdict begins with, what a sentence may be, and what a value in it may be.
+    """Return what a verdict begins with, the sentences, and these with the names of values.
 
-    Those with the most constant characters are first. `{path} of {name}` is no sentence.
+    Those with the most constant characters are first.
     """
     modules = json.loads(SENTENCES.read_text("utf8"))
     entries = []
@@ -79,9 +74,9 @@ def _entries() -> tuple[list[_Entry], list[_Entry], list[_Entry]]:
         for english, translation in sentences.items():
             pieces = _HOLE.split(english)
             entries.append(_Entry(pieces[::2], pieces[1::2], translation, module))
-    entries.sort(key=lambda entry: -entry.constant)
+    entries.sort(key=lambda entry: -sum(map(len, entry.parts)))
     frames = [entry for entry in entries if entry.module == "__init__"]
-    return frames, [e for e in entries if e.parts[0] or e.constant >= _SHORTEST], entries
+    return frames, [entry for entry in entries if entry.module != "parts"], entries
 
 
 def _translated(text: str, depth: int = 0) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from sentences import checked_chapter, english_in
+from sentences import checked_chapter, english_in, unlike
 
 from helpers.exercises import Verdict
 from helpers.verdicts import SENTENCES
+
+# AssertionErrors of what a test answers, not of a checker
+NO_SENTENCES = ("not yet: assert ", "not yet: Attempted unscale_")
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +26,11 @@ def verdicts_have_a_chinese_form(monkeypatch):
     monkeypatch.setattr(Verdict, "__init__", record)
     yield
     for chapter, message in seen:
-        english = english_in(message, chapter) if chapter else []
-        assert not english, f"no Chinese for: {english} in {message!r}, add it to {SENTENCES.name}"
+        if chapter and not message.startswith(NO_SENTENCES):
+            english = english_in(message, chapter)
+            place = f"in {message!r}, add it to {SENTENCES.name}"
+            assert not english, f"no Chinese for: {english} {place}"
+            assert not (zh := unlike(message, chapter)), f"{zh}: has the words of another chapter"
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 from helpers import exercises, verdicts
 
@@ -134,23 +135,36 @@ def template(node: ast.expr) -> str:
 
 @cache
 def shapes(chapter: str) -> set[str]:
-    """Return the shapes of all texts that a chapter's checkers contain, or have in common."""
+    """Return the shapes of all texts that a chapter's checkers contain, or take from others."""
     demos = Path(exercises.__file__).parents[1] / "demos"
-    own = [f.read_text("utf8") for f in demos.glob(f"{chapter}.py")]
-    sources = [SOURCES["__init__"], SOURCES["tools"], SOURCES[chapter], *own]
+    sources = [f.read_text("utf8") for f in demos.glob(f"{chapter}.py")]
+    others = re.findall(r"from helpers\.exercises\.(\w+) import", SOURCES[chapter])
+    sources += [SOURCES[name] for name in {"__init__", "tools", chapter, *others}]
     return {shape(text) for source in sources for text in texts(source)}
 
 
+@cache
+def entries_of(chapter: str) -> tuple[list, ...]:
+    """Return the entries of `helpers.verdicts` that a chapter's checkers use."""
+    own = shapes(chapter)
+    return tuple([e for e in part if "{}".join(e.parts) in own] for part in verdicts._entries())
+
+
 def english_in(message: str, chapter: str, depth: int = 0) -> list[str]:
-    """Return the pieces of a message that stay English, or that only another chapter says."""
-    for entry in verdicts._entries()[min(depth, 2)]:
-        if (values := entry.values(message)) is None:
-            continue
-        inside = [v for hole, v in values.items() if not verdicts._VERBATIM.search(hole)]
-        strange = [] if (own := "{}".join(entry.parts)) in shapes(chapter) else [own]
-        return strange + [e for value in inside for e in english_in(value, chapter, depth + 1)]
+    """Return the pieces of a message that stay English with the entries of a chapter."""
+    for entry in entries_of(chapter)[min(depth, 2)]:
+        if (values := entry.values(message)) is not None:
+            inside = [v for hole, v in values.items() if not verdicts._VERBATIM.search(hole)]
+            return [e for value in inside for e in english_in(value, chapter, depth + 1)]
     code = re.compile(r"'[^']*'|\"[^\"]*\"|\([^()]*\)|\[[^\[\]]*\]")
     return [message] if re.search("[A-Za-z]{2} +[A-Za-z]", code.sub("", message)) else []
+
+
+def unlike(message: str, chapter: str) -> str:
+    """Return the Chinese of a message if the entries of other chapters change it, else nothing."""
+    whole = verdicts._translated(message)
+    with mock.patch.object(verdicts, "_entries", lambda: entries_of(chapter)):
+        return "" if verdicts._translated(message) == whole else whole
 
 
 def checked_chapter() -> str | None:
