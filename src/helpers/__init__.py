@@ -7,6 +7,7 @@ Each chapter has a module of its name with the functions that a reader may reuse
 - `explorers`: interactive figures, numbers and element.
 
 Shared modules: `autograd` (inspect a graph), `forward` (run a model for inspection), `allocator`
-(a model of the CUDA allocator), `figures` (one style), `timing`, `child` (start a process). Heavy
-libraries are imported inside the functions that use them.
+(a model of the CUDA allocator), `figures` (one style), `timing`, `child` (start a process),
+`verdicts` (what a checker says, in Chinese). Heavy libraries are imported inside the functions that
+use them.
 """

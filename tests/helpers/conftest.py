@@ -1,10 +1,36 @@
-"""Explorers on a bare page, for their own tests."""
+"""Explorers on a bare page, and the Chinese of every verdict that a test sees."""
 
 from __future__ import annotations
 
 import itertools
 
 import pytest
+from sentences import checked_chapter, english_in, unlike
+
+from helpers.exercises import Verdict
+from helpers.verdicts import SENTENCES
+
+# AssertionErrors of what a test answers, not of a checker
+NO_SENTENCES = ("not yet: assert ", "not yet: Attempted unscale_")
+
+
+@pytest.fixture(autouse=True)
+def verdicts_have_a_chinese_form(monkeypatch):
+    """Fail a test in which a checker says what `verdicts.json` does not have."""
+    seen, init = set(), Verdict.__init__
+
+    def record(self, passed, message):
+        init(self, passed, message)
+        seen.add((checked_chapter(), message))
+
+    monkeypatch.setattr(Verdict, "__init__", record)
+    yield
+    for chapter, message in seen:
+        if chapter and not message.startswith(NO_SENTENCES):
+            english = english_in(message, chapter)
+            place = f"in {message!r}, add it to {SENTENCES.name}"
+            assert not english, f"no Chinese for: {english} {place}"
+            assert not (zh := unlike(message, chapter)), f"{zh}: has the words of another chapter"
 
 
 @pytest.fixture

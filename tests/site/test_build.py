@@ -44,6 +44,7 @@ from bookbuild.site.extensions.sphinx_internals import (
 from bookbuild.site.server import server
 from bookbuild.site.sphinx_build import BuildFailed, build
 from bookbuild.source.words import table
+from helpers.verdicts import SENTENCES
 
 
 def hrefs(path) -> list[str]:
@@ -344,6 +345,24 @@ def test_a_page_carries_what_its_notebook_says(toy_site):
     home = (toy_site / "zh/index.html").read_text("utf8")
     for text in ("自动微分", "参考", "用 detach 切断计算图", "detach 切断什么，共享什么。", "报错"):
         assert text in home
+
+
+def test_a_verdict_is_in_the_language_of_its_page(toy_root, toy_site):
+    shown = {
+        "en": ["✗ not yet: expected a tensor, got None", "✓ correct: 3 checks passed"],
+        "zh": ["✗ 还不对：应为张量，得到 None", "✓ 正确：3 项检查全部通过"],
+    }
+    for lang, verdicts in shown.items():
+        soup = BeautifulSoup((toy_site / lang / "detach.html").read_text("utf8"), "html.parser")
+        outputs = [pre.get_text().strip() for pre in soup.select(".output.text_plain pre")]
+        assert outputs == ["tensor([2.])", "tensor([2.])", *verdicts]
+        twin = (toy_site / lang / "detach.md").read_text("utf8")
+        assert all(f"```text\n{verdict}\n```" in twin for verdict in verdicts)
+        notebook = (toy_site / lang / "_sources/detach.ipynb").read_text("utf8")
+        assert "✓ correct: 3 checks passed" in notebook and "还不对" not in notebook
+        with (toy_root / f"_build/cache/{lang}/doctrees/environment.pickle").open("rb") as file:
+            depends = map(str, pickle.load(file).dependencies["detach"])
+        assert any(path.endswith(SENTENCES.name) for path in depends) == (lang == "zh")
 
 
 def test_each_line_of_an_assertion_below_a_question_is_marked_and_nothing_else(toy_site):

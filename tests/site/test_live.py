@@ -17,7 +17,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from bookbuild.site.live_server import reviewed
+from bookbuild.site.live_server import Chapter, reviewed
 from bookbuild.source.words import words
 from helpers.review.report import WORDS as REPORT
 from helpers.review.review import words as review_words
@@ -234,13 +234,25 @@ def test_a_chapter_stops_at_a_cell_that_fails(tab, live):
     tab.locator("#detach-imports").get_by_role("button", name=words("en", "live")["reset"]).click()
 
 
+@pytest.mark.parametrize(("lang", "begins"), [("en", "✗ not yet: "), ("zh", "✗ 还不对：")])
+def test_a_verdict_in_chinese_equals_the_stored_one(lang, begins):
+    chapter = Chapter(ROOT / f"book/{lang}/detach.ipynb")
+    cell = next(cell for cell in chapter.cells if cell.id == "detach-exercise-b")
+    answer = chapter.output(cell.id, cell.outputs)
+    assert answer["same"] and begins in answer["html"]
+    other = json.loads(json.dumps(cell.outputs).replace("not yet: ", "not yet: B got no gradient"))
+    assert not chapter.output(cell.id, other)["same"]
+
+
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_an_exercise_is_solved_on_the_page(tab, live, lang):
     opened(tab, live, f"{lang}/detach")
     notebook = nbformat.read(ROOT / f"book/{lang}/detach.ipynb", as_version=4)
     solution = next(cell.source for cell in notebook.cells if cell.id == "detach-solution-b")
     press(tab, "run", "detach-exercise-b")
-    assert output(tab, "detach-exercise-b").startswith("✗")
+    assert output(tab, "detach-exercise-b").startswith(
+        {"en": "✗ not yet: ", "zh": "✗ 还不对："}[lang]
+    )
     assert "live-solved" not in tab.locator("#detach-exercise-b").get_attribute("class")
     press(tab, "compare", "detach-exercise-b")
     lines = tab.locator("#detach-exercise-b .live-difference")

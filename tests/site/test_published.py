@@ -28,6 +28,7 @@ from bookbuild.site.extensions.languages import source
 from bookbuild.site.metatags import PICTURE
 from bookbuild.site.sphinx_build import build
 from bookbuild.source.checkout import Book, BookError
+from helpers.verdicts import chinese
 
 BASE = "https://someone.github.io/notes"
 VALIDATED = json.loads((ROOT / "book/validated.json").read_text("utf8"))
@@ -312,9 +313,23 @@ def test_a_twin_has_the_prose_the_code_and_every_output(site, lang):
                 for tag, mark in zip(("wrong", "right"), marks, strict=True):
                     assert tag not in cell.metadata.get("tags", []) or mark in cell.source
             if cell.cell_type == "code" and output(cell) in outputs(nb):
-                here = text.find(f"text\n{output(cell)}\n```", at)
+                shown = output(cell) if lang == "en" else chinese(output(cell))
+                here = text.find(f"text\n{shown}\n```", at)
                 assert here >= at, f"{twin}: the output of {cell.id}"
                 at = here
+
+
+def test_every_verdict_is_in_the_language_of_its_page(site):
+    verdict = re.compile(r"^[✓✗] (?:[a-z ]+: |[一-鿿]+：)", re.M)
+    begins = {"en": {"✗ not yet: ", "✓ correct: "}, "zh": {"✗ 还不对：", "✓ 正确："}}
+    for path in (ROOT / "book/en").glob("*.ipynb"):
+        counts = set()
+        for lang in LANGUAGES:
+            twin = (site / lang / path.with_suffix(".md").name).read_text("utf8")
+            shown = verdict.findall(twin)
+            assert set(shown) <= begins[lang], f"{lang}/{path.stem}"
+            counts.add(len(shown))
+        assert len(counts) == 1, path.stem
 
 
 def test_every_page_has_a_twin_that_leads_to_twins(site):

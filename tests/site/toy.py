@@ -155,6 +155,7 @@ WORDS = {
     },
 }
 
+PASSED = "✓ correct: 3 checks passed"
 ERRORS = {"RuntimeError: element 0 of tensors does not require grad": "detach"}
 
 
@@ -180,7 +181,11 @@ def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
             metadata={"tags": list(tags)} | metadata,
         )
 
-    value = new_output("execute_result", {"text/plain": "tensor([2.])"}, execution_count=2)
+    def result(text: str) -> nbformat.NotebookNode:
+        return new_output("execute_result", {"text/plain": text}, execution_count=2)
+
+    value = result("tensor([2.])")
+    failed, passed = result("✗ not yet: expected a tensor, got None"), result(PASSED)
     error = new_output(
         "error",
         ename="RuntimeError",
@@ -217,8 +222,10 @@ def chapter(w: dict[str, str]) -> nbformat.NotebookNode:
         ),
         new_markdown_cell(w["next"], id="mean-next"),
         code("explorer", "explorer", explorer),
-        code("starter", "def cut(x):\n    ...", tags=("exercise",)),
-        code("answer", "def cut(x):\n    return x.detach()", tags=("solution", "hide-cell")),
+        code("starter", "def cut(x):\n    ...", failed, tags=("exercise",)),
+        code(
+            "answer", "def cut(x):\n    return x.detach()", passed, tags=("solution", "hide-cell")
+        ),
     ]
     return notebook(cells, w["summary"])
 

@@ -37,6 +37,7 @@ from bookbuild.source.words import words
 from helpers.review.cells import after
 from helpers.review.reading import syntax_problem, without_magics
 from helpers.review.report import WORDS, place, record
+from helpers.verdicts import chinese
 
 PROGRAM = Path(__file__).with_name("live")
 IDLE = 1800  # seconds after which a kernel without a page ends
@@ -51,12 +52,12 @@ _IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif"}
 # ---------------------------------------------------------------- outputs as HTML
 
 
-def rendered(outputs: list[NotebookNode]) -> str:
+def rendered(outputs: list[NotebookNode], lang: str) -> str:
     """Return cleaned outputs as the HTML that the built page has for them."""
-    return "\n".join(_rendered(output) for output in outputs)
+    return "\n".join(_rendered(output, lang) for output in outputs)
 
 
-def _rendered(output: NotebookNode) -> str:
+def _rendered(output: NotebookNode, lang: str) -> str:
     from myst_nb.core.lexers import AnsiColorLexer
 
     if output.output_type == "stream":
@@ -70,7 +71,9 @@ def _rendered(output: NotebookNode) -> str:
     for kind in _IMAGES:
         if kind in data:
             return f'<img alt="" src="data:{kind};base64,{data[kind].strip()}">'
-    return _block("text_plain", "myst-ansi", data.get("text/plain", ""), AnsiColorLexer())
+    text = data.get("text/plain", "")
+    text = chinese(text) if lang == "zh" else text
+    return _block("text_plain", "myst-ansi", text, AnsiColorLexer())
 
 
 def _block(kind: str, language: str, text: str, lexer: Lexer) -> str:
@@ -170,7 +173,7 @@ class Chapter:
                     1,
                 )
         same = comparable(now) == comparable(spoken(cell.outputs, self.lang))
-        return {"html": rendered(now), "same": same}
+        return {"html": rendered(now, self.lang), "same": same}
 
 
 def _alt(cell: NotebookNode) -> str:

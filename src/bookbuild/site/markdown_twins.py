@@ -21,6 +21,7 @@ from bookbuild.notebooks.files import shared
 from bookbuild.source import questions, texts, translation, versions
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.words import words
+from helpers.verdicts import chinese
 
 _LEFT_OUT = "a.headerlink, .filter, .error-search, form, fieldset, svg, script, .pst-js-only"
 
@@ -115,7 +116,10 @@ def _code(lang: str, cell: NotebookNode) -> Iterator[str]:
         yield fenced(cell.source, "python")
         if cell.execution_count is None:
             yield f"*{w['not_run']}*"
-    if text := output(cell):
+    text = output(cell)
+    if lang == "zh":
+        text = chinese(text)
+    if text:
         raises = any(out.output_type == "error" for out in cell.outputs)
         if len(cell.outputs[-1].get("data", ())) > 1:  # a figure or an explorer
             yield w["figure"] + (alt(cell) or text.strip("<>").partition(": ")[2] or text)

@@ -168,9 +168,10 @@ def _shared(root: Path, python: str) -> str:
 
 
 def _sources(root: Path) -> str:
-    """Return the fingerprint of the pages, and of the modules that the reference is made from."""
+    """Return the fingerprint of the pages, and of the modules and verdicts that they show."""
     files = [path for lang in LANGUAGES for path in (root / "book" / lang).rglob("*")]
-    return fingerprint([*files, *(root / "src/helpers").rglob("*.py")])
+    helpers = root / "src/helpers"
+    return fingerprint([*files, *helpers.rglob("*.py"), *helpers.glob("verdicts.json")])
 
 
 def _put(book: Book, cache: Path, out: Path) -> None:

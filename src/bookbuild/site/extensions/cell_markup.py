@@ -1,4 +1,4 @@
-"""Notebook cells on the page: their anchors, the prompts that unfold them, and one cell quoted."""
+"""Notebook cells on the page: anchors, prompts that unfold them, verdicts, and one cell quoted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from sphinx.writers.html5 import HTML5Translator
 
 from bookbuild.notebooks.cells import output
 from bookbuild.notebooks.conversion import SOLUTION
+from bookbuild.site.extensions.languages import here
 from bookbuild.site.extensions.sphinx_internals import add_link_target, folded_cell, is_of_cell
 from bookbuild.source import questions
+from helpers import verdicts
 
 
 class CellAnchors(SphinxTransform):
@@ -103,6 +105,25 @@ def explains(cell: dict) -> bool:
     return cell["cell_type"] == "markdown" and not generated
 
 
+class ChineseVerdicts(SphinxTransform):
+    """Show the verdicts of checkers in Chinese on Chinese pages; stored outputs are English."""
+
+    default_priority = 215
+
+    def apply(self) -> None:
+        """Change the outputs of this notebook that are verdicts."""
+        if here(self.app) != "zh":
+            return
+        for block in self.document.findall(nodes.literal_block):
+            shown = block.astext()
+            if "text_plain" not in block["classes"] or not shown.startswith(verdicts.MARKS):
+                continue
+            for source in (verdicts.SENTENCES, verdicts.__file__):
+                self.env.note_dependency(str(source))
+            block.rawsource = verdicts.chinese(shown)
+            block.children = [nodes.Text(block.rawsource)]
+
+
 class Traceback(RegexLexer):
     """The traceback of a notebook; that of Pygments fails on some quotations in messages."""
 
@@ -148,6 +169,7 @@ def setup(app: Sphinx) -> None:
     app.add_config_value("solution_prompts", ["Show a solution", "Hide the solution"], "env")
     app.add_transform(CellAnchors)
     app.add_transform(Explanations)
+    app.add_transform(ChineseVerdicts)
     app.add_directive("cell", Cell)
     app.add_lexer("traceback", Traceback)
     app.connect(

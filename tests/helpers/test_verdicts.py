@@ -1,0 +1,165 @@
+"""The Chinese of verdicts: every sentence of a checker has one, and no entry is left over."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sentences import HOLE, SOURCES, UNSEEN, english_in, sentences, shape, shapes, texts
+
+from bookbuild.source import typography
+from helpers import verdicts
+from helpers.exercises import Verdict, verdict
+from helpers.verdicts import SENTENCES, chinese
+
+MODULES = json.loads(SENTENCES.read_text("utf8"))
+ENTRIES = {english: zh for module in MODULES.values() for english, zh in module.items()}
+PLURAL = re.compile(r"'\w+' \*")  # the ending of an English word
+
+
+# ---------------------------------------------------------------- the entries
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_every_sentence_of_a_checker_has_a_chinese_form(module):
+    translated = set(map(shape, ENTRIES))
+    missing = [t for t in sorted(sentences(SOURCES[module])) if shape(t) not in translated]
+    assert not missing, f"no Chinese for: {missing}, add it to {SENTENCES.name} under {module!r}"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_every_entry_is_a_text_of_its_module(module):
+    own = shapes(module) if module in SOURCES else set().union(*map(shapes, SOURCES))
+    dead = [english for english in MODULES[module] if shape(english) not in own]
+    assert module in {*SOURCES, "parts"}
+    assert not dead, f"no checker says: {dead}, remove it from {module!r} of {SENTENCES.name}"
+
+
+def test_no_sentence_has_two_entries():
+    entries = Counter(shape(english) for module in MODULES.values() for english in module)
+    assert [english for english, count in entries.items() if count > 1] == []
+
+
+def test_what_is_left_out_is_still_in_a_checker():
+    assert set().union(*map(texts, SOURCES.values())) >= UNSEEN
+
+
+def test_both_languages_have_the_same_values():
+    for english, zh in ENTRIES.items():
+        values = {hole for hole in HOLE.findall(english) if not PLURAL.match(hole)}
+        assert set(HOLE.findall(zh)) == values, english
+
+
+def test_the_chinese_follows_the_typography_of_the_book():
+    han = f"[{typography.HAN}]"
+    beside = re.compile(rf"(?<={han})\{{[^}}]*\}}|\{{[^}}]*\}}(?={han})")
+    for zh in ENTRIES.values():
+        plain = beside.sub("某", zh.replace("}{", ""))  # a value that is Chinese
+        assert typography.lint(HOLE.sub("x", plain)) == [], zh
+
+
+def test_a_sentence_is_found_among_all():
+    for english, zh in ENTRIES.items():
+        values = {hole: str(number) for number, hole in enumerate(HOLE.findall(english))}
+        if "}{" not in english:  # where the first value ends is open
+            shown = HOLE.sub(lambda hole, values=values: values[hole[1]], english)
+            assert verdicts._translated(shown, 2) == verdicts._filled(zh, values), english
+
+
+# ---------------------------------------------------------------- a verdict
+
+
+@pytest.mark.parametrize(
+    ("shown", "zh"),
+    [
+        ("✓ correct: 1 check passed", "✓ 正确：1 项检查全部通过"),
+        ("✓ correct: 12 checks passed", "✓ 正确：12 项检查全部通过"),
+        ("✗ not yet: expected a tensor, got list", "✗ 还不对：应为张量，得到 list"),
+        ("✗ not yet: row 0: expected a tensor, got list", "✗ 还不对：row 0：应为张量，得到 list"),
+        (
+            "✗ not yet: with float64 inputs: expected shape (1,), got (2,)",
+            "✗ 还不对：输入为 float64 时：形状应为 (1,)，得到 (2,)",
+        ),
+        (
+            "✗ not yet: 0.weight of the model[1] was changed: work on a copy",
+            "✗ 还不对：模型[1] 的 0.weight 变了：请在副本上操作",
+        ),
+        (
+            "✗ not yet: your code raised TypeError: the image was changed: work on a copy",
+            "✗ 还不对：你的代码抛出 TypeError：the image was changed: work on a copy",
+        ),
+        ("✗ not yet: your code raised E: ", "✗ 还不对：你的代码抛出 E："),
+        ("✗ not yet: a sentence of the reader", "✗ 还不对：a sentence of the reader"),
+        ("✗ line 5: the image was changed", "✗ line 5: the image was changed"),
+        ("✓ the step would run", "✓ the step would run"),
+        ("the image was changed: work on a copy", "the image was changed: work on a copy"),
+    ],
+)
+def test_a_verdict_is_translated_and_nothing_else(shown, zh):
+    assert chinese(shown) == zh
+
+
+def test_the_repr_of_a_verdict_stays_english():
+    assert repr(Verdict(True, "correct: 1 check passed")) == "✓ correct: 1 check passed"
+    failed = verdict(lambda: None, [lambda answer: answer(1)])
+    assert repr(failed).startswith("✗ not yet: your code raised TypeError: ")
+    assert chinese(repr(failed)).startswith("✗ 还不对：你的代码抛出 TypeError：")
+
+
+def test_no_pytorch_is_needed():
+    code = "import sys; from helpers.verdicts import chinese; "
+    code += "chinese('✗ not yet: x'); print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
+
+
+PIECES = sorted({part for english in ENTRIES for part in HOLE.split(english)[::2]})
+SHOWN = st.lists(st.sampled_from(PIECES) | st.text(max_size=5)).map("".join)
+
+
+@given(st.text() | SHOWN)
+def test_any_text_gives_a_text(text):
+    if not text.startswith(verdicts.MARKS):
+        assert chinese(text) == text
+    assert chinese(f"✗ not yet: {text}").startswith("✗ 还不对：")
+
+
+@given(SHOWN, st.integers(1, 50))
+def test_the_time_is_linear(text, times):
+    """Each sentence looks once at each character, on each level."""
+    length = 0
+    values = verdicts._Entry.values
+
+    def counting(entry, piece):
+        nonlocal length
+        length += len(piece) + 1
+        return values(entry, piece)
+
+    text = f"✗ not yet: {text * times}"
+    with mock.patch.object(verdicts._Entry, "values", counting):
+        chinese(text)
+    most = 12  # holes of a sentence, of which each may be empty
+    assert length <= len(ENTRIES) * verdicts._DEPTH * (len(text) + 1) * most
+
+
+# ---------------------------------------------------------------- what the other tests record
+
+
+@pytest.mark.parametrize(
+    ("message", "english"),
+    [
+        ("the labels are not smoothed", []),
+        ("the labels are too smooth", ["the labels are too smooth"]),
+        ("x[0] was changed: work on a copy", []),
+        ("x[0] was changed: work in a copy", [": work in a copy"]),
+        ("the order is not shuffled", ["the order is not shuffled"]),  # of another chapter
+        ("your code raised ValueError: no such thing", []),
+    ],
+)
+def test_what_stays_english_in_a_verdict_is_seen(message, english):
+    assert english_in(f"not yet: {message}", "losses") == english
