@@ -15,11 +15,9 @@ _CHINESE = {
     "forecast": "预测值",
     "step of the test part": "测试部分的步",
     "hours ahead": "提前的小时数",
-    "RMSE": "RMSE",
     "one step, from true values": "单步，输入真实值",
     "recursive": "递归",
     "direct": "直接",
-    "naive": "朴素预测",
     "seasonal naive": "季节朴素预测",
 }
 

@@ -1,6 +1,6 @@
 (() => {
   const { BookExplorer } = globalThis;
-  const { choice, times } = BookExplorer;
+  const { choice, range, times } = BookExplorer;
 
   const words = {
     en: {
@@ -15,19 +15,18 @@
       unused: "not used",
       method: "split",
       methods: ["random", "list of windows", "series"],
-      length: "inputs",
       horizon: "targets",
       split: "test from step",
       picture: (n) => `${n} windows on a time axis`,
       said: (train, leaks, test) =>
-        `${train} training and ${test} test windows. <b>${leaks}</b> training ${leaks === 1 ? "window contains" : "windows contain"} a value that a test window has to forecast.`,
+        `${train} training and ${test} test windows. <b>${leaks}</b> training ${leaks === 1 ? "window contains" : "windows contain"} a target of the test.`,
       random: " Neighbouring windows have all but one step in common.",
       windows: (n) =>
         n
           ? " They are the last ones before the split."
           : " With 1 target, no window crosses the split.",
       series:
-        " The inputs of the first test windows are older than the split: this is no leak, they are known when the forecast is made.",
+        " Inputs of test windows before the split are no leak: they are known when the forecast is made.",
     },
     zh: {
       title: "哪些训练窗口泄漏了？",
@@ -40,15 +39,14 @@
       unused: "不使用",
       method: "怎么划分",
       methods: ["随机", "切窗口列表", "切序列"],
-      length: "输入步数",
       horizon: "目标步数",
       split: "测试从第几步开始",
       picture: (n) => `时间轴上的 ${n} 个窗口`,
       said: (train, leaks, test) =>
-        `${train} 个训练窗口，${test} 个测试窗口。<b>${leaks}</b> 个训练窗口含有测试窗口要预测的值。`,
+        `${train} 个训练窗口，${test} 个测试窗口。<b>${leaks}</b> 个训练窗口含有测试的目标。`,
       random: "相邻的窗口只差一步，其余全部重叠。",
       windows: (n) => (n ? "就是划分点之前的最后几个。" : "只有 1 步目标时，没有窗口跨过划分点。"),
-      series: "最前面几个测试窗口的输入早于划分点：这不是泄漏，做预测时它们已经知道了。",
+      series: "测试窗口的输入早于划分点，这不是泄漏：做预测时已经知道了。",
     },
   };
 
@@ -71,20 +69,21 @@
     static style = style;
 
     start() {
-      return { method: 0, length: 2, horizon: 2, split: 2 };
+      return { method: 0, horizon: 2, split: 5 };
     }
 
-    view({ method, length, horizon, split }, data, t) {
-      const kinds = data.kinds[method][length][horizon][split];
-      const [inputs, targets] = [data.lengths[length], data.horizons[horizon]];
+    view({ method, horizon, split }, data, t) {
+      const kinds = data.kinds[method][horizon][split];
+      const [inputs, targets] = [data.length, data.horizons[horizon]];
       const cell = (row) => (i) =>
-        `<rect x="${row + i + 0.1}" y="${row + 0.12}" width=".8" height=".76"` +
+        `<rect x="${row + i + 0.1}" y="${(0.85 * row + 0.1).toFixed(2)}" width=".8" height=".65"` +
         `${i < inputs ? "" : ' class="target"'}/>`;
       const rows = [...kinds].map(
         (kind, row) => `<g class="${kind}">${times(inputs + targets, cell(row))}</g>`,
       );
       const at = data.splits[split];
-      const line = method === 0 ? "" : `<path class="split" d="M${at} -.3V${kinds.length + 0.3}"/>`;
+      const line =
+        method === 0 ? "" : `<path class="split" d="M${at} -.3V${0.85 * kinds.length + 0.3}"/>`;
       const keys = [
         ["t", t.train],
         ["l", t.leak],
@@ -93,17 +92,15 @@
       ].filter(([kind]) => kinds.includes(kind));
       const key = keys.map(([kind, name]) => `<span class="key ${kind}"><i></i>${name}</span>`);
       const leaks = count(kinds, "l");
-      const index = (values) => ({ ...values });
       return {
         drawing: `<div class="title">${t.legend}</div>
-          <svg viewBox="0 -.5 ${data.steps} ${data.steps - 1}" role="img"
+          <svg viewBox="0 -.4 ${data.steps} ${0.85 * (data.steps - inputs) + 0.8}" role="img"
           aria-label="${t.picture(kinds.length)}">${rows.join("")}${line}</svg>
           <div class="row">${key.join("")}</div>`,
         controls:
-          choice("method", t.method, method, index(t.methods)) +
-          choice("horizon", t.horizon, horizon, index(data.horizons)) +
-          choice("length", t.length, length, index(data.lengths)) +
-          choice("split", t.split, split, index(data.splits)),
+          choice("method", t.method, method, { ...t.methods }) +
+          range("horizon", t.horizon, horizon, 0, data.horizons.length - 1, targets) +
+          range("split", t.split, split, 0, data.splits.length - 1, at),
         say:
           t.said(count(kinds, "tl"), leaks, count(kinds, "e")) +
           [t.random, t.windows(leaks), t.series][method],

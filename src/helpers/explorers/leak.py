@@ -8,8 +8,8 @@ from torch import Tensor
 from helpers.explorers import Explorer
 from helpers.time_series import windows
 
-STEPS = 20
-LENGTHS, HORIZONS, SPLITS = (2, 3, 4, 5, 6), (1, 2, 3, 4), (10, 12, 14, 16)
+STEPS, LENGTH = 20, 4
+HORIZONS, SPLITS = (1, 2, 3, 4), tuple(range(9, 17))
 METHODS = ("random", "windows", "series")
 TRAIN, LEAK, TEST, UNUSED = "tlex"
 
@@ -33,12 +33,12 @@ def parts(method: str, starts: Tensor, targets: Tensor, split: int) -> tuple[Ten
     return train, test
 
 
-def kinds(method: str, length: int, horizon: int, split: int) -> str:
+def kinds(method: str, horizon: int, split: int) -> str:
     """Return a letter for each window: t trains, l trains and leaks, e tests, x is not used.
 
     A training window leaks if one of its values, input or target, is a target of a test window.
     """
-    inputs, targets = windows(torch.arange(STEPS), length, horizon)
+    inputs, targets = windows(torch.arange(STEPS), LENGTH, horizon)
     train, test = parts(method, inputs[:, 0], targets, split)
     both = torch.cat([inputs, targets], dim=1)
     leaks = train & torch.isin(both, targets[test]).any(1)
@@ -52,18 +52,15 @@ def kinds(method: str, length: int, horizon: int, split: int) -> str:
 
 
 def leak_explorer(lang: str | None = None) -> Explorer:
-    """Change the split, the window and the horizon, and see which training windows leak."""
+    """Change how and where to split and the horizon, and see which training windows leak."""
     return Explorer(
         "leak",
         {
             "steps": STEPS,
-            "lengths": LENGTHS,
+            "length": LENGTH,
             "horizons": HORIZONS,
             "splits": SPLITS,
-            "kinds": [
-                [[[kinds(m, n, h, s) for s in SPLITS] for h in HORIZONS] for n in LENGTHS]
-                for m in METHODS
-            ],
+            "kinds": [[[kinds(m, h, s) for s in SPLITS] for h in HORIZONS] for m in METHODS],
         },
         {
             "en": (
