@@ -25,6 +25,7 @@ from helpers.explorers.gather import gather_explorer
 from helpers.explorers.graph import graph_explorer
 from helpers.explorers.halves import halves_explorer
 from helpers.explorers.keys import keys_explorer
+from helpers.explorers.leak import leak_explorer
 from helpers.explorers.loader import loader_explorer
 from helpers.explorers.masks import masks_explorer
 from helpers.explorers.mean import mean_explorer
@@ -59,6 +60,7 @@ EXPLORERS = [
     graph_explorer,
     halves_explorer,
     keys_explorer,
+    leak_explorer,
     loader_explorer,
     masks_explorer,
     mean_explorer,
