@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 import pytest
 from book_pages import LANGUAGES, ROOT
@@ -90,6 +90,26 @@ def test_values_are_filled_in_and_the_whole_list_comes_back(page, url, lang):
     field.fill("")
     assert page.locator("#error-list").is_visible()
     assert page.locator("#error-count").inner_text() == ""
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_nonsense_can_be_reported_without_folders_where_the_repository_is_known(page, url, lang):
+    page.goto(f"{url}/{lang}/errors.html")
+    issues = "https://github.com/someone/notes/issues/new"
+    page.evaluate(
+        "address => Object.assign(document.getElementById('error-count').dataset,"
+        " {issues: address, report: 'Report it'})",
+        issues,
+    )
+    page.fill("#error-search", r"/xqzv/jjq/zymurgy D:\\xqzv\\zymurgy")
+    link = page.locator("#error-found > li.note a")
+    link.wait_for()
+    address, _, query = link.get_attribute("href").partition("?")
+    (body,) = parse_qs(query)["body"]
+    assert address == issues and body == "```text\nzymurgy zymurgy\n```"
+    page.fill("#error-search", "nan")
+    page.locator("#error-found > li.section").first.wait_for()
+    assert not link.count()
 
 
 QUESTIONS = {

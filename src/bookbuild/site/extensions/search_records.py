@@ -37,7 +37,8 @@ KINDS = {"errors": "message", "symptoms": "symptom", "cheat_sheet": "card"}
 UNASKED = re.compile(
     r"\s*(import |from \S+ import |(torch|np|random)\.(random\.)?(manual_)?seed\()"
 )
-SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b)")  # what a cell shows or draws
+# Lines that show, draw or mark a cell as wrong or right.
+SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b|# [✗✓])")
 # Lines of code that queries name: with a comment, a class or an attribute of a module or an object.
 QUERIED = re.compile(r".*#|\s*class |(?!\s*(for|return|raise|if|elif|while|yield)\b).*\.")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
