@@ -40,9 +40,9 @@ def _pairs_value(f, features: int | None):
         )
         swapped = part.dim() == 3 and part.shape[1:] == want.shape[1:][::-1] != want.shape[1:]
         assert not swapped, f"{name}: time is the last dimension: expected (N, steps, F)"
-    counts = [len(part) for part in got]
-    assert counts[0] == counts[1], f"expected as many targets as inputs, got {counts}"
-    if counts[0]:
+    counts = {len(part) for part in got}
+    assert len(counts) == 1, f"expected as many targets as inputs, got {[len(p) for p in got]}"
+    if counts != {0}:
         _pairs_counts(got, right, split)
         same = torch.equal(got[1][:, :1], got[0][:, -1:])
         assert not same, "the first target is the last input"
