@@ -51,6 +51,7 @@ def test_windows_are_those_of_numpy(length, horizon, stride, more, features):
         ((torch.zeros(5), 2, 1.0), "horizon must be an int of at least 1, got 1.0"),
         ((torch.zeros(5), 2, 1, True), "stride must be an int of at least 1, got True"),
         ((torch.zeros(2, 5, 1), 2), r"\(T,\) or \(T, F\), got \(2, 5, 1\)"),
+        ((torch.tensor(1.0), 2), r"\(T,\) or \(T, F\), got \(\)"),
     ],
 )
 def test_windows_name_what_is_wrong(arguments, words):
@@ -84,6 +85,7 @@ def test_no_training_window_contains_a_test_target_and_no_other_could_be_added(
         ((20, 5, 2, 6), "no training window of 5 \\+ 2 steps fits"),
         ((20, 5, 2, 19), "no test window"),
         ((20, 5, 0, 10), "horizon must be an int"),
+        ((20, 5, 2, 10.0), "split must be an int of at least 1, got 10.0"),
     ],
 )
 def test_a_split_without_a_window_is_refused(arguments, words):
@@ -117,6 +119,37 @@ def test_missing_values_are_left_out_of_the_statistics():
     assert scale(train).isnan().equal(train.isnan())
 
 
+@pytest.mark.parametrize("value", [0.1, 0.3, 7.0, -1e-3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_constant_is_no_rounding_error(value, dtype):
+    train = torch.full((1001, 2), value, dtype=dtype)
+    train[3, 1] = torch.nan
+    scale = ts.Standardizer(train)
+    assert (scale.mean == train[0]).all() and (scale.std == 1).all()
+
+
+def test_sums_do_not_overflow_in_float16():
+    train = (10 * torch.randn(5000, generator=seeded(0)) + 200).half()
+    scale = ts.Standardizer(train)
+    assert scale.mean.dtype == scale.std.dtype == torch.float16
+    assert abs(scale.mean - train.double().mean()) < 0.2
+    assert abs(scale.std - train.double().std()) < 0.02
+    error = torch.full((4000,), 10.0).half()
+    assert ts.masked_mse(error, 0 * error) == 100
+    assert ts.skill(*(torch.tensor([v, 0.0]).half() for v in (60000, -60000, 60000))) == 0
+
+
+def test_statistics_of_features_need_these_features():
+    scale, single = ts.Standardizer(torch.randn(9, 3)), ts.Standardizer(torch.randn(9))
+    for call in (scale, scale.undo):
+        for shape in ((4, 1), (4, 2), ()):
+            with pytest.raises(ValueError, match=r"expected shape \(..., 3\), got"):
+                call(torch.zeros(shape))
+    for owner, feature in ((single, 0), (scale, True), (scale, "a"), (scale, 1.0)):
+        with pytest.raises(ValueError, match="the index of one of several features, got"):
+            owner.undo(torch.zeros(4, 3), feature=feature)
+
+
 def test_a_constant_feature_becomes_0():
     scale = ts.Standardizer(torch.full((5, 2), 7.0))
     assert (scale(torch.full((3, 2), 7.0)) == 0).all() and (scale.std == 1).all()
@@ -127,6 +160,7 @@ def test_a_constant_feature_becomes_0():
     [
         (torch.zeros(3).long(), "floating-point tensor of shape .* got torch.int64"),
         (torch.zeros(2, 3, 4), r"of shape \(2, 3, 4\)"),
+        (torch.tensor([1.0, 2.0, math.inf]), "finite or nan, got inf"),
         (torch.zeros(1, 2), r"needs 2 observed values, got \[1, 1\]"),
         (torch.tensor([[1.0, math.nan], [2.0, 1.0]]), r"got \[2, 1\]"),
     ],
@@ -149,7 +183,7 @@ def test_persistence_repeats_the_last_season(seed, season, horizon, more):
 
 
 def test_persistence_needs_a_season_in_the_window():
-    for x, season in ((torch.zeros(2, 3), 4), (torch.zeros(2, 3), 0), (torch.zeros(3), 1)):
+    for x, season in ((torch.zeros(2, 3), 4), (torch.zeros(2, 3), 2.0), (torch.zeros(3), 1)):
         with pytest.raises(ValueError, match=f"season must be from 1 .* got {season}"):
             ts.persistence(x, 1, season)
     with pytest.raises(ValueError, match="horizon must be"):
@@ -184,14 +218,43 @@ def test_the_naive_forecast_of_the_training_part_has_a_mase_of_1(seed, season):
         (lambda x: ts.skill(x[:0], x[:0], x[:0]), "not empty"),
         (lambda x: ts.mase(x, x, x[:, None]), r"shape \(T,\), T above 1, got \(4, 1\)"),
         (lambda x: ts.mase(x, x, x, 4), r"T above 4, got \(4,\)"),
-        (lambda x: ts.mase(x, x, 0 * x), "no error to divide by"),
+        (lambda x: ts.mase(x, x, 0 * x), "naive error on train must be above 0, got 0.0"),
         (lambda x: ts.best_lag(x, x, 4), r"T above 4, got \(4,\)"),
+        (lambda x: ts.best_lag(x, x, -1), "most must be an int of at least 1, got -1"),
+        (lambda x: ts.best_lag(x * math.nan, x, 2), "must not contain nan"),
+        (lambda x: ts.mase(x, x, x / 0), "above 0, got nan"),
         (lambda x: ts.masked_mse(x, x[None]), "one shape"),
+        (lambda x: ts.masked_mse(x.long(), x), "floating point, got torch.int64"),
     ],
 )
 def test_metrics_name_what_is_wrong(call, words):
     with pytest.raises(ValueError, match=words):
         call(torch.arange(4.0))
+
+
+def test_unsigned_integers_do_not_wrap():
+    low, target, high = (torch.tensor(v, dtype=torch.uint8) for v in ([1, 2], [2, 3], [0, 1]))
+    assert ts.skill(low, target, high) == 0.75
+    assert ts.mase(low, target, torch.tensor([9, 8, 7], dtype=torch.uint8)) == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ts.windows(x, 2),
+        ts.Standardizer,
+        ts.persistence,
+        ts.forward_fill,
+        lambda x: ts.skill(x, x, x),
+        lambda x: ts.mase(torch.ones(3), torch.zeros(3), x),
+        lambda x: ts.forecast(torch.sum, x, 2),
+        lambda x: ts.cyclic(x, 24),
+    ],
+)
+def test_arrays_and_lists_are_named(call):
+    for value, name in ((np.ones((3, 3)), "ndarray"), ([1.0, 2.0], "list")):
+        with pytest.raises(TypeError, match=f"expected a tensor, got {name}"):
+            call(value)
 
 
 @given(seeds, st.integers(0, 4))
@@ -238,6 +301,12 @@ def test_values_are_filled_from_the_past(seed, steps, features):
     assert got.untyped_storage().data_ptr() != series.untyped_storage().data_ptr() or not steps
 
 
+def test_a_batch_is_not_filled_from_another_sample():
+    for shape in ((2, 3, 1), ()):
+        with pytest.raises(ValueError, match=r"\(T,\) or \(T, F\), got"):
+            ts.forward_fill(torch.zeros(shape))
+
+
 # ---------------------------------------------------------------- forecasts and features
 
 
@@ -262,6 +331,8 @@ def test_a_forecast_has_no_graph_and_names_wrong_shapes():
         ts.forecast(nn.Linear(4, 3), torch.zeros(2, 4), 3)
     with pytest.raises(ValueError, match=r"shape \(N, L\), got \(4,\)"):
         ts.forecast(model, torch.zeros(4), 3)
+    with pytest.raises(TypeError, match="must return a tensor, got tuple"):
+        ts.forecast(nn.LSTM(4, 1), torch.zeros(2, 4), 3)
     with pytest.raises(ValueError, match="steps must be"):
         ts.forecast(model, torch.zeros(2, 4), 0)
 
@@ -280,9 +351,21 @@ def test_a_cyclic_feature_repeats_and_its_steps_are_equal(period, shift):
 
 def test_cyclic_takes_integers_and_needs_a_period():
     assert ts.cyclic(torch.arange(24), 24).dtype == torch.float32
-    for period in (0, -1, math.nan):
+    for period in (0, -1, math.nan, math.inf, "24"):
         with pytest.raises(ValueError, match="period must be above 0"):
             ts.cyclic(torch.zeros(1), period)
+    with pytest.raises(TypeError, match="t must be real, got torch.complex64"):
+        ts.cyclic(torch.zeros(1, dtype=torch.complex64), 24)
+
+
+@given(st.integers(0, 2**24) | st.integers(0, 2 * 10**9), st.sampled_from([60, 3600, 86400]))
+@quick
+def test_seconds_since_1970_are_exact(seconds, period):
+    angle = 2 * math.pi * (seconds % period) / period
+    want = torch.tensor([[math.sin(angle), math.cos(angle)]])
+    assert torch.allclose(ts.cyclic(torch.tensor([seconds]), period), want, atol=1e-6)
+    if seconds < 2**24:
+        assert torch.allclose(ts.cyclic(torch.tensor([float(seconds)]), period), want, atol=1e-6)
 
 
 # ---------------------------------------------------------------- demonstrations
@@ -364,6 +447,15 @@ def as_double(series, length, horizon, split):
         (lambda *a: solve_windows(*a)[::-1], "has"),
         (lambda *a: (solve_windows(*a)[0], solve_windows(*a)[1][:-1]), "as many targets as inputs"),
         (as_double, "inputs: expected torch.float32"),
+        (
+            lambda s, length, *a: [part[1:] for part in solve_windows(s, length, *a)],
+            "expected shape",
+        ),
+        (lambda *a: [part[::2] for part in solve_windows(*a)], "expected shape"),
+        (lambda *a: [part[:0] for part in solve_windows(*a)], "got (0, "),
+        (lambda *a: (solve_windows(*a)[0], solve_windows(*a)[1][:, :0]), "targets: expected shape"),
+        (lambda *a: (torch.tensor(1.0), torch.tensor(2.0)), "expected 2 dimensions, got shape ()"),
+        (lambda *a: (torch.zeros(5), torch.ones(5)), "expected 2 dimensions, got shape (5,)"),
         (lambda s, *a: solve_windows(s[:, None] if s.dim() == 1 else s, *a), "shape"),
     ],
 )
@@ -399,6 +491,27 @@ def row_means(prediction, target):
     return (prediction - target).square().nanmean(1).nanmean()
 
 
+def zero_is_missing(prediction, target):
+    return solve_mse(prediction, target.masked_fill(target == 0, torch.nan))
+
+
+def stops_at_an_empty_row(prediction, target):
+    empty = target.isnan().all(1).tolist()
+    end = empty.index(True) if True in empty else len(empty)
+    return solve_mse(prediction[:end], target[:end])
+
+
+def one_row_is_empty(prediction, target):
+    rows = len(target) - bool(target.isnan().all(1).any())
+    return solve_mse(prediction, target, left_out=False) * len(target) / max(rows, 1)
+
+
+def leaves_out_broken_rows(prediction, target):
+    whole = ~prediction.isnan().any(1)
+    whole = whole if whole.any() else ~whole
+    return solve_mse(prediction[whole], target[whole])
+
+
 def one_by_one(prediction, target):
     each = [F.mse_loss(p[~t.isnan()], t[~t.isnan()])
             for p, t in zip(prediction, target, strict=True) if not t.isnan().all()]  # fmt: skip
@@ -426,6 +539,10 @@ def one_by_one(prediction, target):
             "backward fails",
         ),
         (hides_broken, "a broken model"),
+        (leaves_out_broken_rows, "a broken model"),
+        (zero_is_missing, "not"),
+        (stops_at_an_empty_row, "not"),
+        (one_row_is_empty, "not"),
         (hides_infinite, "an infinite target is hidden"),
         (lambda p, t: solve_mse(p, t).sqrt(), "not"),
     ],
@@ -461,6 +578,34 @@ def train_after(model, window, steps):
     return out
 
 
+@torch.no_grad()
+def modes_of_children(model, window, steps):
+    modes = [(module, module.training) for module in (model, *model.children())]
+    out = ts.forecast(model.eval(), window, steps)
+    for module, mode in modes:
+        module.training = mode
+    return out
+
+
+@torch.no_grad()
+def modes_from_children(model, window, steps):
+    modes = [(module, module.training) for module in (model, *model.children())]
+    out = ts.forecast(model.eval(), window, steps)
+    for module, mode in modes:
+        module.train(mode)
+    return out
+
+
+def without_dropout(model, window, steps):
+    drops = [(module, module.p) for module in model.modules() if isinstance(module, nn.Dropout)]
+    for drop, _ in drops:
+        drop.p = 0.0
+    out = ts.forecast(model, window, steps)
+    for drop, p in drops:
+        drop.p = p
+    return out
+
+
 def overwrites(model, window, steps):
     out = []
     with torch.no_grad():
@@ -493,9 +638,12 @@ def with_graph(model, window, steps):
     [
         (solve_recursive, None),
         (in_place, None),
-        (ts.forecast, "dropout is active"),
+        (ts.forecast, "runs in training mode"),
         (leaves_eval, "training mode and was left in another"),
         (train_after, "was left in another"),
+        (modes_of_children, "drop.0 of model came in training mode and was left in another"),
+        (modes_from_children, "drop.0 of model came in training mode and was left in another"),
+        (without_dropout, "runs in training mode"),
         (overwrites, "window was changed"),
         (grows, "the model got windows of"),
         (with_graph, "has a graph"),
@@ -546,3 +694,32 @@ def test_the_inverse_transform_of_one_feature_is_an_error_in_scikit_learn():
     scaler = StandardScaler().fit(np.random.default_rng(0).normal(size=(9, 3)))
     with pytest.raises(ValueError, match="non-broadcastable output operand"):
         scaler.inverse_transform(np.ones((4, 1)))
+    assert scaler.inverse_transform(np.ones((4, 3))).shape == (4, 3)  # 3 steps, 3 features
+
+
+def test_a_mase_below_1_is_not_better_than_naive():
+    walk = demos.random_walk(700, generator=seeded(0))
+    train, test = 3 * walk[:500], walk[500:]  # the test part is calmer
+    prediction = test[:-1] + torch.randn(199, generator=seeded(1))
+    assert ts.mase(prediction, test[1:], train) < 1
+    assert ts.skill(prediction, test[1:], test[:-1]) < 0
+
+
+def test_an_in_place_operation_on_windows_changes_the_series_without_an_error():
+    for operation in (torch.Tensor.zero_, lambda x: x.sub_(1), lambda x: x[:, -1].zero_()):
+        series = torch.arange(1.0, 10.0)
+        x, _ = ts.windows(series, 4)
+        operation(x)
+        assert not torch.equal(series, torch.arange(1.0, 10.0))
+
+
+def test_honest_forecasts_of_a_walk_are_not_far_below_the_naive_error():
+    ratios = []
+    for seed in range(20):
+        walk = demos.random_walk(1000, generator=seeded(seed))
+        x, y = ts.windows(walk, 24, 8)
+        _, test = ts.split_windows(1000, 24, 8, 750)
+        naive = ts.persistence(x[test], 8)
+        drift = naive + walk[:750].diff().mean() * torch.arange(1, 9)
+        ratios.append((F.mse_loss(drift, y[test]) / F.mse_loss(naive, y[test])).sqrt().item())
+    assert 0.9 < min(ratios) < 1  # luck

@@ -22,9 +22,9 @@
         `${train} training and ${test} test windows. <b>${leaks}</b> training ${leaks === 1 ? "window contains" : "windows contain"} a target of the test.`,
       random: " Neighbouring windows have all but one step in common.",
       windows: (n) =>
-        n
-          ? " They are the last ones before the split."
-          : " With 1 target, no window crosses the split.",
+        [" With 1 target, no window crosses the split.", " It is the last one before the split."][
+          n
+        ] ?? " They are the last ones before the split.",
       series:
         " Inputs of test windows before the split are no leak: they are known when the forecast is made.",
     },
@@ -45,7 +45,8 @@
       said: (train, leaks, test) =>
         `${train} 个训练窗口，${test} 个测试窗口。<b>${leaks}</b> 个训练窗口含有测试的目标。`,
       random: "相邻的窗口只差一步，其余全部重叠。",
-      windows: (n) => (n ? "就是划分点之前的最后几个。" : "只有 1 步目标时，没有窗口跨过划分点。"),
+      windows: (n) =>
+        n ? `就是划分点之前的最后 ${n} 个。` : "只有 1 步目标时，没有窗口跨过划分点。",
       series: "测试窗口的输入早于划分点，这不是泄漏：做预测时已经知道了。",
     },
   };
