@@ -496,6 +496,13 @@ def test_wrong_maxima_are_named(wrong, words):
         assert not found.passed and words in found.message, found
 
 
+def test_the_drawn_nodes_are_neither_sorted_nor_their_own_positions():
+    for seed in range(2000):
+        torch.manual_seed(seed)
+        nodes = exercises._subgraph_draw()[2]
+        assert nodes.max() >= len(nodes) and not torch.equal(nodes, nodes.sort().values)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

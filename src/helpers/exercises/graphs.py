@@ -238,8 +238,8 @@ def _subgraph(edges: Tensor, nodes: Tensor) -> Tensor:
 def _subgraph_draw() -> tuple[Tensor, int, Tensor]:
     n = between(8, 11)
     nodes = torch.randperm(n)[: between(4, 6)]
-    while torch.equal(nodes, nodes.sort().values):
-        nodes = nodes[torch.randperm(len(nodes))]
+    while torch.equal(nodes, nodes.sort().values) or int(nodes.max()) < len(nodes):
+        nodes = torch.randperm(n)[: len(nodes)]  # neither sorted nor their own positions
     inner = nodes[torch.randint(len(nodes), (2, 8))]
     edges = torch.cat([torch.randint(n, (2, 4 * n)), inner, inner[:, :2]], dim=1)
     return edges[:, torch.randperm(edges.shape[1])], n, nodes
