@@ -9,7 +9,7 @@ https://arxiv.org/abs/1704.01212
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -101,7 +101,7 @@ def edge_softmax(scores: Tensor, target: Tensor, n: int) -> Tensor:
     return (weight / total.masked_fill(total == 0, 1)[target]).to(scores.dtype)
 
 
-def batch_graphs(graphs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+def batch_graphs(graphs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
     """Join graphs to one graph without edges between them, for example as a `collate_fn`.
 
     Args:
@@ -114,9 +114,12 @@ def batch_graphs(graphs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tenso
     Raises:
         ValueError: there is no graph, or the edges of one do not belong to its nodes.
     """
+    graphs = list(graphs)
     if not graphs:
         raise ValueError("expected at least one graph, got none")
     for x, edges in graphs:
+        if not isinstance(x, Tensor) or not x.dim():
+            raise ValueError(f"features must be a tensor of shape (nodes, F), got {_kind(x)}")
         _check_edges(edges, len(x))
     sizes = torch.tensor([len(x) for x, _ in graphs], device=graphs[0][0].device)
     offsets = sizes.cumsum(0) - sizes
@@ -126,7 +129,7 @@ def batch_graphs(graphs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tenso
 
 
 def sample_neighbours(
-    edges: Tensor, seeds: Tensor, fanouts: Sequence[int], generator: torch.Generator | None = None
+    edges: Tensor, seeds: Tensor, fanouts: Iterable[int], generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
     """Sample the subgraph that computes the outputs of the seed nodes.
 
@@ -143,21 +146,23 @@ def sample_neighbours(
         edges, shape (2, K), as positions in these nodes.
 
     Raises:
-        ValueError: `edges` is not an edge list, a fanout is negative, or the seeds have another
-            shape, another dtype or duplicates.
+        ValueError: `edges` is not an edge list, a fanout is no int or negative, or the seeds have
+            another shape, another dtype, duplicates or negative ids.
 
     Source: Hamilton et al. 2017, https://arxiv.org/abs/1706.02216
     """
-    if seeds.dim() != 1 or seeds.dtype != torch.int64 or len(seeds.unique()) < len(seeds):
+    if not _is_integer(seeds, 1, torch.int64) or len(seeds.unique()) < len(seeds):
         raise ValueError(
-            f"seeds must be int64 of shape (B,), without duplicates, got {seeds.dtype} of shape "
-            f"{tuple(seeds.shape)}"
+            f"seeds must be int64 of shape (B,), without duplicates, got {_kind(seeds)}"
         )
-    if any(k < 0 for k in fanouts):
-        raise ValueError(f"fanouts must not be negative, got {list(fanouts)}")
+    fanouts = list(fanouts)
+    if not all(hasattr(k, "__index__") and k >= 0 for k in fanouts):
+        raise ValueError(f"fanouts must be ints that are not negative, got {fanouts}")
+    _check_edges(edges)
+    edges = edges.long()
     ids = torch.cat([edges.flatten(), seeds])
     n = int(ids.max()) + 1 if len(ids) else 0
-    _check_edges(edges, n)
+    _check_ids(ids, n)
     nodes = new = seeds
     chosen = []
     for k in fanouts:
@@ -196,43 +201,57 @@ def negative_edges(
     low, high = edges.long().sort(dim=0).values
     taken = (low * n + high)[low != high].unique()
     free = n * (n - 1) // 2 - len(taken)
-    if not 0 <= count <= free:
-        raise ValueError(f"count must be from 0 to {free}, the pairs without an edge, got {count}")
-    found = taken[:0]
-    while len(found) < count:
-        a, b = torch.randint(n, (2, 2 * count + 16), generator=generator).sort(dim=0).values
-        pairs = (a * n + b)[a != b]
-        pairs = pairs[~torch.isin(pairs, taken)]
-        found = torch.cat([found, pairs]).unique()
-    found = found[torch.randperm(len(found), generator=generator)[:count]]
-    return torch.stack([found // n, found % n])
-
-
-def _check_edges(edges: Tensor, n: int) -> None:
-    if edges.dim() != 2 or len(edges) != 2 or edges.dtype not in (torch.int64, torch.int32):
+    if not hasattr(count, "__index__") or not 0 <= count <= free:
         raise ValueError(
-            f"edges must be int64 or int32 of shape (2, E), got {edges.dtype} of shape "
-            f"{tuple(edges.shape)}"
+            f"count must be an int from 0 to {free}, the pairs without an edge, got {count}"
         )
-    _check_ids(edges, n)
+    pairs = taken[:0]
+    if 4 * (count + len(taken)) > n * (n - 1):  # more than half of all pairs: list them
+        a, b = torch.triu_indices(n, n, 1)
+        pairs = _without(a * n + b, taken)
+    while len(pairs) < count:
+        a, b = torch.randint(n, (2, 2 * count + 16), generator=generator).sort(dim=0).values
+        pairs = torch.cat([pairs, _without((a * n + b)[a != b], taken)]).unique()
+    pairs = pairs[torch.randperm(len(pairs), generator=generator)[:count]]
+    return torch.stack([pairs // n, pairs % n])
+
+
+def _without(pairs: Tensor, taken: Tensor) -> Tensor:
+    return pairs[~torch.isin(pairs, taken)]
+
+
+def _check_edges(edges: Tensor, n: int | None = None) -> None:
+    if not _is_integer(edges, 2) or len(edges) != 2:
+        raise ValueError(f"edges must be int64 or int32 of shape (2, E), got {_kind(edges)}")
+    if n is not None:
+        _check_ids(edges, n)
 
 
 def _check_values(name: str, values: Tensor, target: Tensor, n: int) -> None:
-    if not values.dim() or not values.is_floating_point():
+    if not isinstance(values, Tensor) or not values.dim() or not values.is_floating_point():
+        raise ValueError(f"{name} must be floating point, of shape (E, ...), got {_kind(values)}")
+    if not _is_integer(target, 1) or target.shape != values.shape[:1]:
         raise ValueError(
-            f"{name} must be floating point, of shape (E, ...), got {values.dtype} of shape "
-            f"{tuple(values.shape)}"
-        )
-    if target.shape != values.shape[:1] or target.dtype not in (torch.int64, torch.int32):
-        raise ValueError(
-            f"target must be int64 or int32 of shape {tuple(values.shape[:1])}, got "
-            f"{target.dtype} of shape {tuple(target.shape)}"
+            f"target must be int64 or int32 of shape {tuple(values.shape[:1])}, got {_kind(target)}"
         )
     _check_ids(target, n)
 
 
 def _check_ids(ids: Tensor, n: int) -> None:
+    if not hasattr(n, "__index__") or n < 0:
+        raise ValueError(f"the number of nodes must be an int that is not negative, got {n!r}")
     if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= n):
         raise ValueError(
             f"nodes must be from 0 to {n - 1}, got {int(ids.min())} to {int(ids.max())}"
         )
+
+
+def _is_integer(value: object, dim: int, *dtypes: torch.dtype) -> bool:
+    dtypes = dtypes or (torch.int64, torch.int32)
+    return isinstance(value, Tensor) and value.dim() == dim and value.dtype in dtypes
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return type(value).__name__

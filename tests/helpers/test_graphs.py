@@ -12,6 +12,7 @@ from helpers import graphs
 from helpers.demos import graphs as demos
 from helpers.exercises import Verdict
 from helpers.exercises import graphs as exercises
+from helpers.memory_caching import footprint
 
 seeds = st.integers(0, 10_000)
 
@@ -72,6 +73,10 @@ def test_sums_of_half_precision_lose_no_digits():
         ((torch.ones(2), torch.tensor([-1, 0]), 2), "from 0 to 1, got -1 to 0"),
         ((torch.tensor([1, 2]), torch.tensor([0, 1]), 2), "floating point, .* got torch.int64"),
         ((torch.tensor(1.0), torch.tensor([0]), 2), r"of shape \(E, ...\), got .*\(\)"),
+        (([1.0], torch.tensor([0]), 2), r"of shape \(E, ...\), got list"),
+        ((torch.ones(1), torch.tensor([0]).numpy(), 2), r"int32 of shape \(1,\), got ndarray"),
+        ((torch.ones(1), torch.tensor([0]), 2.0), "must be an int that is not negative, got 2.0"),
+        ((torch.ones(0), torch.tensor([]).long(), -1), "an int that is not negative, got -1"),
     ],
 )
 def test_aggregate_reports_invalid_arguments(arguments, words):
@@ -102,6 +107,7 @@ def test_gcn_norm_is_the_formula(seed, n, count):
         (torch.tensor([[0.0], [1.0]]), "got torch.float32"),
         (torch.tensor([[0, 1, 2]]), r"shape \(2, E\), got .*\(1, 3\)"),
         (torch.tensor([0, 1]), r"shape \(2, E\), got .*\(2,\)"),
+        (torch.tensor([[0], [1]]).numpy(), r"shape \(2, E\), got ndarray"),
     ],
 )
 def test_edge_lists_are_checked(edges, words):
@@ -164,6 +170,14 @@ def test_a_batch_gives_the_results_of_each_graph(seed, sizes):
     assert torch.equal(batch, batch.sort().values) and batch.dtype == edges.dtype == torch.int64
 
 
+def test_a_batch_accepts_a_generator_and_checks_the_features():
+    one = torch.ones(2, 3), torch.tensor([[0], [1]])
+    assert graphs.batch_graphs(g for g in (one, one))[1].tolist() == [[0, 2], [1, 3]]
+    for x, words in ((torch.tensor(1.0), r"got torch.float32 of shape \(\)"), ([1.0], "got list")):
+        with pytest.raises(ValueError, match=words):
+            graphs.batch_graphs([(x, one[1])])
+
+
 def test_a_batch_needs_a_graph():
     with pytest.raises(ValueError, match="at least one graph, got none"):
         graphs.batch_graphs([])
@@ -221,8 +235,11 @@ def test_each_edge_is_sampled_equally_often():
         ([[0], [1]], torch.tensor([1, 1]), [2], "without duplicates"),
         ([[0], [1]], torch.tensor([1.0]), [2], "got torch.float32"),
         ([[0], [1]], torch.tensor([[1]]), [2], r"shape \(B,\), .* \(1, 1\)"),
-        ([[0], [1]], torch.tensor([1]), [-1], r"not be negative, got \[-1\]"),
-        ([[0], [-1]], torch.tensor([1]), [1], "got -1 to 0"),
+        ([[0], [1]], torch.tensor([1]), [-1], r"not negative, got \[-1\]"),
+        ([[0], [1]], torch.tensor([1]), [2.5], r"must be ints .* got \[2.5\]"),
+        ([[0], [1]], torch.tensor([-1]), [1], "from 0 to 1, got -1 to 1"),
+        ([[0], [1]], [1], [1], "of shape .*got list"),
+        ([[0], [-1]], torch.tensor([1]), [1], "got -1 to 1"),
         ([0, 1], torch.tensor([1]), [1], r"shape \(2, E\)"),
     ],
 )
@@ -234,6 +251,14 @@ def test_samples_are_checked(edges, start, fanouts, words):
 def test_a_sample_without_layers_has_the_seeds_alone():
     nodes, local = graphs.sample_neighbours(torch.tensor([[0], [1]]), torch.tensor([1]), [])
     assert nodes.tolist() == [1] and local.shape == (2, 0)
+    nodes, local = graphs.sample_neighbours(torch.tensor([[0], [1]]).int(), torch.tensor([1]), [])
+    assert local.dtype == torch.int64
+
+
+def test_fanouts_may_come_from_a_generator():
+    edges = torch.tensor([[0, 1], [1, 2]])
+    nodes, local = graphs.sample_neighbours(edges, torch.tensor([2]), (k for k in (1, 1)))
+    assert nodes.tolist() == [2, 1, 0] and local.tolist() == [[1, 2], [0, 1]]
 
 
 # ---------------------------------------------------------------- negative edges
@@ -261,6 +286,13 @@ def test_each_pair_is_drawn_equally_often():
     counts = (drawn[0] * 4 + drawn[1]).bincount(minlength=16)
     assert counts[1] == 0 and ((counts[counts > 0] - 400).abs() < 80).all()
     assert (counts > 0).sum() == 5
+
+
+def test_the_last_pairs_of_a_dense_graph_are_drawn_without_a_search():
+    edges = torch.triu_indices(2000, 2000, 1)[:, torch.arange(1_999_000) != 7]
+    assert graphs.negative_edges(edges, 2000, 1).tolist() == [[0], [8]]
+    with pytest.raises(ValueError, match="must be an int from 0 to 1, .*got 1.0"):
+        graphs.negative_edges(edges, 2000, 1.0)
 
 
 # ---------------------------------------------------------------- demonstrations
@@ -394,6 +426,9 @@ def scale(x, edges, weight):
         (lambda x, e, w: (total(x, e, w) / scale(x, e, w)).nan_to_num(), "is not finite"),
         (lambda x, e, w: total(x, e, w) / scale(x, e, w).clamp(min=1e-6), "small weights"),
         (lambda x, e, w: total(x, e, w) / (scale(x, e, w) + 1e-9), "small weights"),
+        (lambda x, e, w: total(x, e, w) / scale(x, e, w).clamp(min=1e-12), "small weights"),
+        (lambda x, e, w: total(x, e, w) / (scale(x, e, w) + 1e-20), "small weights"),
+        (lambda x, e, w: total(x, e, w) / scale(x, e, w).clamp(min=1e-37), "or huge"),
         (lambda x, e, w: mean(x.detach(), e, w), "no gradient for x"),
         (lambda x, e, w: mean(x, e, w.detach()), "no gradient for weight"),
         (lambda x, e, w: mean(x.detach(), e, w.detach()), "the result has no graph"),
@@ -426,6 +461,11 @@ def one_node(x, batch, n):
     return out
 
 
+def one_feature(x, batch, n):
+    zeros = x.new_zeros(n, x.shape[1])
+    return zeros.scatter_reduce(0, batch[:, None], x, "amax", include_self=False)
+
+
 def very_negative(x, batch, n):
     index = batch[:, None].expand_as(x)
     top = x.new_full((n, x.shape[1]), -1e9).scatter_reduce(0, index, x, "amax")
@@ -438,6 +478,7 @@ def very_negative(x, batch, n):
         (zeros_included, "negative maxima are 0"),
         (infinities, "gets -inf, not 0"),
         (one_node, "one node per graph"),
+        (one_feature, "only the first feature is reduced"),
         (lambda x, b, n: graphs.aggregate(x, b, n, "mean"), "this is the mean"),
         (lambda x, b, n: -maximum(-x, b, n), "this is the minimum"),
         (lambda x, b, n: maximum(x, b, int(b.max()) + 1), "expected shape"),
@@ -453,6 +494,13 @@ def test_wrong_maxima_are_named(wrong, words):
     for _ in range(3):
         found = exercises.check_max_readout(wrong)
         assert not found.passed and words in found.message, found
+
+
+def test_the_drawn_nodes_are_neither_sorted_nor_their_own_positions():
+    for seed in range(2000):
+        torch.manual_seed(seed)
+        nodes = exercises._subgraph_draw()[2]
+        assert nodes.max() >= len(nodes) and not torch.equal(nodes, nodes.sort().values)
 
 
 @pytest.mark.parametrize(
@@ -477,7 +525,60 @@ def test_wrong_subgraphs_are_named(wrong, words):
         assert not found.passed and (words in found.message or "Error" in found.message), found
 
 
+def test_a_wrong_result_that_is_right_for_the_input_is_accepted(monkeypatch):
+    """The last node of each graph may have the maximum by chance."""
+    x, batch = torch.tensor([[-2.0, 1.0], [-1.0, 2.0]]), torch.tensor([0, 0])
+    monkeypatch.setattr(exercises, "_max_draw", lambda: (x, batch, 2))
+    exercises._max_value(maximum)
+
+
 # ---------------------------------------------------------------- sentences of the chapter
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2], [0, 2]])
+def test_nan_of_an_isolated_node_reaches_the_weights_after_the_mean(rows):
+    edges, y = torch.tensor([[0, 2], [2, 0]]), torch.tensor([0, 1, 2])
+    first, second = nn.Linear(4, 5), nn.Linear(5, 3)
+    h = first(torch.randn(3, 4))
+    mean = torch.zeros_like(h).index_add(0, edges[1], h[edges[0]]) / edges[1].bincount()[:, None]
+    loss = nn.functional.cross_entropy(second(mean)[rows], y[rows])
+    loss.backward()
+    assert loss.isnan() == (1 in rows)
+    assert second.weight.grad.isnan().all() and first.weight.grad.isfinite().all()
+
+
+def test_a_float32_id_is_exact_up_to_2_to_the_24():
+    assert torch.tensor([2.0**24 - 1, 2**24]).long().tolist() == [2**24 - 1, 2**24]
+    assert torch.tensor([2**24 + 1.0]).long().item() == 2**24
+
+
+def test_an_index_with_one_column_reduces_the_first_feature():
+    messages, index = torch.ones(2, 3), torch.tensor([[0], [0]])
+    out = torch.zeros(1, 3).scatter_reduce(0, index, messages, "amax", include_self=False)
+    assert out.tolist() == [[1, 0, 0]]
+
+
+def test_a_self_loop_counts_twice_when_the_reverse_edges_are_added():
+    edges = torch.tensor([[0, 1], [0, 2]])
+    both = torch.cat([edges, edges.flip(0)], dim=1)
+    assert (both == 0).all(0).sum() == 2 and (both.unique(dim=1) == 0).all(0).sum() == 1
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_the_gradient_of_the_values_allocates_a_dense_matrix(layout):
+    edges = random_graph(3, 40, 90).unique(dim=1)
+    x = torch.randn(40, 3, requires_grad=True)
+    A = torch.sparse_coo_tensor(edges, torch.ones(edges.shape[1]), (40, 40)).to_sparse_csr()
+
+    def product(weight):
+        if layout == "coo":
+            return torch.sparse.mm(torch.sparse_coo_tensor(edges, weight, (40, 40)), x)
+        parts = A.crow_indices(), A.col_indices(), weight
+        return torch.sparse.mm(torch.sparse_csr_tensor(*parts, (40, 40)), x)
+
+    for learned in (True, False):
+        loss = product(torch.rand(edges.shape[1], requires_grad=learned)).sum()
+        assert (footprint(loss.backward).peak > 4 * 40 * 40) == learned
 
 
 @given(seeds)

@@ -10,6 +10,12 @@ from torch import Tensor
 from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import a_tensor, between, close, in_dtypes, leaves
 
+
+def _is(got: Tensor, wrong: Tensor, right: Tensor, **near: float) -> bool:
+    """Return whether the result is the wrong one, unless that is right for this input."""
+    return torch.allclose(got, wrong, **near) and not torch.allclose(wrong, right, **near)
+
+
 # ---------------------------------------------------------------- weighted mean of the neighbours
 
 
@@ -61,7 +67,7 @@ def _mean_value(f: Callable) -> None:
                 "the weights are ignored, and repeated edges are dropped",
             ),
         ):
-            assert not torch.allclose(got, wrong, atol=1e-4), why
+            assert not _is(got, wrong, right, atol=1e-4), why
         assert not got.isnan().any(), (
             "nan: a node without edges, or with weights of 0, is divided by 0"
         )
@@ -71,7 +77,7 @@ def _mean_value(f: Callable) -> None:
 def _mean_scale(f: Callable) -> None:
     x, edges, weight = _mean_draw()
     close(
-        f(x, edges, weight * 1e-12),
+        f(x, edges, weight * 1e-30),
         _mean(x, edges, weight),
         "wrong for small weights: a clamp or an epsilon changes them, replace a sum of 0 only",
         atol=1e-4,
@@ -98,8 +104,9 @@ def _mean_gradient(f: Callable) -> None:
         )
         name = "x" if one is x else "weight"
         assert mine is not None, f"the result has no gradient for {name}"
-        assert mine.isfinite().all(), (
-            f"the gradient for {name} is not finite: replace a sum of 0 before the division"
+        assert (mine.abs() < 1e6).all(), (
+            f"the gradient for {name} is not finite, or huge: replace a sum of 0 before the "
+            "division"
         )
         defined = slice(None) if one is x else weight != 0  # a sum of 0 is a special case
         assert torch.allclose(mine[defined], theirs[defined], rtol=1e-3, atol=1e-3), (
@@ -136,7 +143,7 @@ def _max_draw() -> tuple[Tensor, Tensor, int]:
     batch = torch.cat([full, full[torch.randint(len(full), (between(8, 12),))]])
     batch = batch[torch.randperm(len(batch))]
     x = -torch.rand(len(batch), between(2, 4)) - 0.5
-    x[:, 0] *= -1
+    x[:, 1] *= -1
     return x, batch, graphs
 
 
@@ -151,7 +158,10 @@ def _max_value(f: Callable) -> None:
         mean = torch.zeros_like(right).index_add(0, batch, x) / sizes
         last = torch.zeros_like(right)
         last[batch] = x
+        first = torch.zeros_like(right)
+        first[:, 0] = right[:, 0]
         for wrong, why in (
+            (first, "only the first feature is reduced: expand the index to the shape of x"),
             (
                 right.clamp(min=0),
                 "negative maxima are 0: the zeros of the output are included, see include_self",
@@ -160,7 +170,7 @@ def _max_value(f: Callable) -> None:
             (-_max(-x, batch, graphs), "this is the minimum"),
             (last, "this is one node per graph, not the maximum"),
         ):
-            assert not torch.allclose(got, wrong), why
+            assert not _is(got, wrong, right), why
         close(got, right)
 
 
@@ -228,8 +238,8 @@ def _subgraph(edges: Tensor, nodes: Tensor) -> Tensor:
 def _subgraph_draw() -> tuple[Tensor, int, Tensor]:
     n = between(8, 11)
     nodes = torch.randperm(n)[: between(4, 6)]
-    while torch.equal(nodes, nodes.sort().values):
-        nodes = nodes[torch.randperm(len(nodes))]
+    while torch.equal(nodes, nodes.sort().values) or int(nodes.max()) < len(nodes):
+        nodes = torch.randperm(n)[: len(nodes)]  # neither sorted nor their own positions
     inner = nodes[torch.randint(len(nodes), (2, 8))]
     edges = torch.cat([torch.randint(n, (2, 4 * n)), inner, inner[:, :2]], dim=1)
     return edges[:, torch.randperm(edges.shape[1])], n, nodes
