@@ -8,6 +8,6 @@ Each chapter has a module of its name with the functions that a reader may reuse
 
 Shared modules: `autograd` (inspect a graph), `forward` (run a model for inspection), `allocator`
 (a model of the CUDA allocator), `figures` (one style), `timing`, `child` (start a process),
-`verdicts` (what a checker says, in Chinese). Heavy libraries are imported inside the functions that
-use them.
+`verdicts` (the Chinese of the checkers' sentences). Functions import heavy libraries when they are
+called.
 """

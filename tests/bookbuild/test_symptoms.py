@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REAL = symptoms.load(Book(ROOT))
 GOOD = {
     "id": "sum-is-wrong",
-    "says": {"en": "The sum is wrong", "zh": "和不对"},
+    "title": {"en": "The sum is wrong", "zh": "和不对"},
     "also": {"en": ["a wrong sum"], "zh": ["求和出错"]},
     "tell": "print(a)\n\nprint(`b` if False else 0)".replace("`b`", "'b'"),
     "sign": {"en": "3 is `wrong`.", "zh": "3 就是 `wrong`。"},
@@ -74,7 +74,7 @@ def test_what_does_not_tell_is_found(put):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "problem"),
     [
         ({"id": "A b"}, "small letters"),
         ({"id": 3}, "id: expected an id of small letters, digits and hyphens, got 3"),
@@ -95,15 +95,15 @@ def test_what_does_not_tell_is_found(put):
         ({"causes": [{"en": "x", "zh": "x", "section": 3}]}, "expected a text, got 3"),
     ],
 )
-def test_another_form_is_refused(put, change, says):
+def test_another_form_is_refused(put, change, problem):
     book = put(GOOD | change)
     with pytest.raises(BookError, match="symptoms.yml") as caught:
         symptoms.load(book)
-    assert says in str(caught.value)
+    assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "problem"),
     [
         ("- a", "expected families"),
         ("", "expected families"),
@@ -114,17 +114,17 @@ def test_another_form_is_refused(put, change, says):
         ("a: [", "symptoms.yml:2: did not find"),
     ],
 )
-def test_another_file_is_refused(book, text, says):
+def test_another_file_is_refused(book, text, problem):
     (book.root / symptoms.FILE).write_text(text)
-    with pytest.raises(BookError, match=says):
+    with pytest.raises(BookError, match=problem):
         symptoms.load(book)
 
 
 @pytest.mark.parametrize(
-    ("rows", "says"),
+    ("rows", "expected"),
     [
         ([GOOD, GOOD], "sum-is-wrong: the id is also that of book/symptoms.yml:"),
-        ([GOOD | {"says": {"en": "x", "zh": "损失,不对"}}], "half-width"),
+        ([GOOD | {"title": {"en": "x", "zh": "损失,不对"}}], "half-width"),
         ([GOOD | {"also": {"en": ["x"], "zh": ["损失是nan"]}}], "no space"),
         ([GOOD | {"causes": [{"en": "x", "zh": "损失是nan"}]}], "no space"),
         ([GOOD | {"causes": [GOOD["causes"][0] | {"section": "adding#no"}]}], "adding has no"),
@@ -132,10 +132,10 @@ def test_another_file_is_refused(book, text, says):
         ([GOOD | {"causes": GOOD["causes"][1:]}], "1 of 2 causes have no section"),
     ],
 )
-def test_the_check_names_what_is_wrong(put, rows, says):
+def test_the_check_names_what_is_wrong(put, rows, expected):
     book = put(*rows)
-    assert any(says in problem for problem in symptoms.problems(book, symptoms.load(book)))
-    assert any(says in problem for problem in check(book))
+    assert any(expected in problem for problem in symptoms.problems(book, symptoms.load(book)))
+    assert any(expected in problem for problem in check(book))
 
 
 def test_the_page_has_all_of_a_symptom_in_its_language(put):

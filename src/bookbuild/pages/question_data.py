@@ -18,10 +18,10 @@ def places(book: Book) -> Iterator[dict[str, Any]]:
     if (book.root / symptoms.FILE).is_file():
         for one in symptoms.load(book).symptoms:
             words = {
-                lang: " · ".join([*one.also[lang], *(cause.says[lang] for cause in one.causes)])
+                lang: " · ".join([*one.also[lang], *(cause.text[lang] for cause in one.causes)])
                 for lang in LANGUAGES
             }
-            yield _place("symptom", f"symptoms.html#{one.id}", one.says, words)
+            yield _place("symptom", f"symptoms.html#{one.id}", one.title, words)
     for name in book.chapters:
         for part in sections(texts.load(book, name)):
             if not LATE.match(part.heading):

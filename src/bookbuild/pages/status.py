@@ -126,7 +126,7 @@ def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[
     if "symptoms" in pages:
         entries = symptoms.load(book).symptoms
         lacking = [
-            f'<a href="symptoms.html#{one.id}">{escape(one.says[lang])}</a>'
+            f'<a href="symptoms.html#{one.id}">{escape(one.title[lang])}</a>'
             for one in entries
             if not all(cause.section for cause in one.causes)
         ]

@@ -1,4 +1,4 @@
-"""Bugs without a message, as people say them: `book/symptoms.yml`, and what proves each."""
+"""Reads `book/symptoms.yml`: bugs without a message, as people describe them, and their proofs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORDINGS = many(TEXT, "a list of other wordings")
 _SYMPTOM = mapping(
     {
         "id": ID,
-        "says": BOTH,
+        "title": BOTH,
         "also": mapping(dict.fromkeys(LANGUAGES, _WORDINGS)),
         "tell": TEXT | {"minLength": 1, "description": "the code that detects the symptom"},
         "sign": BOTH,
@@ -43,19 +43,19 @@ FORM = Form(
 
 @dataclass(frozen=True)
 class Cause:
-    """What may be behind a symptom; `section` is `chapter#cell`, or empty if no chapter treats it.
+    """A possible cause of a symptom; `section` is `chapter#cell`, or empty if no chapter treats it.
 
-    `where` names its symptom in problems.
+    `where` identifies its symptom in problems.
     """
 
-    says: dict[str, str]
+    text: dict[str, str]
     section: str
     where: str
 
 
 @dataclass(frozen=True)
 class Symptom:
-    """What people see, how to tell, and what may be behind it, the likeliest first.
+    """A symptom, the code that detects it, and its possible causes, the likeliest first.
 
     `broken` and `sound` change the stand-in of the file; the output of `tell` has `bad` after the
     first and not after the second. Where that needs hardware, `found` is the address of the source.
@@ -64,7 +64,7 @@ class Symptom:
     id: str
     where: str  # how a problem names it: file, line and id
     family: str
-    says: dict[str, str]
+    title: dict[str, str]
     also: dict[str, list[str]]
     tell: str
     sign: dict[str, str]
@@ -107,7 +107,7 @@ def _symptom(row: Row, family: str) -> Symptom:
         row["id"],
         where,
         family,
-        one_line(row["says"]),
+        one_line(row["title"]),
         row["also"],
         row["tell"].strip(),
         one_line(row["sign"]),
@@ -124,10 +124,10 @@ def problems(book: Book, symptoms: Symptoms) -> Iterator[str]:
             where = [one.where for one in rows if one.id == name]
             yield f"{where[0]}: the id is also that of {', '.join(where[1:])}"
     for one in rows:
-        both = [one.says, one.sign, *(cause.says for cause in one.causes)]
+        both = [one.title, one.sign, *(cause.text for cause in one.causes)]
         for text in [*one.also["zh"], *(words["zh"] for words in both)]:
             yield from (f"{one.where}: {problem}" for problem in lint(text))
-        for words in both[1:]:  # the first is what people say
+        for words in both[1:]:  # a title is in the words of its readers
             yield from (f"{one.where}: {problem}" for problem in lint_english(words["en"]))
         for cause in one.causes:
             if cause.section:

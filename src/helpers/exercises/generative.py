@@ -87,12 +87,12 @@ def _step_update(f: Callable) -> None:
             "G did not change: is the fake batch detached, or optimizer.step() missing?"
         )
         stale = [w - 0.5 * g for w, g in zip(updates["right"][:-1], old, strict=True)]
-        for name, says in (
+        for name, complaint in (
             ("minimax", "this is the minimax loss: minimize -log D(G(z)), the BCE with label 1"),
             ("opposite", "G is trained to be recognized: the label of its samples is 1 here"),
             ("sum", "the loss is a sum: take the mean over the batch"),
         ):
-            assert not _same(G, updates[name]), says
+            assert not _same(G, updates[name]), complaint
         assert not _same(G, [*stale, None]), (
             "the gradients of an earlier step were added: call zero_grad() first"
         )
@@ -112,8 +112,11 @@ def _step_returned(f: Callable) -> None:
 def _step_large(f: Callable) -> None:
     G, D, optimizer, z = _gan()
     with torch.no_grad():
-        D[-1].weight *= 10.0  # a long gradient
-        D[-1].bias -= 200.0  # D is certain: the sigmoid rounds to 0
+        D[-1].bias -= 2000.0  # D is certain: the sigmoid rounds to 0
+    gradients = torch.autograd.grad(F.softplus(-D(G(z))).mean(), list(G.parameters()))
+    with torch.no_grad():  # a gradient of norm 5, which clipping shortens
+        D[-1].weight *= 5.0 / torch.stack([g.norm() for g in gradients]).norm()
+    D.modes.clear()
     updates = _after_step(G, D, z, lambda y: F.softplus(-y).mean())
     got = _step_asked(f, G, D, optimizer, z)
     assert math.isclose(got, updates[-1].item(), rel_tol=1e-5) and _same(G, updates), (
@@ -171,7 +174,7 @@ def _kl_value(f: Callable) -> None:
         got, each = one_number(f(mu, logvar, other, wide)), _kl(mu, logvar, other, wide)
         if torch.allclose(got, each.sum(1).mean(), rtol=1e-4):  # a wrong value may equal it
             continue
-        for wrong, says in (
+        for wrong, complaint in (
             (each.mean(), "this is the mean over the latent dimensions: sum over them"),
             (each.sum(), "this is the sum over the batch: take the mean over it"),
             (
@@ -194,7 +197,7 @@ def _kl_value(f: Callable) -> None:
                 "and the latent dimensions are summed",
             ),
         ):
-            assert not torch.allclose(got, wrong, rtol=1e-4), says
+            assert not torch.allclose(got, wrong, rtol=1e-4), complaint
         raise AssertionError("wrong value")
 
 

@@ -36,7 +36,7 @@ def a_tensor(
     dtype: torch.dtype | None = None,
     name: str = "",
 ) -> Tensor:
-    """Return `got`, a tensor of this shape and dtype; `name` says which one in the sentence.
+    """Return `got`, a tensor of this shape and dtype; `name` is its name in the sentence.
 
     NumPy arrays, numbers, tuples and None are no tensors.
     """
