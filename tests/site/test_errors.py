@@ -41,9 +41,10 @@ def test_every_entry_stands_there_and_finds_itself(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
     ids = page.locator(".error-lines > li").evaluate_all("all => all.map(e => e.id)")
     assert sorted(ids) == sorted(entry["id"] for entry in ENTRIES)
-    pasted = [f'Traceback (most recent call last):\n  File "a"\n{filled(e)}' for e in ENTRIES]
+    entries = ENTRIES if lang == "en" else ENTRIES[::8]  # all answers come from the same code
+    pasted = [f'Traceback (most recent call last):\n  File "a"\n{filled(e)}' for e in entries]
     lost = []
-    for entry, (found, told) in zip(ENTRIES, page.evaluate(PASTE, pasted), strict=True):
+    for entry, (found, told) in zip(entries, page.evaluate(PASTE, pasted), strict=True):
         own = {entry["id"], *(case["id"] for case in entry.get("cases", ()))}
         if not own & set(found) or not told:
             lost.append(entry["id"])
@@ -118,15 +119,17 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize(("lang", "asked"), [(x, q) for x, all in QUESTIONS.items() for q in all])
-def test_a_question_is_answered_by_sections(page, url, lang, asked):
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_questions_are_answered_by_sections(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
-    page.fill("#error-search", asked)
-    first = page.locator("#error-found > li.section").first
-    first.wait_for()
-    told = page.locator("#error-count")
-    assert told.inner_text() == told.get_attribute("data-sections")
-    assert not page.locator("#error-list").is_visible()
+    first, told = page.locator("#error-found > li.section").first, page.locator("#error-count")
+    for asked in QUESTIONS[lang]:
+        page.fill("#error-search", "")
+        first.wait_for(state="detached")
+        page.fill("#error-search", asked)
+        first.wait_for()
+        assert told.inner_text() == told.get_attribute("data-sections")
+        assert not page.locator("#error-list").is_visible()
     first.locator("a").click()
     page.wait_for_url(f"{url}/{lang}/*.html*")
     page.go_back()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import statistics
 from dataclasses import dataclass, field
@@ -12,7 +13,10 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from book_pages import HAN, LANGUAGES, LETTERS, PHONES
+from book_pages import HAN, LANGUAGES, LETTERS, ROOT
+from bs4 import BeautifulSoup
+
+from bookbuild.source.checkout import Book
 
 # What the interface says, and not what the chapters say.
 LABELS = """() => {
@@ -34,29 +38,37 @@ NAMES_OF_THINGS = re.compile(
 )
 
 
-# Show axe all code, also what is out of sight. Leave out what it has seen on this page: a token of
-# the same class in the same kind of block, an element built of the same tags and classes in the
-# same place.
-THIN = """() => {
-  const seen = new Set();
+# Show axe all code, also what is out of sight, and leave out what it has seen on this or another
+# page: a part of the same place whose elements have the same tags, attributes, classes and roles,
+# refer to what exists, and are empty or not as those seen; a token of the same class there.
+THIN = """(before) => {
+  const seen = new Set(before), names = new Map(), places = new Map();
   const first = (key) => !seen.has(key) && seen.add(key);
-  for (const code of document.querySelectorAll(".highlight")) {
-    code.removeAttribute("style");
-    code.style.contentVisibility = "visible";
-  }
-  const name = (e) => e.localName + "." + e.getAttribute("class");
-  const place = (e) => e.matches("article") ? "" : name(e) + ">" + place(e.parentElement);
+  const kept = (map, make) => (e) => map.has(e) ? map.get(e) : map.set(e, make(e)).get(e);
+  const lost = (ids) => ids.split(/\\s+/).some((id) => id && !document.getElementById(id));
+  const attribute = ({name, value}) =>
+    /^(class|role|type)$/.test(name) ? `${name}=${value}` :
+    /^(for|aria-(controls|describedby|labelledby|owns))$/.test(name) ? name + lost(value) : name;
+  const name = kept(names, (e) => e.localName + [...e.attributes].map(attribute).sort() +
+    !e.textContent.trim());
+  const place = kept(places, (e) => !e || e.matches("article") ? "" :
+    name(e) + ">" + place(e.parentElement));
   for (const fold of document.querySelectorAll("article details")) fold.open = true;
-  for (const token of document.querySelectorAll("article :is(.highlight, .sig) span"))
-    if (token.isConnected && !first(place(token))) token.replaceWith(token.textContent);
-  for (const formula of [...document.querySelectorAll(".katex")].slice(2)) formula.remove();
-  for (const line of document.querySelectorAll("article svg :is(path, use, defs)")) line.remove();
-  const parts = "article :is(div.cell, dl.py, pre, p:not(th *), li, tr, .copybtn)";
+  const parts = "article :is(div.cell, dl.py, pre, p:not(th *), li, tr, .copybtn), nav li";
   for (const part of document.querySelectorAll(parts))
     if (part.isConnected) {
       const inside = new Set([...part.querySelectorAll("*")].map(name));
       if (!first(place(part) + [...inside].sort())) part.remove();
     }
+  for (const code of document.querySelectorAll(".highlight")) {
+    code.removeAttribute("style");
+    code.style.contentVisibility = "visible";
+  }
+  for (const token of document.querySelectorAll("article :is(.highlight, .sig) span"))
+    if (token.isConnected && !first(place(token))) token.replaceWith(token.textContent);
+  for (const formula of [...document.querySelectorAll(".katex")].slice(2)) formula.remove();
+  for (const line of document.querySelectorAll("article svg :is(path, use, defs)")) line.remove();
+  return [...seen];
 }"""
 # Contrast takes most of axe's time and follows from an element's style: leave out the text of
 # elements whose tags, classes and own style were seen, from the root down, on this or another page.
@@ -91,7 +103,19 @@ class Visit:
     lang: str = ""
     labels: list[str] = field(default_factory=list)
     wide: dict[str, object] = field(default_factory=dict)
+    figures: list[str] = field(default_factory=list)
+    need: str = ""
+    tasks: list[int] = field(default_factory=list)
     violations: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass
+class Looked:
+    """What many pages share: the gzipped bytes of a file, and what axe has looked at."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    parts: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +129,16 @@ def unpainted(with_fonts):
     launched.close()
 
 
+@pytest.fixture(scope="module")
+def looked_at() -> Looked:
+    return Looked()
+
+
 @pytest.fixture(scope="module", params=LANGUAGES)
-def visits(request, unpainted, url, pages) -> dict[str, Visit]:
+def visits(request, unpainted, url, pages, looked_at) -> dict[str, Visit]:
     """Open every page of a language once, and note all that the tests ask about it."""
-    sizes: dict[str, int] = {}
-    seen: list[str] = []
     return {
-        name: visit(unpainted, f"{url}/{name}", sizes, seen)
+        name: visit(unpainted, f"{url}/{name}", looked_at)
         for name in pages
         if name.startswith(f"{request.param}/")
     }
@@ -131,9 +158,35 @@ JUMPS = """() => [...document.querySelectorAll(".cell_input .highlight")]
   .filter(([kept, taken]) => Math.abs(kept - taken) > 1)"""
 
 
-def visit(context, address: str, sizes: dict[str, int], seen: list[str]) -> Visit:
-    """Open a page; `sizes` keeps what a file that many pages load weighs, gzipped, and `seen` what
-    axe has looked at."""
+# What is wrong with the figures of a page on a phone; `others` are labels in the other language.
+FIGURES = """(others) => [
+  ...[...document.querySelectorAll(".book-figure")]
+    .filter((figure) => figure.role !== "img" || figure.ariaLabel.length <= 30)
+    .map((figure) => "without a description: " + figure.textContent.slice(0, 60)),
+  ...[...document.querySelectorAll(".book-figure text")]
+    .filter((text) => text.getClientRects().length && text.checkVisibility())
+    .flatMap((text) => {
+      const { fontSize } = getComputedStyle(text), svg = text.closest("svg"), wrong = [];
+      const box = text.getBoundingClientRect(), frame = svg.getBoundingClientRect();
+      if (parseFloat(fontSize) * frame.width / svg.viewBox.baseVal.width < 9) wrong.push("small");
+      if (box.right > document.documentElement.clientWidth || box.left < 0) wrong.push("cut off");
+      if (!text.getAttribute("style").includes("monospace") && others.includes(text.textContent))
+        wrong.push("in the other language");
+      return wrong.map((fault) => fault + ": " + text.textContent);
+    })]"""
+
+# What the reader needs; the number of questions, explorers and exercises.
+TASKS = """() => {
+  const moves = (cell) => [...cell.querySelectorAll("*")].some(e => /-explorer$/.test(e.localName));
+  const cells = [...document.querySelectorAll(".cell")];
+  return [document.querySelector(".callout-need")?.textContent ?? "",
+    document.querySelectorAll(".predict").length, cells.filter(moves).length,
+    document.querySelectorAll(".tag_exercise").length];
+}"""
+
+
+def visit(context, address: str, looked_at: Looked) -> Visit:
+    """Open a page, and close it when all that the tests ask is noted."""
     found, answers, errors, under_way = Visit(), [], [], set()
     opened = context.new_page()
     opened.on("request", lambda r: (found.requests.append(r.url), under_way.add(r)))
@@ -145,24 +198,40 @@ def visit(context, address: str, sizes: dict[str, int], seen: list[str]) -> Visi
     opened.goto(address)
     found.lang = opened.locator("html").get_attribute("lang")
     found.labels = opened.evaluate(LABELS)
-    found.wide = widths(opened)
+    found.need, *found.tasks = opened.evaluate(TASKS)
+    found.wide, found.figures = widths(opened, foreign_labels(address))
     for _ in range(50):  # of some requests the browser never says that they ended
         if not under_way:
             break
         opened.wait_for_timeout(100)
     found.errors = errors.copy()  # later ones come from what axe is spared
-    found.violations = violations(opened, seen)
+    found.violations = violations(opened, looked_at)
     for answer in (a for a in answers if a.status == 200):
-        if answer.url not in sizes:
-            sizes[answer.url] = len(gzip.compress(answer.body(), 6))
-        found.weight += sizes[answer.url]
+        if answer.url not in looked_at.sizes:
+            looked_at.sizes[answer.url] = len(gzip.compress(answer.body(), 6))
+        found.weight += looked_at.sizes[answer.url]
     opened.close()
     return found
 
 
-def widths(opened) -> dict[str, object]:
-    """Where the unfolded page is wider than the screen, and outputs that are cut off."""
-    found, desktop = {}, opened.viewport_size
+def foreign_labels(address: str) -> list[str]:
+    """Labels in the other language of the figures of a page's notebook."""
+    lang, name = address.removesuffix(".html").split("/")[-2:]
+    notebook = ROOT / "book" / lang / f"{name}.ipynb"
+    if not notebook.exists():
+        return []
+    outputs = (
+        o for c in json.loads(notebook.read_text("utf8"))["cells"] for o in c.get("outputs", ())
+    )
+    html = "".join("".join(output.get("data", {}).get("text/html", "")) for output in outputs)
+    (other,) = LANGUAGES.keys() - {lang}
+    return re.findall(f'<text lang="{other}"[^>]*>([^<]*)<', html)
+
+
+def widths(opened, others: list[str]) -> tuple[dict[str, object], list[str]]:
+    """Where the unfolded page is wider than the screen, and outputs that are cut off; what is wrong
+    with the figures on a phone."""
+    found, figures, desktop = {}, [], opened.viewport_size
     opened.evaluate("document.querySelectorAll('article details').forEach(e => e.open = true)")
     if cut := opened.evaluate(CUT):
         found["desktop, cut off"] = cut[:3]
@@ -171,29 +240,31 @@ def widths(opened) -> dict[str, object]:
     style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
     for letters, css in LETTERS.items():
         style.evaluate("(style, css) => { style.textContent = css }", css)
-        for phone in PHONES if not css else PHONES[:1]:
+        for phone in (320, 375) if not css else (320,):  # no style changes between 320 and 450 px
             opened.set_viewport_size({"width": phone, "height": 720})
             width = opened.evaluate("document.documentElement.scrollWidth")
             if width > phone:
                 found[f"{phone} px, {letters}"] = width
             if cut := opened.evaluate(CUT):
                 found[f"{phone} px, {letters}, cut off"] = cut[:3]
-        if not css and (jumps := opened.evaluate(JUMPS)):
-            found["phone, code with other room"] = jumps[:3]
+        if not css:
+            figures = opened.evaluate(FIGURES, others)
+            if jumps := opened.evaluate(JUMPS):
+                found["phone, code with other room"] = jumps[:3]
     style.evaluate("style => style.remove()")
     opened.set_viewport_size(desktop)
-    return found
+    return found, figures
 
 
-def violations(opened, seen: list[str]) -> dict[str, list[str]]:
+def violations(opened, looked_at: Looked) -> dict[str, list[str]]:
     """What axe finds on what this leaves of the page; contrast in both themes, because nothing
     else can differ."""
-    opened.evaluate(THIN)
+    looked_at.parts = opened.evaluate(THIN, looked_at.parts)
     opened.evaluate(AXE.axe_script)
     # without frames nothing comes into sight, and what scrolls is not told from what does not
     without = dict.fromkeys(("color-contrast", "scrollable-region-focusable"), {"enabled": False})
     found = axe(opened, {"rules": without})
-    seen[:] = opened.evaluate(FAINT, seen)
+    looked_at.texts = opened.evaluate(FAINT, looked_at.texts)
     for scheme in ("light", "dark"):
         opened.emulate_media(color_scheme=scheme)
         opened.evaluate("theme => { document.documentElement.dataset.theme = theme }", scheme)
@@ -284,6 +355,24 @@ def test_every_image_of_a_page_has_a_text_of_its_own(visits, site):
             if alt is None or alt[1].endswith((".png", ".svg")) or "No description" in alt[1]:
                 wrong.append(f"{name}: {tag}")
     assert not wrong
+
+
+def test_figures_have_legible_labels_in_the_pages_language(visits):
+    assert not {n: v.figures for n, v in visits.items() if v.figures}
+
+
+def test_the_numbers_for_teachers_are_those_of_the_pages(visits, site):
+    lang = next(iter(visits))[:2]
+    teachers = BeautifulSoup((site / lang / "teachers.html").read_bytes(), "html.parser")
+    sums = [0, 0, 0, 0]
+    for name in Book(ROOT).chapters:
+        visit = visits[f"{lang}/{name}.html"]
+        own = [int(re.search(r"(\d+) (?:minutes|分钟)", visit.need)[1]), *visit.tasks]
+        told = teachers.select_one(f"#lesson-{name} > span").text
+        assert [int(n) for n in re.findall(r"\d+", told)] == [n for n in own if n], name
+        sums = [a + b for a, b in zip(sums, own, strict=True)]
+    total = teachers.select_one("#syllabus-total").text
+    assert [int(n) for n in re.findall(r"\d+", total)] == [*divmod(sums[0], 60), *sums[1:]]
 
 
 def test_no_page_scrolls_sideways_on_a_phone(visits):

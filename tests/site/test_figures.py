@@ -2,60 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 import pytest
-from book_pages import LANGUAGES, ROOT
 
 from helpers import figures
-
-# Texts that one sees: size in pixels, and how far they reach beyond the page's width.
-SEEN = """() => [...document.querySelectorAll(".book-figure text")]
-  .filter((text) => text.getClientRects().length && text.checkVisibility())
-  .map((text) => {
-    const svg = text.closest("svg"), box = text.getBoundingClientRect();
-    const frame = svg.getBoundingClientRect();
-    return {
-      said: text.textContent,
-      code: text.getAttribute("style").includes("monospace"),
-      pixels: parseFloat(getComputedStyle(text).fontSize) * frame.width / svg.viewBox.baseVal.width,
-      beyond: Math.max(box.right - document.documentElement.clientWidth, -box.left),
-    };
-  })"""
-
-
-def chapters(lang: str) -> dict[str, list[str]]:
-    """The labels in the other language, of every chapter with a figure."""
-    found = {}
-    for path in sorted((ROOT / "book" / lang).glob("*.ipynb")):
-        cells = json.loads(path.read_text("utf8"))["cells"]
-        html = "".join(
-            "".join(output.get("data", {}).get("text/html", ""))
-            for cell in cells
-            for output in cell.get("outputs", [])
-        )
-        if '<figure class="book-figure"' in html:
-            other = "en" if lang == "zh" else "zh"
-            found[path.stem] = re.findall(f'<text lang="{other}"[^>]*>([^<]*)<', html)
-    return found
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_labels_are_in_the_pages_language_and_legible_on_a_phone(phone, url, lang):
-    for name, others in chapters(lang).items():
-        phone.goto(f"{url}/{lang}/{name}.html")
-        seen = phone.evaluate(SEEN)
-        assert seen, name
-        wrong = {s["said"] for s in seen if not s["code"]} & set(others)
-        assert not wrong, f"{name}: {wrong}"
-        small = {s["said"] for s in seen if s["pixels"] < 9}
-        assert not small, f"{name}: {small}"
-        wide = {s["said"]: s["beyond"] for s in seen if s["beyond"] > 0}
-        assert not wide, f"{name}: {wide}"
-        for figure in phone.locator(".book-figure").all():
-            assert figure.get_attribute("role") == "img"
-            assert len(figure.get_attribute("aria-label")) > 30, name
 
 
 def test_a_figure_changes_its_colours_with_the_theme(page, url):

@@ -54,15 +54,22 @@ def fresh(browser):
         context.close()
 
 
+# Clicks on the first wrong and the first right choice of each question, in the order of `kinds`.
+ANSWER = """kinds => [...document.querySelectorAll(".predict")].map(card => kinds.map(kind => {
+  const choice = card.querySelector(`details.${kind}`);
+  choice.querySelector("summary").click();
+  const told = choice.querySelector("p");
+  return told.checkVisibility() && told.innerText.includes("✓") === (kind === "yes");
+}))"""
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_question_is_answered_wrong_and_right(fresh, url, lang):
-    """Wrong first in one chapter and right first in the next, by keys here and by touch there."""
-    touch = lang == "zh"
-    page = fresh("about:blank", has_touch=touch, viewport={"width": 375, "height": 667})
+    """Wrong first in one chapter and right first in the next."""
+    page = fresh("about:blank", viewport={"width": 375, "height": 667})
     for number, name in enumerate(CHAPTERS):
         page.goto(f"{url}/{lang}/{name}.html")
-        cards = page.locator(".predict")
-        ids = cards.evaluate_all("cards => cards.map(card => card.dataset.cell)")
+        ids = page.locator(".predict").evaluate_all("all => all.map(card => card.dataset.cell)")
         assert ids == [cell.id for cell in ASKED[name]]
         assert page.evaluate(FLOWING)
         telling = page.evaluate(
@@ -71,31 +78,45 @@ def test_every_question_is_answered_wrong_and_right(fresh, url, lang):
         assert page.evaluate(WHOLLY, ids) == page.evaluate(HIDDEN, ids) == telling
         assert page.evaluate(LEAKS, ids) == [], "what explains is hidden with the output"
         page.evaluate(ALONE, ids)
-        for card in cards.all():
-            first, second = ("yes", "no") if number % 2 else ("no", "yes")
-            for kind in (first, second):
-                choice = card.locator(f"details.{kind} > summary").first
-                if touch:
-                    choice.tap()
-                else:
-                    choice.focus()
-                    page.keyboard.press("Enter")
-                told = card.locator(f"details.{kind} > p").first
-                told.wait_for(state="visible")
-                assert ("✓" in told.inner_text()) is (kind == "yes")
-        page.wait_for_function(  # the browser tells of an unfolding a little later
-            f"([name, n]) => Object.keys(({STORED})(name)?.picks ?? {{}}).length === n",
-            arg=[name, len(ids)],
-        )
-        assert page.evaluate(HIDDEN, ids) == []
-        kept = page.evaluate(STORED, name)
-        assert kept["picks"] == dict.fromkeys(ids, number % 2) and kept["all"] == len(ids)
-        page.reload()
-        chosen = page.locator(".predict details:has(.mine)")
-        kinds = chosen.evaluate_all("all => all.map(e => [e.className, e.open])")
-        assert kinds == [["yes" if number % 2 else "no", True]] * len(ids)
-        assert page.evaluate(HIDDEN, ids) == []
+        kinds = ["yes", "no"] if number % 2 else ["no", "yes"]
+        assert page.evaluate(ANSWER, kinds) == [[True, True]] * len(ids)
+        answered(page, name, ids, number % 2)
     assert page.errors == []
+
+
+@pytest.mark.parametrize("touch", [False, True])
+def test_questions_are_answered_by_keys_and_by_touch(fresh, url, touch):
+    page = fresh(f"{url}/zh/detach.html", has_touch=touch, viewport={"width": 375, "height": 667})
+    cards, ids = page.locator(".predict"), [cell.id for cell in ASKED["detach"]]
+    page.evaluate(ALONE, ids)
+    for card in cards.all():
+        for kind in ("no", "yes"):
+            choice = card.locator(f"details.{kind} > summary").first
+            if touch:
+                choice.tap()
+            else:
+                choice.focus()
+                page.keyboard.press("Enter")
+            card.locator(f"details.{kind} > p").first.wait_for(state="visible")
+    answered(page, "detach", ids, 0)
+    page.reload()
+    chosen = page.locator(".predict details:has(.mine)")
+    kinds = chosen.evaluate_all("all => all.map(e => [e.className, e.open])")
+    assert kinds == [["no", True]] * len(ids)
+    assert page.evaluate(HIDDEN, ids) == []
+    assert page.errors == []
+
+
+def answered(page, name, ids, first):
+    """Wait until all questions of a chapter are answered, `first` (1: rightly), and nothing is
+    hidden; the browser tells of an unfolding a little later."""
+    page.wait_for_function(
+        f"([name, n]) => Object.keys(({STORED})(name)?.picks ?? {{}}).length === n",
+        arg=[name, len(ids)],
+    )
+    assert page.evaluate(HIDDEN, ids) == []
+    kept = page.evaluate(STORED, name)
+    assert kept["picks"] == dict.fromkeys(ids, first) and kept["all"] == len(ids)
 
 
 def test_answers_are_remembered_shown_in_the_lists_and_forgotten(fresh, url):

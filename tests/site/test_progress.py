@@ -229,35 +229,6 @@ def test_the_path_for_beginners_has_the_time_of_its_chapters(page, url, lang):
     assert links == [f"{name}.html" for name in names]
 
 
-SEEN = """() => {
-  const moves = (cell) => [...cell.querySelectorAll("*")].some(e => /-explorer$/.test(e.localName));
-  const cells = [...document.querySelectorAll(".cell")];
-  return [document.querySelectorAll(".predict").length, cells.filter(moves).length,
-    document.querySelectorAll(".tag_exercise").length];
-}"""
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_numbers_for_teachers_are_those_of_the_pages(page, url, lang):
-    """Each chapter is opened: its tasks are counted, its minutes read."""
-    teachers = {}
-    page.goto(f"{url}/{lang}/teachers.html")
-    number = re.compile(r"\d+")
-    for name in BOOK.chapters:
-        teachers[name] = page.locator(f"#lesson-{name} > span").inner_text()
-    total = page.locator("#syllabus-total").inner_text()
-    sums = [0, 0, 0, 0]
-    for name, told in teachers.items():
-        page.goto(f"{url}/{lang}/{name}.html", wait_until="commit")
-        page.wait_for_selector(".prev-next-area", state="attached")
-        need = page.locator(".callout-need").inner_text()
-        minutes = int(re.search(r"(\d+) (?:minutes|分钟)", need)[1])
-        own = [minutes, *page.evaluate(SEEN)]
-        assert [int(n) for n in number.findall(told)] == [n for n in own if n], name
-        sums = [a + b for a, b in zip(sums, own, strict=True)]
-    assert [int(n) for n in number.findall(total)] == [*divmod(sums[0], 60), *sums[1:]]
-
-
 def test_the_page_for_teachers_names_requirements_and_earlier_chapters(page, url):
     page.goto(f"{url}/en/teachers.html")
     tuning = page.locator("#lesson-fine_tuning p")

@@ -7,6 +7,7 @@
       fits: "A request needs a free block of its size, or room on the device for a new segment.",
       whole: "Only whole segments return to the device, and only if all their blocks are free.",
       title: "What does the cache hold?",
+      full: "Why does the request fail?",
       failed: (size) => `here ${size} do not fit. Go to the step where they do.`,
       returned: "find the step at which reserved memory falls.",
       of: (i, n) => `Step ${i} of ${n}`,
@@ -44,6 +45,7 @@
       fits: "申请显存时，要么有够大的空闲块，要么设备上还放得下一个新的段。",
       whole: "归还给设备的只能是整个段，而且段里的每一块都得是空闲的。",
       title: "缓存里有什么？",
+      full: "为什么分配失败？",
       failed: (size) => `这里放不下 ${size}。走到放得下的那一步。`,
       returned: "找出已保留显存下降的那一步。",
       of: (i, n) => `第 ${i} 步，共 ${n} 步`,
@@ -161,6 +163,7 @@
       const place = t.of(at + 1, count);
       const before = all[Math.max(0, at - 1)].now[1][0];
       return {
+        title: goal ? t.full : t.title,
         task: goal ? t.failed(goal) : t.returned,
         because: goal ? t.fits : t.whole,
         drawing: `<div class="facts"><table><thead><tr><td></td><th scope="col">${t.now}</th>

@@ -251,6 +251,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       done,
       task = t.task,
       because: why = t.because ?? "",
+      title = t.title,
     } = this.view(this.state, this.data, t);
     clearTimeout(this.pause);
     if (done) this.pause = setTimeout(() => this.tell(true), 1000); // a slider passes through
@@ -258,7 +259,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     const page = document.createElement("template");
     const html =
       `<section role="group" aria-labelledby="name">` +
-      `<header><span id="name">${t.title}</span>` +
+      `<header><span id="name">${title}</span>` +
       `<button data-reset title="${t.reset}" aria-label="${t.reset}">↺</button></header>` +
       `<p class="task ${look}"><b>${t[look]}</b>${task}</p>` +
       `<div class="drawing">${drawing}</div>` +
