@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.flow import events
-from helpers.review.kinds import is_optimizer, is_scheduler, kind, no_graph
+from helpers.review.kinds import batch_loop, is_optimizer, is_scheduler, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.rules.parameters import optimizers
 from helpers.review.syntax import (
@@ -39,6 +39,41 @@ def no_zero_grad(code):
             if not _clears(code, around) and not _clears(code, code.function(step[0].call)):
                 yield backward[0].call
     yield from _one_not_cleared(code)
+    yield from _by_hand_not_cleared(code)
+
+
+def _by_hand_not_cleared(code):
+    """`w -= rate * w.grad` in a loop in which nothing clears the gradient of `w`."""
+    for loop in outer_loops(code):
+        back = [one for one in code.methods(loop, "backward") if not code.called(one)]
+        if len(back) != 1 or _clears(code, loop) or re.search(r"detach|requires_grad", code.part(loop)):
+            continue
+        for node in code.walk(loop):
+            name = _moved_by_gradient(node)
+            if name and not _renewed_in(code, name.split(".")[0], loop):
+                off = no_graph(code, node) or ".data" in ast.unparse(node)
+                if off:  # else the update raises an error
+                    yield back[0]
+                break
+
+
+def _moved_by_gradient(node):
+    """Return the name in `w -= rate * w.grad`, `w.data.sub_(…)` and the like."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
+        target, given = text(node.target), ast.unparse(node.value)
+    elif method(node) in ("sub_", "add_") and receiver(node) is not None:
+        target, given = text(receiver(node)), ", ".join(map(ast.unparse, node.args))
+    else:
+        return None
+    name = (target or "").removesuffix(".data")
+    return name if name and re.search(rf"\b{re.escape(name)}\.grad\b", given) else None
+
+
+def _renewed_in(code, name, loop):
+    """The loop makes the tensor again, so that it has a new gradient."""
+    return any(
+        isinstance(one, ast.Assign) and name in map(text, one.targets) for one in code.walk(loop)
+    )
 
 
 def _one_not_cleared(code):
@@ -114,6 +149,28 @@ def zero_once_an_epoch(code):
             zero = [e for s in own for e in events(code, s, 0) if e.what == "zero_grad"]
             if zero and not _clears(code, loop):
                 yield zero[0].call
+    yield from _zero_once_a_function(code)
+
+
+def _zero_once_a_function(code):
+    """`zero_grad()` before the loop over the batches of a function that trains for an epoch."""
+    for function in code.of(*FUNCTIONS):
+        loops = [one for one in function.body if isinstance(one, ast.For)]
+        if len(loops) != 1 or not batch_loop(code, loops[0]) or _clears(code, loops[0]):
+            continue
+        direct = [o for o in events(code, loops[0], 0) if o.what in ("step", "backward", "scaled")]
+        direct = [one for one in direct if not any(above_within(one.call, loops[0]))]
+        inner = [next(above(one.call, *LOOPS), None) for one in direct]
+        zero = [
+            one
+            for statement in function.body[: function.body.index(loops[0])]
+            for one in events(code, statement, 0)
+            if one.what == "zero_grad"
+        ]
+        both = {"backward"} < {one.what for one in direct} and {*inner} == {loops[0]}
+        if zero and both and len(events(code, loops[0], 2)) >= len(direct):
+            if not any(one.what == "zero_grad" for one in events(code, loops[0], 3)):
+                yield zero[-1].call
 
 
 def above_within(node, stop):
@@ -166,6 +223,45 @@ def accumulation_inverted(code):
             inner = [one for statement in node.body for one in events(code, statement, 1)]
             if any(one.what in ("step", "scaled") for one in inner):
                 yield node
+
+
+@rule("training-accumulate-cleared", "wrong")
+def accumulation_cleared(code):
+    """`zero_grad()` in each batch and `step()` in every n-th: all but the last are lost."""
+    for loop in code.loops:
+        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.AST):
+            continue
+        order = [one for one in events(code, loop, 0) if one.what in _ACCUMULATED]
+        own = [one for one in order if next(above(one.call, *LOOPS), None) is loop]
+        cleared = [one for one in own if one.what == "zero_grad" and not any(_ifs(one, loop))]
+        stepped = [one for one in own if one.what in ("step", "scaled")]
+        back = [one for one in own if one.what == "backward" and not any(_ifs(one, loop))]
+        if len(cleared) != 1 or len(stepped) != 1 or len(back) != 1:
+            continue
+        if any(_every_nth(one.test) for one in _ifs(stepped[0], loop)):
+            if cleared[0].name in (stepped[0].name, _model_of(code, stepped[0].name)):
+                yield cleared[0].call
+
+
+_ACCUMULATED = ("zero_grad", "step", "scaled", "backward")
+
+
+def _ifs(one, loop):
+    return above_within(one.call, loop)
+
+
+def _every_nth(test):
+    """`(i + 1) % accumulation == 0`."""
+    return any(
+        isinstance(one, ast.BinOp)
+        and isinstance(one.op, ast.Mod)
+        and re.search(r"(?i)accum", ast.unparse(one.right))
+        for one in ast.walk(test)
+    )
+
+
+def _model_of(code, optimizer):
+    return next((model for _, name, _, model in optimizers(code) if name == optimizer), None)
 
 
 @rule("training-no-backward", "wrong")

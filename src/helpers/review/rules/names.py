@@ -10,7 +10,7 @@ from helpers.names import undefined_names
 from helpers.review.kinds import is_model, is_module_class, is_optimizer, kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
-from helpers.review.syntax import const, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, const, method, receiver, text
 
 _FORWARD = {"foward", "forwad", "foreward", "froward", "farward", "Forward", "__forward__"}
 _ACTIVATIONS = re.compile(
@@ -39,6 +39,8 @@ def misspelt_name(code):
             undefined = {name for name in undefined_names(code.source) if len(name) > 4}
         except (SyntaxError, RecursionError):  # valid for the parser, not for the compiler
             return
+    if _is_excerpt(code, undefined):
+        return
     known = {*code.names, *code.classes, *(name for _, name in code.functions)}
     known |= {one.id for one in code.of(ast.Name)} | {one.arg for one in code.of(ast.arg)}
     for node in code.of(ast.Name) if undefined else ():
@@ -46,6 +48,36 @@ def misspelt_name(code):
             near = get_close_matches(node.id, known - undefined - vars(builtins).keys(), 1, 0.85)
             if near and near[0][0] == node.id[0] and near[0].rstrip("s") != node.id.rstrip("s"):
                 yield node
+
+
+def _is_excerpt(code, undefined):
+    """Several names of a script are defined elsewhere, so that another one may be too."""
+    return len({name for name in undefined if name not in vars(builtins)}) > 3
+
+
+@rule("names-misspelt-target", "wrong")
+def misspelt_target(code):
+    """`exteneded_mask = 1 - extended_mask`, and the old value is returned."""
+    for scope in code.of(*FUNCTIONS):
+        source = code.part(scope)
+        for name, values in scope.assigned.items():
+            if len(name) < 8 or not name.isidentifier() or name.startswith("_"):
+                continue
+            if len(re.findall(rf"\b{name}\b", source)) != len(values):
+                continue  # it is read, or named in another way
+            known = {one.id for one in ast.walk(scope) if isinstance(one, ast.Name)} - {name}
+            for one in values:
+                own = isinstance(one.statement, ast.Assign) and isinstance(one.value, ast.AST)
+                used = {n.id for n in ast.walk(one.value) if isinstance(n, ast.Name)} if own else ()
+                near = get_close_matches(name, known & {*used}, 1, 0.92)
+                if near and _letters(near[0], name) and code.uses(scope, near[0]):
+                    yield one.statement
+
+
+def _letters(one, other):
+    """The names differ inside a word, and not by a number or a plural."""
+    plain = one.rstrip("s_") != other.rstrip("s_") and one[0] == other[0]
+    return plain and not re.search(r"\d", one + other) and len(one.split("_")) == len(other.split("_"))
 
 
 _ROLE = re.compile(r"(?i)(optim(izer)?|scheduler|loader|dataset|criterion)s?$")

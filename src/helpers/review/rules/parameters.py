@@ -245,8 +245,9 @@ def _left_alone(code, name):
     """The file freezes the model, passes it to a function, or uses its parameters."""
     quoted = re.escape(name)
     frozen = r"eval|requires_grad|parameters|state_dict|load_state|train\(False|apply"
+    a_loss = re.search(r"(?i)loss|criterion", name)  # not what runs under `no_grad`
     return re.search(
-        rf"\b{quoted}\.({frozen})|no_grad|inference_mode|freeze|"
+        rf"\b{quoted}\.({frozen})|{'' if a_loss else 'no_grad|inference_mode|'}freeze|"
         rf"[(,=\[] *\*?{quoted}\b(?!\()(?! *=[^=])|\b{quoted}\b,",
         code.source,
     )
