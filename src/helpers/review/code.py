@@ -396,14 +396,16 @@ class Code:
 
     @cached_property
     def main(self) -> str | None:
-        """The class with `forward` that no other class of this file makes, if it is a single one."""
+        """The class with `forward` that no other class makes, if it is a single one."""
         made = {
             call.func.id
             for call in self.calls
             if isinstance(call.func, ast.Name) and call.owner is not None
         }
         names = [name for name in self.classes if (name, "forward") in self.functions]
-        inherited = {base.id for n in names for base in self.classes[n].bases if hasattr(base, "id")}
+        inherited = {
+            base.id for n in names for base in self.classes[n].bases if hasattr(base, "id")
+        }
         names = [name for name in names if name not in made | inherited]
         return names[0] if len(names) == 1 else None
 

@@ -356,7 +356,10 @@ def is_scaler(code: Code, node: ast.AST | None) -> bool:
 
 def is_model(code: Code, node: ast.AST | None) -> bool:
     """Return whether a name is a module, by its assignment or else by the name."""
-    name = "model|net|network|classifier|encoder|decoder|generator|discriminator|policy|critic|actor"
+    name = (
+        "model|net|network|classifier|encoder|decoder|generator|discriminator|policy|critic|actor"
+    )
+    name += "|transformer|unet|resnet|gpt|vae"
     return _is(code, node, "module", rf"(?i)(^|[._])([a-z]*_)?({name}|net_?[dg])\d?$")
 
 

@@ -78,6 +78,22 @@ def metric_of_one_process(code):
                     yield call
 
 
+@rule("loading-in-place", "wrong")
+def sample_changed(code):
+    """`image = self.images[n]` and `image[0] -= mean` in `__getitem__`: the dataset changes."""
+    for name, _ in datasets(code):
+        get = code.functions.get((name, "__getitem__"))
+        for one in ast.walk(get) if get is not None else ():
+            if not isinstance(one, ast.AugAssign) or not isinstance(one.target, ast.Subscript):
+                continue
+            base = one.target.value
+            value = code.value(base) if isinstance(base, ast.Name) else None
+            if isinstance(value, ast.Subscript) and re.fullmatch(
+                r"self\.\w+", text(value.value) or ""
+            ):
+                yield one
+
+
 @rule("images-pair-random", "wrong")
 def pair_transformed_apart(code):
     """`self.crop(image)` and `self.crop(mask)`: a random transform draws anew in each call."""
@@ -96,7 +112,9 @@ def pair_transformed_apart(code):
                 yield given[masks[0]]
 
 
-_MASK = re.compile(r"(?i)(^|[_.\['\"])(mask|label|seg(mentation)?|gt|weight(ing)?|depth|target)s?\b")
+_MASK = re.compile(
+    r"(?i)(^|[_.\['\"])(mask|label|seg(mentation)?|gt|weight(ing)?|depth|target)s?\b"
+)
 
 
 def _draws(code, func):
@@ -167,7 +185,9 @@ def first_batch_again(code):
             continue
         loop = next(above(call, *LOOPS), None)
         if loop is not None and is_loader(code, inner.args[0]) and not any(above(call, ast.Try)):
-            own = [c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop]
+            own = [
+                c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop
+            ]
             if own and call.lineno < own[-1].lineno:
                 yield call
 

@@ -147,7 +147,9 @@ def _compared_mask(code, node, depth):
     other, equal = node.comparators[0], isinstance(node.ops[0], ast.Eq)
     if not equal and not isinstance(node.ops[0], ast.NotEq):
         return None
-    if re.search(r"(?i)(^|[._])pad(ding)?(_?(idx|index|id|token|token_id|value))?$", text(other) or ""):
+    if re.search(
+        r"(?i)(^|[._])pad(ding)?(_?(idx|index|id|token|token_id|value))?$", text(other) or ""
+    ):
         return not equal
     inner = _keeps_true(code, node.left, depth + 1)
     number = const(other)

@@ -46,7 +46,11 @@ def _by_hand_not_cleared(code):
     """`w -= rate * w.grad` in a loop in which nothing clears the gradient of `w`."""
     for loop in outer_loops(code):
         back = [one for one in code.methods(loop, "backward") if not code.called(one)]
-        if len(back) != 1 or _clears(code, loop) or re.search(r"detach|requires_grad", code.part(loop)):
+        if (
+            len(back) != 1
+            or _clears(code, loop)
+            or re.search(r"detach|requires_grad", code.part(loop))
+        ):
             continue
         for node in code.walk(loop):
             name = _moved_by_gradient(node)

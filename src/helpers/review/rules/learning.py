@@ -6,7 +6,7 @@ import re
 from helpers.review.code import Part
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, above, inside, method, receiver, text
+from helpers.review.syntax import above, inside, method, receiver, text
 from helpers.review.tracing import is_loss_call
 
 _TARGET = re.compile(

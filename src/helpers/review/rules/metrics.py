@@ -222,7 +222,9 @@ def _averaged(code, outer, loop, name):
 @rule("evaluation-metric-kept", "wrong")
 def metric_not_reset(code):
     """A metric object that is updated in each epoch, in a file without `reset()`."""
-    if re.search(r"reset|(?i:lightning|ignite)", re.sub(r"def reset\b|self\.reset\(", "", code.source)):
+    if re.search(
+        r"reset|(?i:lightning|ignite)", re.sub(r"def reset\b|self\.reset\(", "", code.source)
+    ):
         return
     for scope in code.scopes:
         for name, values in scope.assigned.items():
@@ -250,14 +252,39 @@ def _accumulates(code, made):
         return False
     owner = code.classes[name]
     added = [n for n in ast.walk(owner) if isinstance(n, ast.AugAssign)]
-    return any((text(one.target) or "").startswith("self.") for one in added) and not (
-        {"correct", "total", "count", "sum"} & names_of_loop(code, owner)
+    return any((text(one.target) or "").startswith("self.") for one in added)
+
+
+@rule("training-patience-kept", "wrong")
+def patience_not_reset(code):
+    """`else: bad += 1` and `if bad >= patience`, and no line sets `bad` to 0 again."""
+    for node in code.of(ast.AugAssign):
+        name, branch = text(node.target), node.parent
+        counts = isinstance(node.op, ast.Add) and const(node.value) == 1 and name
+        if not counts or not isinstance(branch, ast.If) or node not in branch.orelse:
+            continue
+        if not any(isinstance(one, ast.Compare) for one in ast.walk(branch.test)):
+            continue
+        best = {n for n in names_in(branch.test) if re.search(r"(?i)best|min|max", n)}
+        renewed = {text(t) for s in branch.body if isinstance(s, ast.Assign) for t in s.targets}
+        if best & renewed and _compared_with_patience(code, name) and not _set_again(code, node):
+            yield node
+
+
+def _compared_with_patience(code, name):
+    return any(
+        name in names_in(one.left) and re.search(r"(?i)patience|stop", ast.unparse(one))
+        for one in code.of(ast.Compare)
     )
 
 
-def names_of_loop(code, owner):
-    """Return the names of an epoch or a step that a class counts itself."""
-    return {one.arg for one in ast.walk(owner) if isinstance(one, ast.arg)} & {"epoch", "step"}
+def _set_again(code, node):
+    """Another line than the first sets the counter to a number."""
+    name = text(node.target)
+    values = list(node.scope.assigned.get(name, ()))
+    if name.startswith("self.") and node.owner is not None:
+        values = list(node.owner.attributes.get(name, ()))
+    return len(values) > 1 or not values
 
 
 @rule("evaluation-train-on-test", "wrong")
@@ -266,7 +293,9 @@ def trained_on_test(code):
     apart = r"(?i)adapt|attack|adv|tent|tta|meta|finetun|fine_tun|personal|episode|support|task"
     for loop in code.of(ast.For):
         over = ast.unparse(iterated(loop.iter))
-        name = re.search(r"(?i)(^|[._])test(ing)?_?(loader|dl|dataloader|indices|idx|iter|set)$", over)
+        name = re.search(
+            r"(?i)(^|[._])test(ing)?_?(loader|dl|dataloader|indices|idx|iter|set)$", over
+        )
         if not name or re.search(apart, code.source):
             continue
         own = [c for c in steps(code, loop) if next(above(c, *LOOPS), None) is loop]
@@ -280,7 +309,11 @@ def probability_above_zero(code):
     """`torch.sigmoid(x) > 0`: a probability is always above 0."""
     for node in code.of(ast.Compare):
         above_zero = len(node.ops) == 1 and isinstance(node.ops[0], ast.Gt | ast.GtE)
-        if above_zero and const(node.comparators[0]) == 0 and not isinstance(const(node.comparators[0]), bool):
+        if (
+            above_zero
+            and const(node.comparators[0]) == 0
+            and not isinstance(const(node.comparators[0]), bool)
+        ):
             if is_activation(code, node.left, {"sigmoid", "softmax"}):
                 yield node
 

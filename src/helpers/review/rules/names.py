@@ -77,7 +77,9 @@ def misspelt_target(code):
 def _letters(one, other):
     """The names differ inside a word, and not by a number or a plural."""
     plain = one.rstrip("s_") != other.rstrip("s_") and one[0] == other[0]
-    return plain and not re.search(r"\d", one + other) and len(one.split("_")) == len(other.split("_"))
+    return (
+        plain and not re.search(r"\d", one + other) and len(one.split("_")) == len(other.split("_"))
+    )
 
 
 _ROLE = re.compile(r"(?i)(optim(izer)?|scheduler|loader|dataset|criterion)s?$")

@@ -103,7 +103,9 @@ def mask_after_mean(code):
         if not isinstance(node.op, ast.Mult):
             continue
         for loss, other in ((node.left, node.right), (node.right, node.left)):
-            if re.search(r"(?i)(^|_)(mask|one_?hots?)$", getattr(other, "id", getattr(other, "attr", ""))):
+            if re.search(
+                r"(?i)(^|_)(mask|one_?hots?)$", getattr(other, "id", getattr(other, "attr", ""))
+            ):
                 value = code.value(loss) if isinstance(loss, ast.Name) else loss
                 value = value.right if isinstance(value, ast.BinOp) else value
                 if isinstance(value, ast.Call) and (

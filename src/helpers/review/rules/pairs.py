@@ -1,10 +1,12 @@
 """Losses of two tensors that do not belong together."""
 
 import ast
+import re
 
 from helpers.review.code import Part
-from helpers.review.kinds import kind
+from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
+from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import argument, const, method, receiver, text
 from helpers.review.tracing import construction
 
@@ -61,6 +63,41 @@ def _root(code, node, depth=0):
         if inner is not None and inner[0] != node.id:
             return inner
     return node.id, id(value)
+
+
+@rule("language-garbage", "wrong")
+def not_shifted(code):
+    """`cross_entropy(model(ids).flatten(0, 1), ids.flatten())` with a causal mask: it copies."""
+    if not re.search(r"is_causal|torch\.(triu|tril)\(|square_subsequent_mask", code.source):
+        return
+    for call in code.calls:
+        known = code.called(call) == "F.cross_entropy"
+        if not known and kind(code, call.func) != "lossfn:CrossEntropyLoss" or len(call.args) < 2:
+            continue
+        given, target = _moved(code, call.args[0]), _moved(None, call.args[1])
+        if isinstance(given, ast.Call) and is_model(code, given.func) and given.args:
+            source = _moved(None, given.args[0])
+            same = isinstance(source, ast.Name) and text(source) == text(target)
+            plain = same and len(given.args) == 1 and not given.keywords
+            if plain and (isinstance(call.parent, ast.Return) or differentiated(code, call, 0)):
+                yield call
+
+
+def _moved(code, node):
+    """What `x.view(-1)`, `x.transpose(1, 2)` and the like read; with `code` also through names."""
+    for _ in range(6):
+        if method(node) in ("view", "reshape", "flatten", "transpose", "permute", "contiguous"):
+            node = receiver(node)
+        elif (
+            code and isinstance(node, ast.Name) and isinstance(value := code.value(node), ast.Call)
+        ):
+            shaped = method(value) in ("view", "reshape", "flatten", "transpose", "permute")
+            if not shaped and not is_model(code, value.func):
+                break
+            node = value
+        else:
+            break
+    return node
 
 
 @rule("training-broadcast", "wrong")

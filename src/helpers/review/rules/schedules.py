@@ -141,7 +141,7 @@ def _running_best(code, node):
 
 @rule("rate-accumulated", "wrong")
 def steps_between(code):
-    """`optimizer.step()` in every n-th batch and `scheduler.step()` in each, with a length for n."""
+    """`optimizer.step()` in every n-th batch and `scheduler.step()` in each of them."""
     for loop in code.loops:
         own = [o for o in events(code, loop, 0) if next(above(o.call, *LOOPS), None) is loop]
         back = [one for one in own if one.what == "backward"]
@@ -157,7 +157,7 @@ def steps_between(code):
 
 
 def _counts_of(code, tests):
-    """The names that a condition such as `step % accumulate == 0` divides by, also through names."""
+    """The names that a condition such as `step % accumulate == 0` divides by."""
     found = set()
     for test in tests:
         for one in ast.walk(test):
@@ -239,7 +239,11 @@ def _counts_epochs(constructor, outer):
     name = "total_steps" if one_cycle else "T_max"
     length = argument(constructor, name, 2 if one_cycle else 1)
     over = iterated(outer.iter) if isinstance(outer, ast.For) else None
-    if length is None or not isinstance(over, ast.Call) or last(over.func) not in ("range", "trange"):
+    if (
+        length is None
+        or not isinstance(over, ast.Call)
+        or last(over.func) not in ("range", "trange")
+    ):
         return False
     count = over.args[0] if len(over.args) == 1 else over.args[1] if len(over.args) > 1 else None
     if isinstance(count, ast.BinOp) and const(count.right) == 1:  # range(1, epochs + 1)

@@ -32,9 +32,8 @@ def batch_first(code):
         forward = code.functions.get((call.owner.name, "forward"))
         if forward is None or layer is None or _MOVED.search(code.part(forward)):
             continue
-        if name in _RECURRENT and _takes_last(code, forward, layer):
-            yield call
-        elif any(_batch_leads(code, one) for one in _inputs(code, forward, layer)):
+        last = name in _RECURRENT and _takes_last(code, forward, layer)
+        if last or any(_batch_leads(code, one) for one in _inputs(code, forward, layer)):
             yield call
 
 
@@ -48,7 +47,9 @@ def _attribute(code, call):
         return name
     for other in code.calls:
         if code.called(other).startswith("nn.Transformer") and other.owner is call.owner:
-            if any(text(one) == name for one in other.args) and isinstance(other.parent, ast.Assign):
+            if any(text(one) == name for one in other.args) and isinstance(
+                other.parent, ast.Assign
+            ):
                 return text(other.parent.targets[0])
     return None
 
@@ -155,7 +156,9 @@ def last_step(node):
 def last_of_padded(code):
     """`out, _ = pad_packed_sequence(…)` and `out[:, -1]`: the padding of the shorter sequences."""
     for call in code.calls:
-        if code.called(call) != "rnn.pad_packed_sequence" or not isinstance(call.parent, ast.Assign):
+        if code.called(call) != "rnn.pad_packed_sequence" or not isinstance(
+            call.parent, ast.Assign
+        ):
             continue
         target = call.parent.targets[0]
         name = text(target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target)
