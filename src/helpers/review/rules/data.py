@@ -74,7 +74,7 @@ def metric_of_one_process(code):
     for call in code.calls:
         if code.called(call) == "data.DistributedSampler" and call.args:
             if re.search(r"(?i)(^|_)(val|valid|test|eval|dev)", text(call.args[0]) or ""):
-                if re.search(r"(?i)correct|acc", code.source):
+                if re.search(r"(?i)correct|\bacc(uracy|\d)?\b|_acc\b", code.source):
                     yield call
 
 
