@@ -268,6 +268,72 @@ def _model_of(code, optimizer):
     return next((model for _, name, _, model in optimizers(code) if name == optimizer), None)
 
 
+@rule("training-last-batch", "wrong")
+def only_last_batch(code):
+    """`step()`, or `loss.backward()`, below the loop over the batches: that of the last one."""
+    for loop in code.loops:
+        order = [one for one in events(code, loop, 0) if one.what in _ACCUMULATED]
+        kinds = {one.what for one in order}
+        if kinds & {"step", "scaled"}:
+            continue
+        below = _below(code, loop)
+        stepped = [one for one in below if one.what in ("step", "scaled")]
+        if kinds == {"zero_grad", "backward"} and stepped:
+            cleared = next(one for one in order if one.what == "zero_grad")
+            if stepped[0].name in (cleared.name, _optimizer_of(code, cleared.name)):
+                yield stepped[0].call
+        elif not kinds and stepped and batch_loop(code, loop):
+            back = [one for one in below if one.what == "backward"]
+            if back and _of_last_pass(code, loop, back[0]):
+                yield back[0].call
+
+
+def _below(code, loop):
+    """The events of the statements that follow a loop in its block, up to the next loop."""
+    body = next((b for b in (loop.parent.body,) if isinstance(b, list) and loop in b), [])
+    found = []
+    for statement in body[body.index(loop) + 1 :] if body else ():
+        if isinstance(statement, (*LOOPS, *FUNCTIONS, ast.With, ast.If, ast.ClassDef)):
+            break
+        found += events(code, statement, 0)
+    return found
+
+
+def _optimizer_of(code, model):
+    return next((name for _, name, _, one in optimizers(code) if one == model), None)
+
+
+def _of_last_pass(code, loop, back):
+    """The loss is assigned anew in each pass of the loop and is not added up."""
+    name = text(receiver(back.call))
+    values = loop.scope.assigned.get(name or "", ())
+    inner = [one for one in values if inside(one.statement, loop)]
+    added = any(
+        isinstance(one, ast.AugAssign) and text(one.target) == name for one in code.walk(loop)
+    )
+    plain = inner and not added and not any(name in ast.unparse(one.value) for one in inner)
+    return plain and all(isinstance(one.value, ast.Call) for one in inner)
+
+
+@rule("training-step-twice", "wrong")
+def step_twice(code):
+    """`if (i + 1) % accumulate == 0: optimizer.step()`, and `optimizer.step()` again below it."""
+    for loop in code.loops:
+        own = [o for o in events(code, loop, 0) if next(above(o.call, *LOOPS), None) is loop]
+        back = [one for one in own if one.what == "backward"]
+        stepped = [one for one in own if one.what == "step"]
+        if len(back) != 1 or len(stepped) != 2 or len({one.name for one in stepped}) != 1:
+            continue
+        first, second = ([*above(one.call, ast.If)] for one in stepped)
+        tests = [one.test for one in first if inside(one, loop)]
+        if not [one for one in second if inside(one, loop)] and any(map(_modulo, tests)):
+            yield stepped[1].call
+
+
+def _modulo(test):
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+
+
 @rule("training-no-backward", "wrong")
 def no_backward(code):
     """A loop with `zero_grad()` and `step()` of an optimizer, in a file without `backward()`."""

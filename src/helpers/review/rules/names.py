@@ -55,6 +55,43 @@ def _is_excerpt(code, undefined):
     return len({name for name in undefined if name not in vars(builtins)}) > 3
 
 
+@rule("names-stale-index", "wrong")
+def stale_index(code):
+    """`for c in clients: use(parts[idx])`: `idx` is the variable of an earlier loop."""
+    for loop in code.of(ast.For):
+        if not isinstance(loop.target, ast.Name) or loop.target.id.startswith("_"):
+            continue
+        inner = [n for statement in loop.body for n in ast.walk(statement)]
+        read = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if loop.target.id in read:
+            continue
+        for other in code.of(ast.For):
+            name = getattr(other.target, "id", None)
+            before = other.scope is loop.scope and other.end_lineno < loop.lineno
+            if name in read - stored and before and name != loop.target.id:
+                values = loop.scope.assigned.get(name, ())
+                indexed = [n for n in inner if isinstance(n, ast.Subscript)]
+                if len(values) == 1 and any(text(n.slice) == name for n in indexed):
+                    yield loop
+                    break
+
+
+@rule("names-unused-optimizer", "wrong")
+def optimizer_unused(code):
+    """`def train_batch(x, y, model, opt):` that calls `step()` of another optimizer."""
+    for function in code.of(*FUNCTIONS):
+        names = [one.arg for one in function.args.args]
+        names = [n for n in names if re.fullmatch(r"(?i)opt(im(izer)?)?", n)]
+        if len(names) != 1 or code.uses(function, names[0]) or names[0] in function.assigned:
+            continue
+        stepped = [c for c in code.methods(function, "step") if isinstance(receiver(c), ast.Name)]
+        others = [c for c in stepped if is_optimizer(code, receiver(c))]
+        known = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+        if others and not {receiver(c).id for c in others} & (known | {*function.assigned}):
+            yield others[0]
+
+
 @rule("names-misspelt-target", "wrong")
 def misspelt_target(code):
     """`exteneded_mask = 1 - extended_mask`, and the old value is returned."""

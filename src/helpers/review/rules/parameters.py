@@ -36,6 +36,10 @@ def optimizers(code):
 
 def _model(call):
     given = argument(call, "params", 0)
+    if isinstance(given, ast.List) and given.elts and isinstance(given.elts[0], ast.Dict):
+        names = [ast.unparse(key) if key else "" for key in given.elts[0].keys]
+        at = names.index("'params'") if "'params'" in names else None
+        given = given.elts[0].values[at] if at is not None else None
     if isinstance(given, ast.Call) and method(given) == "parameters" and receiver(given):
         return text(receiver(given))
     return None

@@ -5,7 +5,7 @@ import re
 
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
+from helpers.review.syntax import LOOPS, above, argument, const, method, names_in, receiver, text
 
 
 @rule("checkpoints-whole-error", "raises")
@@ -67,6 +67,24 @@ def _loaded_or_saved(code, scope, name, one, value):
                     else True
                 )
     return False
+
+
+@rule("checkpoints-snapshots", "wrong")
+def snapshots_alias(code):
+    """`states.append(model.state_dict())` in the loop: all entries are the last state."""
+    for call in code.calls:
+        given = call.args[0] if method(call) == "append" and len(call.args) == 1 else None
+        loop = list(above(call, *LOOPS))
+        if not loop or method(given) != "state_dict" or not is_model(code, receiver(given)):
+            continue
+        name = text(receiver(given))
+        if name and not _made_again(code, name, loop[0]) and not _loop_variable(name, loop):
+            if code.methods(loop[0], "step", "backward", follow=2):
+                yield call
+
+
+def _loop_variable(name, loops):
+    return any(name.partition(".")[0] in names_in(getattr(one, "target", None)) for one in loops)
 
 
 @rule("checkpoints-best-model", "wrong")
