@@ -276,9 +276,9 @@ def only_last_batch(code):
         kinds = {one.what for one in order}
         if kinds & {"step", "scaled"}:
             continue
-        below = _below(code, loop)
+        below = [one for one in _below(code, loop) if one.what in _ACCUMULATED]
         stepped = [one for one in below if one.what in ("step", "scaled")]
-        if kinds == {"zero_grad", "backward"} and stepped:
+        if kinds == {"zero_grad", "backward"} and stepped and stepped[0] is below[0]:
             cleared = next(one for one in order if one.what == "zero_grad")
             if stepped[0].name in (cleared.name, _optimizer_of(code, cleared.name)):
                 yield stepped[0].call
@@ -312,7 +312,8 @@ def _of_last_pass(code, loop, back):
         isinstance(one, ast.AugAssign) and text(one.target) == name for one in code.walk(loop)
     )
     plain = inner and not added and not any(name in ast.unparse(one.value) for one in inner)
-    return plain and all(isinstance(one.value, ast.Call) for one in inner)
+    value = code.value(receiver(back.call)) if name else None
+    return plain and isinstance(value, ast.Call) and inside(value, loop)
 
 
 @rule("training-step-twice", "wrong")

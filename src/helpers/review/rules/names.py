@@ -39,20 +39,16 @@ def misspelt_name(code):
             undefined = {name for name in undefined_names(code.source) if len(name) > 4}
         except (SyntaxError, RecursionError):  # valid for the parser, not for the compiler
             return
-    if _is_excerpt(code, undefined):
-        return
+    excerpt = len(undefined - vars(builtins).keys()) > 3  # of a notebook, say
     known = {*code.names, *code.classes, *(name for _, name in code.functions)}
     known |= {one.id for one in code.of(ast.Name)} | {one.arg for one in code.of(ast.arg)}
     for node in code.of(ast.Name) if undefined else ():
+        if excerpt and node.scope is code.tree:
+            continue
         if node.id in undefined and not re.search(r"\d", node.id):
             near = get_close_matches(node.id, known - undefined - vars(builtins).keys(), 1, 0.85)
             if near and near[0][0] == node.id[0] and near[0].rstrip("s") != node.id.rstrip("s"):
                 yield node
-
-
-def _is_excerpt(code, undefined):
-    """Several names of a script are defined elsewhere, so that another one may be too."""
-    return len({name for name in undefined if name not in vars(builtins)}) > 3
 
 
 @rule("names-stale-index", "wrong")
