@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from helpers.review.syntax import FUNCTIONS, LOOPS, SCOPES, exclusive, inside, parsed, place, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    SCOPES,
+    exclusive,
+    inside,
+    last,
+    parsed,
+    place,
+    text,
+    wrapped,
+)
 
 CELL = "# %% next cell"
 _SHORT = (
@@ -46,7 +57,6 @@ _USUAL = {  # what a pasted piece without imports means
 }
 # `accelerator.backward(loss)`, `self.manual_backward(loss)`
 _THROUGH = re.compile(r"(?i)accelerator|fabric|engine|strategy|trainer|^self$|^dist")
-_WRAPPERS = {"enumerate", "tqdm", "trange", "track", "progress_bar", "prefetch", "zip", "cycle"}
 
 
 @dataclass(frozen=True)
@@ -158,16 +168,21 @@ class Code:
             target.scope.assigned.setdefault(name, []).append(given)
             if name.startswith("self.") and target.owner is not None:
                 target.owner.attributes[name].append(given)
+            elif isinstance(getattr(statement, "parent", None), ast.ClassDef):
+                statement.parent.attributes[f"self.{name}"].append(given)
 
     def _assign_loop(self, target: ast.AST, iterated: ast.AST, statement: ast.AST) -> None:
-        while isinstance(iterated, ast.Call) and iterated.args:
-            name = (text(iterated.func) or "").rpartition(".")[2]
-            if name not in _WRAPPERS:
-                break
-            pair = isinstance(target, ast.Tuple) and len(target.elts) == 2
-            if name == "enumerate" and pair:
-                target = target.elts[1]
-            iterated = iterated.args[0]
+        while wrapped(iterated) is not None:
+            several = target.elts if isinstance(target, ast.Tuple) else ()
+            if isinstance(iterated, ast.Call):
+                name = last(iterated.func)
+                if name == "zip" and len(several) == len(iterated.args) > 1:
+                    for one, over in zip(several, iterated.args, strict=True):
+                        self._assign_loop(one, over, statement)
+                    return
+                if name == "enumerate" and len(several) == 2:
+                    target = several[1]
+            iterated = wrapped(iterated)
         for one in ast.walk(target):
             if isinstance(one, ast.Name):
                 given = Assigned(place(one), Part(iterated, None), statement)
@@ -312,16 +327,19 @@ class Code:
                 if not (one.statement.lineno <= node.lineno <= one.statement.end_lineno)
             ]
             if given:
-                first = [one for one in given if one.statement.scope.name == "__init__"]
+                first = [one for one in given if _in_constructor(one)]
                 return (first or given)[-1].value
         return None
 
     def arguments(self, function: ast.AST, name: str) -> list[ast.AST]:
         """Return what the calls of a function in this file pass for one of its parameters."""
-        if not isinstance(function, FUNCTIONS) or function.decorator_list:
+        if not isinstance(function, FUNCTIONS):
+            return []
+        decorators = {last(getattr(one, "func", one)) for one in function.decorator_list}
+        if not decorators <= {"staticmethod", "classmethod", "no_grad", "inference_mode"}:
             return []
         names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-        bound = isinstance(function.parent, ast.ClassDef)
+        bound = isinstance(function.parent, ast.ClassDef) and "staticmethod" not in decorators
         given = []
         for call in self.callers.get(function, ()):
             position = names.index(name) - bound if name in names else None
@@ -375,6 +393,21 @@ class Code:
                 classes.append(node)
                 wanted += [base.id for base in node.bases if isinstance(base, ast.Name)]
         return classes
+
+    @cached_property
+    def main(self) -> str | None:
+        """The class with `forward` that no other class makes, if it is a single one."""
+        made = {
+            call.func.id
+            for call in self.calls
+            if isinstance(call.func, ast.Name) and call.owner is not None
+        }
+        names = [name for name in self.classes if (name, "forward") in self.functions]
+        inherited = {
+            base.id for n in names for base in self.classes[n].bases if hasattr(base, "id")
+        }
+        names = [name for name in names if name not in made | inherited]
+        return names[0] if len(names) == 1 else None
 
     # ------------------------------------------------------------ walking
 
@@ -465,6 +498,10 @@ class Code:
 
 
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
+
+
+def _in_constructor(one: Assigned) -> bool:
+    return getattr(one.statement.scope, "name", "") == "__init__"
 
 
 def _renews(node: ast.AST, name: str) -> bool:

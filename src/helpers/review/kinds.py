@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from helpers.review.code import Code, Part, parameter
-from helpers.review.syntax import FUNCTIONS, above, const, last, method, text
+from helpers.review.syntax import FUNCTIONS, above, const, last, method, text, wrapped
 
 LOSSES = {
     "cross_entropy",
@@ -228,7 +228,10 @@ def _passed(code: Code, node: ast.AST) -> str | None:
         return None
     if not parameter(scope, name) or name in scope.assigned:
         return None
-    kinds = {kind(code, one) for one in code.arguments(scope, name)[:8]}
+    given = code.arguments(scope, name)[:8]
+    if not given and re.fullmatch(r"(\w+_)?(model|net|network)", name) and scope.owner is None:
+        return f"module:{code.main}" if code.main else None
+    kinds = {kind(code, one) for one in given}
     return kinds.pop() if len(kinds) == 1 else None
 
 
@@ -353,8 +356,11 @@ def is_scaler(code: Code, node: ast.AST | None) -> bool:
 
 def is_model(code: Code, node: ast.AST | None) -> bool:
     """Return whether a name is a module, by its assignment or else by the name."""
-    name = r"model|net|network|classifier|encoder|decoder|generator|discriminator|policy|critic"
-    return _is(code, node, "module", rf"(?i)(^|[._])([a-z]*_)?({name})\d?$")
+    name = (
+        "model|net|network|classifier|encoder|decoder|generator|discriminator|policy|critic|actor"
+    )
+    name += "|transformer|unet|resnet|gpt|vae"
+    return _is(code, node, "module", rf"(?i)(^|[._])([a-z]*_)?({name}|net_?[dg])\d?$")
 
 
 def is_loader(code: Code, node: ast.AST | None) -> bool:
@@ -364,9 +370,8 @@ def is_loader(code: Code, node: ast.AST | None) -> bool:
 
 def iterated(node: ast.AST) -> ast.AST:
     """Return what a loop goes over, without `enumerate`, `tqdm` and the like."""
-    wrappers = {"enumerate", "tqdm", "track", "progress_bar", "zip", "islice", "log_every"}
-    while isinstance(node, ast.Call) and node.args and last(node.func) in wrappers:
-        node = node.args[0]
+    while (inner := wrapped(node)) is not None:
+        node = inner
     return node
 
 
@@ -375,6 +380,8 @@ def batch_loop(code: Code, loop: ast.AST) -> bool:
     if not isinstance(loop, ast.For):
         return False
     over = iterated(loop.iter)
+    if isinstance(over, ast.Name) and isinstance(value := code.value(over), ast.AST):
+        over = iterated(value) if wrapped(value) is not None else over  # a progress bar
     return is_loader(code, over) or kind(code, Part(over, None)) == "tensor"
 
 

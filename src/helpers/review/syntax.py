@@ -50,6 +50,29 @@ def method(node: object) -> str:
     return last(node.func) if isinstance(node, ast.Call) else ""
 
 
+_WRAPPERS = {
+    "cycle",
+    "enumerate",
+    "islice",
+    "log_every",
+    "prefetch",
+    "progress_bar",
+    "tqdm",
+    "tqdm_notebook",
+    "track",
+    "zip",
+}
+
+
+def wrapped(node: object) -> ast.AST | None:
+    """Return what `enumerate`, `tqdm`, `zip` and the like go over; None for other nodes."""
+    if isinstance(node, ast.NamedExpr):
+        return node.value
+    if isinstance(node, ast.Call) and node.args and last(node.func) in _WRAPPERS:
+        return node.args[0]
+    return None
+
+
 def receiver(call: ast.Call) -> ast.AST | None:
     """Return `x` of the call `x.method()`."""
     return call.func.value if isinstance(call.func, ast.Attribute) else None

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 ON_PURPOSE = {
     "cheat_sheet": {
         "checkpoints-strangers": "checkpoints-unloaded",
+        "data-loading-random-proof": "loading-random-own",
         "fine-tuning-head-proof": "fine-tuning-head-nothing",
         "grad-modes-decorator-proof": "grad-modes-bare",
         "grad-modes-flags-proof": "training-frozen-name",

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from helpers.review.kinds import is_loader, iterated, kind, no_graph
+from helpers.review.kinds import is_loader, is_model, iterated, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
@@ -63,6 +63,133 @@ def set_epoch(code):
 def _epochs(code, loop):
     inner = [n for n in code.walk(loop, 3) if isinstance(n, LOOPS) and n is not loop]
     return bool(inner) and bool(code.methods(loop, "backward", follow=3))
+
+
+@rule("distributed-shard", "wrong")
+def metric_of_one_process(code):
+    """`DistributedSampler(val_set)`, and no line that adds up the metric of all processes."""
+    joined = r"(?i)reduce|gather|metric|accelerat|lightning|sync|evaluator|horovod|xm\."
+    if "init_process_group" not in code.source or re.search(joined, code.source):
+        return
+    for call in code.calls:
+        if code.called(call) == "data.DistributedSampler" and call.args:
+            if re.search(r"(?i)(^|_)(val|valid|test|eval|dev)", text(call.args[0]) or ""):
+                if re.search(r"(?i)correct|\bacc(uracy|\d)?\b|_acc\b", code.source):
+                    yield call
+
+
+@rule("loading-in-place", "wrong")
+def sample_changed(code):
+    """`image = self.images[n]` and `image[0] -= mean` in `__getitem__`: the dataset changes."""
+    for name, _ in datasets(code):
+        get = code.functions.get((name, "__getitem__"))
+        for one in ast.walk(get) if get is not None else ():
+            if not isinstance(one, ast.AugAssign) or not isinstance(one.target, ast.Subscript):
+                continue
+            base = one.target.value
+            value = code.value(base) if isinstance(base, ast.Name) else None
+            if isinstance(value, ast.Subscript) and re.fullmatch(
+                r"self\.\w+", text(value.value) or ""
+            ):
+                yield one
+
+
+@rule("images-pair-random", "wrong")
+def pair_transformed_apart(code):
+    """`self.crop(image)` and `self.crop(mask)`: a random transform draws anew in each call."""
+    kept = r"manual_seed|random\.seed|get_state|set_state|get_params|tv_tensors|ReplayCompose"
+    for function in code.of(*FUNCTIONS):
+        if function.name not in ("__getitem__", "__call__") or re.search(kept, code.part(function)):
+            continue
+        calls = {}
+        for call in code.calls_under(function):
+            name, given = text(call.func), text(call.args[0]) if len(call.args) == 1 else None
+            if name and given and not call.keywords and _draws(code, call.func):
+                calls.setdefault(name, {})[given] = call
+        for given in calls.values():
+            masks = [one for one in given if _MASK.search(one)]
+            if masks and len(given) == 2 and len(masks) == 1:
+                yield given[masks[0]]
+
+
+_MASK = re.compile(
+    r"(?i)(^|[_.\['\"])(mask|label|seg(mentation)?|gt|weight(ing)?|depth|target)s?\b"
+)
+
+
+def _draws(code, func):
+    """A random geometric transform of this file, alone or in a `Compose`."""
+    made = construction(code, func)
+    geometric = r"transforms\.Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Affine)"
+    parts = [made, *random_parts(code, made)] if made is not None else []
+    return any(re.fullmatch(geometric, code.called(one)) for one in parts)
+
+
+@rule("images-mask-color", "wrong")
+def mask_recoloured(code):
+    """`mask_transform` with `ColorJitter` or `Normalize`: it changes the classes."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            if not re.search(r"(?i)(^|_|\.)(mask|seg|label)_?(transforms?|tfms?|aug\w*|tf)$", name):
+                continue
+            for one in values:
+                if code.called(one.value) == "transforms.Compose" and one.value.args:
+                    for part in getattr(one.value.args[0], "elts", ()):
+                        if re.fullmatch(
+                            r"transforms\.(ColorJitter|Normalize|GaussianBlur|RandomGrayscale)",
+                            code.called(part),
+                        ):
+                            yield part
+
+
+@rule("images-mask-scaled", "wrong")
+def mask_scaled(code):
+    """`ToTensor()(mask).long()`: `ToTensor` divides by 255, so all classes become 0."""
+    for call in code.calls:
+        if method(call) not in ("long", "int") or call.args or code.called(call):
+            continue
+        value, names = receiver(call), set()
+        for _ in range(6):
+            names |= {one for one in (text(value),) if one}
+            if isinstance(value, ast.Name):
+                value = code.value(value)
+            elif method(value) in ("squeeze", "unsqueeze", "contiguous") and receiver(value):
+                value = receiver(value)
+            elif isinstance(value, ast.Subscript):
+                value = value.value
+        if isinstance(value, ast.Call) and _scales(code, value):
+            given = " ".join(map(ast.unparse, value.args))
+            if re.search(r"(?i)mask|label|seg|target|gt\b", f"{given} {' '.join(names)}"):
+                yield call
+
+
+def _scales(code, call):
+    """`ToTensor()(x)`, `to_tensor(x)`, or a `Compose` that ends in `ToTensor()`."""
+    if code.called(call) == "torchvision.transforms.functional.to_tensor":
+        return True
+    if code.called(call) == "transforms.to_tensor":
+        return True
+    made = construction(code, call.func) if not code.called(call) else None
+    if code.called(made) == "transforms.Compose" and made.args:
+        steps = made.args[0].elts if isinstance(made.args[0], ast.List) else [None]
+        made = steps[-1] if steps else None
+    return isinstance(made, ast.Call) and code.called(made) == "transforms.ToTensor"
+
+
+@rule("loading-next-iter", "wasted")
+def first_batch_again(code):
+    """`next(iter(loader))` in a training loop: a new pass, and so its first batch, each time."""
+    for call in code.calls:
+        inner = call.args[0] if text(call.func) == "next" and len(call.args) == 1 else None
+        if not isinstance(inner, ast.Call) or text(inner.func) != "iter" or len(inner.args) != 1:
+            continue
+        loop = next(above(call, *LOOPS), None)
+        if loop is not None and is_loader(code, inner.args[0]) and not any(above(call, ast.Try)):
+            own = [
+                c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop
+            ]
+            if own and call.lineno < own[-1].lineno:
+                yield call
 
 
 @rule("training-empty-error", "wrong")
@@ -320,15 +447,29 @@ def folds_one_model(code):
         ):
             continue
         for node in code.walk(loop):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                _name, function = node.func.id, code.function(loop)
-                value = code.value(node.func)
-                if (kind(code, node.func) or "").startswith("module:") and isinstance(
-                    value, ast.Call
-                ):
-                    if value.lineno < loop.lineno and function is code.function(value):
-                        yield node
-                        break
+            if isinstance(node, ast.Name) and _made_before(code, node, loop):
+                if isinstance(node.parent, ast.Call):  # called, or given to a function
+                    yield node.parent
+                    break
+
+
+def _made_before(code, node, loop):
+    """A module that this function makes above the loop."""
+    value = code.value(node)
+    module = isinstance(node.ctx, ast.Load) and isinstance(value, ast.Call)
+    if not module or not (kind(code, node) or "").startswith("module:"):
+        return module and _named_model(code, node, value) and _before_loop(code, value, loop)
+    return _before_loop(code, value, loop)
+
+
+def _named_model(code, node, value):
+    """A model of an imported class."""
+    made = construction(code, value)
+    return is_model(code, node) and re.match(r"[A-Z]", text(getattr(made, "func", None)) or "")
+
+
+def _before_loop(code, value, loop):
+    return value.lineno < loop.lineno and code.function(loop) is code.function(value)
 
 
 def _over_folds(node):

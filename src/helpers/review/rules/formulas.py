@@ -83,6 +83,98 @@ def mask_after_softmax(code):
             yield call
 
 
+@rule("attention-padding-wrong", "wrong")
+def mask_reversed(code):
+    """`key_padding_mask=ids != pad`, `masked_fill(tril == 1, -inf)`: what is visible is masked."""
+    for call in code.calls:
+        for name in ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask"):
+            if _keeps_true(code, argument(call, name)) is True and not _own_function(code, call):
+                yield argument(call, name)
+        if method(call) in ("masked_fill", "masked_fill_") and len(call.args) == 2:
+            value = _number(code, call.args[1])
+            if value is not None and value < -50 and _keeps_true(code, call.args[0]) is True:
+                yield call
+        if code.called(call) == "F.scaled_dot_product_attention":
+            if _keeps_true(code, argument(call, "attn_mask", 3)) is False:
+                yield call
+
+
+def _own_function(code, call):
+    """A function of this file, whose mask may mean something else."""
+    name = text(call.func) or ""
+    return name in code.classes or bool(code.targets(call))
+
+
+def _keeps_true(code, node, depth=0):
+    """Return whether True in a mask means visible; None if the file does not show it."""
+    if node is None or depth > 5:
+        return None
+    if isinstance(node, ast.Name):
+        value = code.value(node)
+        return _keeps_true(code, value, depth + 1) if isinstance(value, ast.AST) else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        inner = _keeps_true(code, node.operand, depth + 1)
+        return None if inner is None else not inner
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return _compared_mask(code, node, depth)
+    if not isinstance(node, ast.Call):
+        return None
+    if code.called(node) in ("torch.tril", "torch.triu"):
+        return _triangle(code, node)
+    name = method(node)
+    if name in ("logical_not",):
+        inner = _keeps_true(code, receiver(node) or node.args[0], depth + 1)
+        return None if inner is None else not inner
+    if name in ("bool", "to", "cuda", "unsqueeze", "expand", "repeat") and not code.called(node):
+        return _keeps_true(code, receiver(node), depth + 1)
+    return None
+
+
+def _triangle(code, call):
+    """`torch.tril(ones)` is True where a position is visible, `triu(ones, 1)` where it is not."""
+    ones = call.args[0] if call.args else None
+    if code.called(ones) not in ("torch.ones", "torch.ones_like"):
+        return None
+    diagonal = argument(call, "diagonal", 1)
+    shift = 0 if diagonal is None else const(diagonal)
+    if code.called(call) == "torch.tril":
+        return True if shift == 0 else None
+    return False if shift == 1 else None
+
+
+def _compared_mask(code, node, depth):
+    """`ids != pad` is True where a token is, `mask == 0` reverses a mask."""
+    other, equal = node.comparators[0], isinstance(node.ops[0], ast.Eq)
+    if not equal and not isinstance(node.ops[0], ast.NotEq):
+        return None
+    if re.search(
+        r"(?i)(^|[._])pad(ding)?(_?(idx|index|id|token|token_id|value))?$", text(other) or ""
+    ):
+        return not equal
+    inner = _keeps_true(code, node.left, depth + 1)
+    number = const(other)
+    if inner is None or number not in (0, 1, True, False):
+        return None
+    return inner if bool(number) is equal else not inner
+
+
+@rule("attention-mask-queries", "wrong")
+def mask_of_queries(code):
+    """`(ids != pad).unsqueeze(1).unsqueeze(3)`: it masks the rows of the queries, not the keys."""
+    for call in code.calls:
+        if method(call) != "unsqueeze" or not call.args or const(call.args[0]) not in (3, -1):
+            continue
+        inner = receiver(call)
+        if method(inner) == "unsqueeze" and inner.args and const(inner.args[0]) == 1:
+            if isinstance(receiver(inner), ast.Compare) and (
+                _keeps_true(code, receiver(inner)) is not None
+            ):
+                source = code.part(code.function(call))
+                if not re.search(r"unsqueeze\((1|2|-2)\)\.unsqueeze\((1|2|-2)\)", source):
+                    if not re.search(r"\.(repeat|expand)\(|\* ", source):
+                        yield call
+
+
 @rule("vae-std", "wrong")
 def std_of_variance(code):
     """`mu + torch.exp(logvar) * eps`: the standard deviation is `exp(0.5 * logvar)`."""

@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.flow import events
-from helpers.review.kinds import is_optimizer, is_scheduler, kind, no_graph
+from helpers.review.kinds import batch_loop, is_optimizer, is_scheduler, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.rules.parameters import optimizers
 from helpers.review.syntax import (
@@ -39,6 +39,45 @@ def no_zero_grad(code):
             if not _clears(code, around) and not _clears(code, code.function(step[0].call)):
                 yield backward[0].call
     yield from _one_not_cleared(code)
+    yield from _by_hand_not_cleared(code)
+
+
+def _by_hand_not_cleared(code):
+    """`w -= rate * w.grad` in a loop in which nothing clears the gradient of `w`."""
+    for loop in outer_loops(code):
+        back = [one for one in code.methods(loop, "backward") if not code.called(one)]
+        if (
+            len(back) != 1
+            or _clears(code, loop)
+            or re.search(r"detach|requires_grad", code.part(loop))
+        ):
+            continue
+        for node in code.walk(loop):
+            name = _moved_by_gradient(node)
+            if name and not _renewed_in(code, name.split(".")[0], loop):
+                off = no_graph(code, node) or ".data" in ast.unparse(node)
+                if off:  # else the update raises an error
+                    yield back[0]
+                break
+
+
+def _moved_by_gradient(node):
+    """Return the name in `w -= rate * w.grad`, `w.data.sub_(…)` and the like."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
+        target, given = text(node.target), ast.unparse(node.value)
+    elif method(node) in ("sub_", "add_") and receiver(node) is not None:
+        target, given = text(receiver(node)), ", ".join(map(ast.unparse, node.args))
+    else:
+        return None
+    name = (target or "").removesuffix(".data")
+    return name if name and re.search(rf"\b{re.escape(name)}\.grad\b", given) else None
+
+
+def _renewed_in(code, name, loop):
+    """The loop makes the tensor again, so that it has a new gradient."""
+    return any(
+        isinstance(one, ast.Assign) and name in map(text, one.targets) for one in code.walk(loop)
+    )
 
 
 def _one_not_cleared(code):
@@ -114,6 +153,28 @@ def zero_once_an_epoch(code):
             zero = [e for s in own for e in events(code, s, 0) if e.what == "zero_grad"]
             if zero and not _clears(code, loop):
                 yield zero[0].call
+    yield from _zero_once_a_function(code)
+
+
+def _zero_once_a_function(code):
+    """`zero_grad()` before the loop over the batches of a function that trains for an epoch."""
+    for function in code.of(*FUNCTIONS):
+        loops = [one for one in function.body if isinstance(one, ast.For)]
+        if len(loops) != 1 or not batch_loop(code, loops[0]) or _clears(code, loops[0]):
+            continue
+        direct = [o for o in events(code, loops[0], 0) if o.what in ("step", "backward", "scaled")]
+        direct = [one for one in direct if not any(above_within(one.call, loops[0]))]
+        inner = [next(above(one.call, *LOOPS), None) for one in direct]
+        zero = [
+            one
+            for statement in function.body[: function.body.index(loops[0])]
+            for one in events(code, statement, 0)
+            if one.what == "zero_grad"
+        ]
+        both = {"backward"} < {one.what for one in direct} and {*inner} == {loops[0]}
+        if zero and both and len(events(code, loops[0], 2)) >= len(direct):
+            if not any(one.what == "zero_grad" for one in events(code, loops[0], 3)):
+                yield zero[-1].call
 
 
 def above_within(node, stop):
@@ -166,6 +227,112 @@ def accumulation_inverted(code):
             inner = [one for statement in node.body for one in events(code, statement, 1)]
             if any(one.what in ("step", "scaled") for one in inner):
                 yield node
+
+
+@rule("training-accumulate-cleared", "wrong")
+def accumulation_cleared(code):
+    """`zero_grad()` in each batch and `step()` in every n-th: all but the last are lost."""
+    for loop in code.loops:
+        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.AST):
+            continue
+        order = [one for one in events(code, loop, 0) if one.what in _ACCUMULATED]
+        own = [one for one in order if next(above(one.call, *LOOPS), None) is loop]
+        cleared = [one for one in own if one.what == "zero_grad" and not any(_ifs(one, loop))]
+        stepped = [one for one in own if one.what in ("step", "scaled")]
+        back = [one for one in own if one.what == "backward" and not any(_ifs(one, loop))]
+        if len(cleared) != 1 or len(stepped) != 1 or len(back) != 1:
+            continue
+        if any(_every_nth(one.test) for one in _ifs(stepped[0], loop)):
+            if cleared[0].name in (stepped[0].name, _model_of(code, stepped[0].name)):
+                yield cleared[0].call
+
+
+_ACCUMULATED = ("zero_grad", "step", "scaled", "backward")
+
+
+def _ifs(one, loop):
+    return above_within(one.call, loop)
+
+
+def _every_nth(test):
+    """`(i + 1) % accumulation == 0`."""
+    return any(
+        isinstance(one, ast.BinOp)
+        and isinstance(one.op, ast.Mod)
+        and re.search(r"(?i)accum", ast.unparse(one.right))
+        for one in ast.walk(test)
+    )
+
+
+def _model_of(code, optimizer):
+    return next((model for _, name, _, model in optimizers(code) if name == optimizer), None)
+
+
+@rule("training-last-batch", "wrong")
+def only_last_batch(code):
+    """`step()`, or `loss.backward()`, below the loop over the batches: that of the last one."""
+    for loop in code.loops:
+        order = [one for one in events(code, loop, 0) if one.what in _ACCUMULATED]
+        kinds = {one.what for one in order}
+        if kinds & {"step", "scaled"}:
+            continue
+        below = [one for one in _below(code, loop) if one.what in _ACCUMULATED]
+        stepped = [one for one in below if one.what in ("step", "scaled")]
+        if kinds == {"zero_grad", "backward"} and stepped and stepped[0] is below[0]:
+            cleared = next(one for one in order if one.what == "zero_grad")
+            if stepped[0].name in (cleared.name, _optimizer_of(code, cleared.name)):
+                yield stepped[0].call
+        elif not kinds and stepped and batch_loop(code, loop):
+            back = [one for one in below if one.what == "backward"]
+            if back and _of_last_pass(code, loop, back[0]):
+                yield back[0].call
+
+
+def _below(code, loop):
+    """The events of the statements that follow a loop in its block, up to the next loop."""
+    body = next((b for b in (loop.parent.body,) if isinstance(b, list) and loop in b), [])
+    found = []
+    for statement in body[body.index(loop) + 1 :] if body else ():
+        if isinstance(statement, (*LOOPS, *FUNCTIONS, ast.With, ast.If, ast.ClassDef)):
+            break
+        found += events(code, statement, 0)
+    return found
+
+
+def _optimizer_of(code, model):
+    return next((name for _, name, _, one in optimizers(code) if one == model), None)
+
+
+def _of_last_pass(code, loop, back):
+    """The loss is assigned anew in each pass of the loop and is not added up."""
+    name = text(receiver(back.call))
+    values = loop.scope.assigned.get(name or "", ())
+    inner = [one for one in values if inside(one.statement, loop)]
+    added = any(
+        isinstance(one, ast.AugAssign) and text(one.target) == name for one in code.walk(loop)
+    )
+    plain = inner and not added and not any(name in ast.unparse(one.value) for one in inner)
+    value = code.value(receiver(back.call)) if name else None
+    return plain and isinstance(value, ast.Call) and inside(value, loop)
+
+
+@rule("training-step-twice", "wrong")
+def step_twice(code):
+    """`if (i + 1) % accumulate == 0: optimizer.step()`, and `optimizer.step()` again below it."""
+    for loop in code.loops:
+        own = [o for o in events(code, loop, 0) if next(above(o.call, *LOOPS), None) is loop]
+        back = [one for one in own if one.what == "backward"]
+        stepped = [one for one in own if one.what == "step"]
+        if len(back) != 1 or len(stepped) != 2 or len({one.name for one in stepped}) != 1:
+            continue
+        first, second = ([*above(one.call, ast.If)] for one in stepped)
+        tests = [one.test for one in first if inside(one, loop)]
+        if not [one for one in second if inside(one, loop)] and any(map(_modulo, tests)):
+            yield stepped[1].call
+
+
+def _modulo(test):
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
 
 
 @rule("training-no-backward", "wrong")

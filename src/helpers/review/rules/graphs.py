@@ -22,6 +22,34 @@ def total_of_losses(code):
             yield node
 
 
+@rule("debug-leak-meter", "wasted")
+def meter_of_losses(code):
+    """`losses.update(loss, n)` of a meter that adds the values up: the sum keeps every graph."""
+    for call in code.calls:
+        if method(call) not in ("update", "add") or not call.args or no_graph(code, call):
+            continue
+        loop = next(above(call, *LOOPS), None)
+        if loop is None or not has_graph(code, call.args[0], call.scope.backward):
+            continue
+        own = kind(code, receiver(call)) or ""
+        update = code.functions.get((own.removeprefix("object:"), method(call)))
+        if own.startswith("object:") and update is not None and _adds_up(update):
+            if code.methods(loop, "backward", "manual_backward"):
+                yield call
+
+
+def _adds_up(update):
+    """`self.sum += value * n` of the first parameter, as it is."""
+    names = [one.arg for one in update.args.args]
+    for node in ast.walk(update):
+        if isinstance(node, ast.AugAssign) and (text(node.target) or "").startswith("self."):
+            used = [one for one in ast.walk(node.value) if isinstance(one, ast.Name)]
+            if len(names) > 1 and names[1] in {one.id for one in used}:
+                cut = {last(one) for one in ast.walk(node.value)} & (_CUT | {"float"})
+                return not cut
+    return False
+
+
 _CUT = {"item", "detach", "float", "numpy", "tolist", "data"}
 
 

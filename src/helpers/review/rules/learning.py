@@ -7,6 +7,7 @@ from helpers.review.code import Part
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import above, inside, method, receiver, text
+from helpers.review.tracing import is_loss_call
 
 _TARGET = re.compile(
     r"(?i)(^|[._])(target|tgt|ema|momentum|old|ref|teacher|shadow)(_?(net|network|model|q|dqn|policy|critic|actor|\w+))?$|_(target|ema|old)$"
@@ -126,6 +127,88 @@ def _terms(node):
         yield node
 
 
+@rule("rl-target-frozen", "wrong")
+def target_never_updated(code):
+    """Of two copies of networks that follow the originals, one that nothing updates."""
+    for owner in code.of(ast.ClassDef):
+        source = code.part(owner)
+        copies = {
+            name.removeprefix("self."): values[0].statement
+            for name, values in owner.attributes.items()
+            if len(values) == 1 and name.count(".") == 1
+            if code.called(values[0].value) == "copy.deepcopy" and values[0].value.args
+            if (text(values[0].value.args[0]) or "").startswith("self.")
+        }
+        idle = [name for name in copies if not _updated(code, owner, name)]
+        if len(idle) == 1 and len(copies) == 2 and re.search(rf"self\.{idle[0]}\(", source):
+            if not re.search(r"setattr|getattr|__dict__|vars\(|\.children\(\)", code.source):
+                yield copies[idle[0]]
+
+
+def _updated(code, owner, name):
+    """The attribute is given to a function, or its parameters are changed or go through `zip`."""
+    for node in code.of(ast.Attribute):
+        if node.owner is not owner or node.attr != name or text(node.value) != "self":
+            continue
+        up = node.parent
+        if isinstance(up, ast.Call) and up.func is not node and code.called(up) != "copy.deepcopy":
+            return True
+        if isinstance(up, ast.List | ast.Tuple | ast.Dict):
+            return True
+        changed = isinstance(up, ast.Attribute) and up.attr not in (
+            *("parameters", "named_parameters", "to", "cuda", "eval", "train", "forward"),
+            "requires_grad_",
+        )
+        if changed or any(method(one) == "zip" for one in above(node, ast.Call)):
+            return True
+    return False
+
+
+@rule("rl-reduced-early", "wrong")
+def reduced_before_product(code):
+    """`torch.sum(log_probs.mean() * returns)`: each return needs the probability of its action."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult) or not _is_summed(code, node):
+            continue
+        for one, other in ((node.left, node.right), (node.right, node.left)):
+            one = one.operand if isinstance(one, ast.UnaryOp) else one
+            value = code.value(one) if isinstance(one, ast.Name) else one
+            if not isinstance(value, ast.Call) or method(value) not in ("mean", "sum"):
+                continue
+            whole = not value.keywords and len(value.args) == bool(code.called(value))
+            given = value.args[0] if code.called(value) and value.args else receiver(value)
+            names = re.search(r"(?i)log_?p(rob|i)?s?(_|$)", text(given) or "")
+            weights = r"(?i)(^|_)(returns?|advantages?|adv|deltas?|rewards?|gs?|discounted\w*)$"
+            if whole and names and re.search(weights, text(other) or ""):
+                yield node
+
+
+def _is_summed(code, node):
+    """The product is the argument of a sum or a mean."""
+    up = node.parent
+    if isinstance(up, ast.Call) and code.called(up) in ("torch.sum", "torch.mean"):
+        return True
+    return isinstance(up, ast.Attribute) and up.attr in ("sum", "mean")
+
+
+@rule("rl-dueling-mean", "wrong")
+def mean_over_batch(code):
+    """`value + advantage - advantage.mean()` in `forward`: the mean is that of the whole batch."""
+    for node in code.of(ast.BinOp):
+        around = getattr(code.function(node), "name", "")
+        if not isinstance(node.op, ast.Sub) or around != "forward" or node.owner is None:
+            continue
+        name = text(node.left) or text(getattr(node.left, "right", None)) or ""
+        call = node.right
+        whole = method(call) == "mean" and not call.args[1:] and not call.keywords
+        over = call.args[0] if whole and code.called(call) == "torch.mean" and call.args else None
+        over = receiver(call) if whole and not code.called(call) and not call.args else over
+        added = isinstance(node.left, ast.BinOp) or isinstance(node.parent, ast.BinOp)
+        if over is not None and text(over) == name and added:
+            if re.search(r"(?i)(^|_)adv(antages?)?(_|$)", name) and "std" not in code.part(node):
+                yield node
+
+
 @rule("gan-generator-detached", "wrong")
 def generator_detached(code):
     """The generator's loss from `D(G(z).detach())`: the generator has no gradient."""
@@ -134,12 +217,47 @@ def generator_detached(code):
             continue
         name = text(receiver(call)) or ""
         if not re.search(
-            r"(?i)(^|_)(g|gen|generator)_?loss$|loss_?(g|gen|generator)$|^err_?g$", name
+            r"(?i)(^|_)(g|gen|generator)_?loss$|loss_?(g|gen|generator)$|^err_?g(_total)?$", name
         ):
             continue
         value = code.value(receiver(call))
         if isinstance(value, ast.AST) and _through_detached(code, value, 0):
             yield call
+    yield from _output_detached(code)
+
+
+def _output_detached(code):
+    """`criterion(D(fake).detach(), ones)` as a term of what is differentiated: no gradient."""
+    for call in code.calls:
+        if not is_loss_call(code, call) or len(call.args) < 2 or no_graph(code, call):
+            continue
+        given = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
+        model = receiver(given) if method(given) == "detach" and not code.called(given) else None
+        if not isinstance(model, ast.Call) or not is_model(code, model.func):
+            continue
+        made = code.value(call.args[1]) if isinstance(call.args[1], ast.Name) else call.args[1]
+        constant = code.called(made) in ("torch.ones", "torch.zeros", "torch.full") or code.called(
+            made
+        ).endswith("_like")
+        if constant and differentiated(code, call, 0):
+            yield call
+
+
+def differentiated(code, node, depth):
+    """Return whether an expression is a term of a loss that is differentiated."""
+    up = node
+    while isinstance(up.parent, ast.BinOp):
+        up = up.parent
+    if method(up.parent) in ("backward", "manual_backward"):
+        return True
+    name = text(up.parent.targets[0]) if isinstance(up.parent, ast.Assign) else None
+    if not name or depth > 3:
+        return False
+    return name in node.scope.backward or any(
+        isinstance(one.parent, ast.BinOp) and differentiated(code, one, depth + 1)
+        for one in code.uses(node.scope, name)
+        if one.lineno > node.lineno
+    )
 
 
 def _through_detached(code, value, depth):

@@ -18,6 +18,7 @@ from helpers.review.syntax import (
     receiver,
     text,
 )
+from helpers.review.tracing import construction
 
 
 @rule("training-optimizer-in-loop", "wrong")
@@ -141,6 +142,35 @@ def scaled_before_split(code):
                 r"sklearn\.preprocessing\.\w*(Scaler|Transformer)$", code.called(constructor)
             ):
                 yield value
+    yield from _scaled_before_slices(code)
+
+
+def _scaled_before_slices(code):
+    """`data = scaler.fit_transform(data)`, and then `train = data[:n]`, `test = data[n:]`."""
+    for call in code.calls:
+        if method(call) != "fit_transform" or not isinstance(call.parent, ast.Assign):
+            continue
+        constructor = construction(code, receiver(call))
+        name = text(call.parent.targets[0])
+        if not re.search(r"sklearn\.preprocessing\.\w*Scaler$", code.called(constructor)):
+            continue
+        parts = [one for one in code.of(ast.Subscript) if text(one.value) == name]
+        parts = [one for one in parts if code.value(one.value) is call]
+        bounds = {}
+        for one in parts:
+            target = one.parent.targets[0] if isinstance(one.parent, ast.Assign) else None
+            if isinstance(one.slice, ast.Slice) and one.slice.step is None:
+                bounds[_half(text(target) or "")] = one.slice
+        if {"train", "test"} <= {*bounds}:
+            first, second = bounds["train"], bounds["test"]
+            same = first.upper and second.lower and not first.lower
+            if same and ast.dump(first.upper) == ast.dump(second.lower):
+                yield call
+
+
+def _half(name):
+    found = re.search(r"(?i)(^|_)(train|test|val|valid)", name)
+    return "train" if found and found[2].lower() == "train" else "test" if found else None
 
 
 @rule("language-twice", "wrong")
@@ -184,7 +214,8 @@ def done_unused(code):
     """`target = reward + gamma * next_q` in a function that has `done` and does not use it."""
     for function in code.of(*FUNCTIONS):
         source = code.part(function)
-        if not re.search(r"(?i)gamma|discount", source) or "backward(" not in source:
+        trains = re.search(r"backward\(|(?i:loss|criterion)\w*\(", source)
+        if not re.search(r"(?i)gamma|discount", source) or not trains:
             continue
         stored = {
             n.id

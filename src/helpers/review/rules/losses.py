@@ -3,9 +3,9 @@
 import ast
 import re
 
-from helpers.review.kinds import kind
+from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import above, argument, const, is_open, method, receiver
+from helpers.review.syntax import above, argument, const, is_open, method, receiver, text
 from helpers.review.tracing import ends_in, is_activation, is_loss_call, loss_calls
 
 _BCE = "binary_cross_entropy"
@@ -141,6 +141,37 @@ def swapped(code):
             if isinstance(given, ast.Name) and isinstance(target, ast.Name):
                 if pattern.match(given.id) and output.match(target.id):
                     yield call
+
+
+@rule("losses-through-numpy", "wrong")
+def cut_by_numpy(code):
+    """`torch.from_numpy(model(a).data.cpu().numpy())` as the input of a loss: no gradient."""
+    for call in code.calls:
+        if code.called(call) not in ("torch.from_numpy", "torch.tensor", "torch.FloatTensor"):
+            continue
+        given = call.args[0] if call.args else None
+        base = given.value if isinstance(given, ast.Subscript) else given
+        if method(base) != "numpy" or no_graph(code, call):
+            continue
+        while isinstance(base, ast.Call | ast.Attribute) and not isinstance(base, ast.Name):
+            base = receiver(base) if isinstance(base, ast.Call) else base.value
+            if base is None:
+                break
+        value = code.value(base) if isinstance(base, ast.Name) else None
+        output = isinstance(value, ast.Call) and is_model(code, value.func)
+        if output and code.methods(code.function(call), "backward") and _first_of_loss(code, call):
+            yield call
+
+
+def _first_of_loss(code, call):
+    """The name that gets the tensor is an argument of a loss that is no target."""
+    statement = next(above(call, ast.Assign), None)
+    name = text(statement.targets[0]) if statement is not None else None
+    for other in code.calls_under(code.function(call)):
+        losses = re.search(r"(?i)loss|criterion", text(other.func) or ast.unparse(other.func))
+        if name and losses and other.args and text(other.args[0]) == name:
+            return code.value(other.args[0]) is not None
+    return False
 
 
 @rule("losses-detached", "raises")

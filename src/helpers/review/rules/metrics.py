@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.code import Part
-from helpers.review.kinds import batch_loop, is_model, kind
+from helpers.review.kinds import batch_loop, is_model, iterated, kind, steps
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     LOOPS,
@@ -113,9 +113,7 @@ def sum_of_means(code):
 def _mean_loss(code, node):
     """`loss.item()` of a loss that is a mean."""
     base = receiver(node) if method(node) == "item" else node
-    if base is None or not isinstance(base, ast.Name):
-        return False
-    value = code.value(base)
+    value = code.value(base) if isinstance(base, ast.Name) else base
     if not isinstance(value, ast.Call) or kind(code, value) != "loss":
         return False
     constructor = construction(code, value.func) if not code.called(value) else value
@@ -139,10 +137,29 @@ def _divisions(code, name, loop):
         if divided is None or not isinstance(node.op, ast.Div) or text(divided) != name:
             continue
         by = node.right if isinstance(node, ast.BinOp) else node.value
+        number = code.value(by) if isinstance(by, ast.Name) else None
+        by = number if isinstance(number, ast.Call) else by
         if node.lineno > loop.lineno and re.fullmatch(
             r"len\([\w.\[\]'\"]*(\.dataset|_?set|_data(set)?|dataset)\)", ast.unparse(by)
         ):
             yield node
+
+
+@rule("evaluation-sampler-length", "wrong")
+def length_of_both_parts(code):
+    """`total / len(loader.dataset)` with a `SubsetRandomSampler`: that is the whole dataset."""
+    for node in code.of(ast.BinOp, ast.AugAssign):
+        by = node.right if isinstance(node, ast.BinOp) else node.value
+        length = isinstance(by, ast.Call) and text(by.func) == "len" and by.args
+        if not length or not isinstance(node.op, ast.Div):
+            continue
+        given = by.args[0]
+        if isinstance(given, ast.Attribute) and given.attr == "dataset":
+            loader = construction(code, given.value)
+            sampler = argument(loader, "sampler") if isinstance(loader, ast.Call) else None
+            made = construction(code, sampler) if isinstance(sampler, ast.Name) else sampler
+            if code.called(made).endswith("SubsetRandomSampler"):
+                yield by
 
 
 @rule("evaluation-never-reset", "wrong")
@@ -200,6 +217,105 @@ def _averaged(code, outer, loop, name):
         and not isinstance(statement, LOOPS)
         and statement.lineno > loop.end_lineno
     )
+
+
+@rule("evaluation-metric-kept", "wrong")
+def metric_not_reset(code):
+    """A metric object that is updated in each epoch, in a file without `reset()`."""
+    if re.search(
+        r"reset|(?i:lightning|ignite)", re.sub(r"def reset\b|self\.reset\(", "", code.source)
+    ):
+        return
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            made = values[0].value
+            if len(values) == 1 and isinstance(made, ast.Call) and _accumulates(code, made):
+                for loop in code.loops:
+                    if loop.scope is scope and values[0].end < place(loop) and _epochs(code, loop):
+                        if any(inside(one, loop) for one in code.uses(scope, name)):
+                            yield values[0].statement
+                            break
+
+
+def _epochs(code, loop):
+    """The loop over epochs of a training."""
+    named = isinstance(loop, ast.For) and re.search(r"(?i)epoch", ast.unparse(loop.target))
+    return named and not any(above(loop, *LOOPS)) and code.methods(loop, "backward", follow=3)
+
+
+def _accumulates(code, made):
+    """A metric of torchmetrics, or an object of this file that adds up and can be reset."""
+    if code.called(made).startswith("torchmetrics."):
+        return code.called(made).rpartition(".")[2][:1].isupper()
+    name = made.func.id if isinstance(made.func, ast.Name) else ""
+    if (name, "reset") not in code.functions:
+        return False
+    owner = code.classes[name]
+    added = [n for n in ast.walk(owner) if isinstance(n, ast.AugAssign)]
+    return any((text(one.target) or "").startswith("self.") for one in added)
+
+
+@rule("training-patience-kept", "wrong")
+def patience_not_reset(code):
+    """`else: bad += 1` and `if bad >= patience`, and no line sets `bad` to 0 again."""
+    for node in code.of(ast.AugAssign):
+        name, branch = text(node.target), node.parent
+        counts = isinstance(node.op, ast.Add) and const(node.value) == 1 and name
+        if not counts or not isinstance(branch, ast.If) or node not in branch.orelse:
+            continue
+        if not any(isinstance(one, ast.Compare) for one in ast.walk(branch.test)):
+            continue
+        best = {n for n in names_in(branch.test) if re.search(r"(?i)best|min|max", n)}
+        renewed = {text(t) for s in branch.body if isinstance(s, ast.Assign) for t in s.targets}
+        if best & renewed and _compared_with_patience(code, name) and not _set_again(code, node):
+            yield node
+
+
+def _compared_with_patience(code, name):
+    return any(
+        name in names_in(one.left) and re.search(r"(?i)patience|stop", ast.unparse(one))
+        for one in code.of(ast.Compare)
+    )
+
+
+def _set_again(code, node):
+    """Another line than the first sets the counter to a number."""
+    name = text(node.target)
+    values = list(node.scope.assigned.get(name, ()))
+    if name.startswith("self.") and node.owner is not None:
+        values = list(node.owner.attributes.get(name, ()))
+    return len(values) > 1 or not values
+
+
+@rule("evaluation-train-on-test", "wrong")
+def trained_on_test(code):
+    """`for x, y in test_loader:` with `backward()` and `step()`: trained on the test data."""
+    apart = r"(?i)adapt|attack|adv|tent|tta|meta|finetun|fine_tun|personal|episode|support|task"
+    for loop in code.of(ast.For):
+        over = ast.unparse(iterated(loop.iter))
+        name = re.search(
+            r"(?i)(^|[._])test(ing)?_?(loader|dl|dataloader|indices|idx|iter|set)$", over
+        )
+        if not name or re.search(apart, code.source):
+            continue
+        own = [c for c in steps(code, loop) if next(above(c, *LOOPS), None) is loop]
+        back = [c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop]
+        if own and back and not any(above(own[0], ast.If)):
+            yield loop
+
+
+@rule("evaluation-sigmoid-zero", "wrong")
+def probability_above_zero(code):
+    """`torch.sigmoid(x) > 0`: a probability is always above 0."""
+    for node in code.of(ast.Compare):
+        above_zero = len(node.ops) == 1 and isinstance(node.ops[0], ast.Gt | ast.GtE)
+        if (
+            above_zero
+            and const(node.comparators[0]) == 0
+            and not isinstance(const(node.comparators[0]), bool)
+        ):
+            if is_activation(code, node.left, {"sigmoid", "softmax"}):
+                yield node
 
 
 @rule("evaluation-argument-order", "wrong")

@@ -119,7 +119,12 @@ def no_eval(code):
         chosen = code.methods(code.function(loop), "train")  # as for BatchNorm statistics
         if isinstance(code.function(loop), FUNCTIONS) and chosen:
             continue
-        named = depends and _VALIDATION.search(text(iterated(loop.iter)) or "")
+        around = getattr(code.function(loop), "name", "")
+        named = depends and (
+            _VALIDATION.search(text(iterated(loop.iter)) or "")
+            or re.match(r"(?i)_?(val(id)?(ate|ation)?|test|eval(uate|uation)?)(_|$)", around)
+            and no_graph(code, loop)
+        )
         for call in code.calls_under(loop):
             off = text(call.func) in trained and is_model(code, call.func) and no_graph(code, call)
             if off or named and _own_model(code, call.func):
@@ -254,6 +259,25 @@ def mode_not_called(code):
             found = attribute.attr == "backward" and named
         if found:
             yield node
+
+
+@rule("training-mode-inference", "wrong")
+def inference_in_training_mode(code):
+    """`model.load_state_dict(…)` and `model.train()` in a file that only predicts."""
+    trains = r"backward|optim|\.eval\(|\.train\(False|fit\(|[Tt]rainer|\bgrad\b|freeze"
+    if re.search(trains, code.source) or _FRAMEWORK.search(code.source):
+        return
+    for call in code.calls:
+        if method(call) != "train" or call.args or call.keywords or call.owner is not None:
+            continue
+        loaded = [
+            one
+            for one in code.calls
+            if method(one) == "load_state_dict" and text(receiver(one)) == text(receiver(call))
+            if one.scope is call.scope and place(one) < place(call)
+        ]
+        if loaded and _called_after(code, code.function(call), call):
+            yield call
 
 
 @rule("fine-tuning-teacher", "wasted")

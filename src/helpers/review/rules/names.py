@@ -10,7 +10,7 @@ from helpers.names import undefined_names
 from helpers.review.kinds import is_model, is_module_class, is_optimizer, kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
-from helpers.review.syntax import const, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, const, method, receiver, text
 
 _FORWARD = {"foward", "forwad", "foreward", "froward", "farward", "Forward", "__forward__"}
 _ACTIVATIONS = re.compile(
@@ -39,13 +39,80 @@ def misspelt_name(code):
             undefined = {name for name in undefined_names(code.source) if len(name) > 4}
         except (SyntaxError, RecursionError):  # valid for the parser, not for the compiler
             return
+    excerpt = len(undefined - vars(builtins).keys()) > 3  # of a notebook, say
     known = {*code.names, *code.classes, *(name for _, name in code.functions)}
     known |= {one.id for one in code.of(ast.Name)} | {one.arg for one in code.of(ast.arg)}
     for node in code.of(ast.Name) if undefined else ():
+        if excerpt and node.scope is code.tree:
+            continue
         if node.id in undefined and not re.search(r"\d", node.id):
             near = get_close_matches(node.id, known - undefined - vars(builtins).keys(), 1, 0.85)
             if near and near[0][0] == node.id[0] and near[0].rstrip("s") != node.id.rstrip("s"):
                 yield node
+
+
+@rule("names-stale-index", "wrong")
+def stale_index(code):
+    """`for c in clients: use(parts[idx])`: `idx` is the variable of an earlier loop."""
+    for loop in code.of(ast.For):
+        if not isinstance(loop.target, ast.Name) or loop.target.id.startswith("_"):
+            continue
+        inner = [n for statement in loop.body for n in ast.walk(statement)]
+        read = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if loop.target.id in read:
+            continue
+        for other in code.of(ast.For):
+            name = getattr(other.target, "id", None)
+            before = other.scope is loop.scope and other.end_lineno < loop.lineno
+            if name in read - stored and before and name != loop.target.id:
+                values = loop.scope.assigned.get(name, ())
+                indexed = [n for n in inner if isinstance(n, ast.Subscript)]
+                if len(values) == 1 and any(text(n.slice) == name for n in indexed):
+                    yield loop
+                    break
+
+
+@rule("names-unused-optimizer", "wrong")
+def optimizer_unused(code):
+    """`def train_batch(x, y, model, opt):` that calls `step()` of another optimizer."""
+    for function in code.of(*FUNCTIONS):
+        names = [one.arg for one in function.args.args]
+        names = [n for n in names if re.fullmatch(r"(?i)opt(im(izer)?)?", n)]
+        if len(names) != 1 or code.uses(function, names[0]) or names[0] in function.assigned:
+            continue
+        stepped = [c for c in code.methods(function, "step") if isinstance(receiver(c), ast.Name)]
+        others = [c for c in stepped if is_optimizer(code, receiver(c))]
+        known = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+        if others and not {receiver(c).id for c in others} & (known | {*function.assigned}):
+            yield others[0]
+
+
+@rule("names-misspelt-target", "wrong")
+def misspelt_target(code):
+    """`exteneded_mask = 1 - extended_mask`, and the old value is returned."""
+    for scope in code.of(*FUNCTIONS):
+        source = code.part(scope)
+        for name, values in scope.assigned.items():
+            if len(name) < 8 or not name.isidentifier() or name.startswith("_"):
+                continue
+            if len(re.findall(rf"\b{name}\b", source)) != len(values):
+                continue  # it is read, or named in another way
+            known = {one.id for one in ast.walk(scope) if isinstance(one, ast.Name)} - {name}
+            for one in values:
+                own = isinstance(one.statement, ast.Assign) and isinstance(one.value, ast.AST)
+                used = {n.id for n in ast.walk(one.value) if isinstance(n, ast.Name)} if own else ()
+                near = get_close_matches(name, known & {*used}, 1, 0.92)
+                if near and _letters(near[0], name) and code.uses(scope, near[0]):
+                    yield one.statement
+
+
+def _letters(one, other):
+    """The names differ inside a word, and not by a number or a plural."""
+    plain = one.rstrip("s_") != other.rstrip("s_") and one[0] == other[0]
+    return (
+        plain and not re.search(r"\d", one + other) and len(one.split("_")) == len(other.split("_"))
+    )
 
 
 _ROLE = re.compile(r"(?i)(optim(izer)?|scheduler|loader|dataset|criterion)s?$")

@@ -103,10 +103,24 @@ def mask_after_mean(code):
         if not isinstance(node.op, ast.Mult):
             continue
         for loss, other in ((node.left, node.right), (node.right, node.left)):
-            if re.search(r"(?i)(^|_)mask$", getattr(other, "id", getattr(other, "attr", ""))):
+            if re.search(
+                r"(?i)(^|_)(mask|one_?hots?)$", getattr(other, "id", getattr(other, "attr", ""))
+            ):
                 value = code.value(loss) if isinstance(loss, ast.Name) else loss
-                if isinstance(value, ast.Call) and _reduces(code, value):
+                value = value.right if isinstance(value, ast.BinOp) else value
+                if isinstance(value, ast.Call) and (
+                    _reduces(code, value) or _whole_sum(code, loss, value)
+                ):
                     yield node
+
+
+def _whole_sum(code, node, value):
+    """`torch.sum(1 + log_var - …)` without `dim`, also after a factor: a single number."""
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        node = node.right
+    value = node if isinstance(node, ast.Call) else value
+    named = code.called(value) in ("torch.sum", "torch.mean")
+    return named and len(value.args) == 1 and not value.keywords
 
 
 def _reduces(code, call):

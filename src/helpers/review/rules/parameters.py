@@ -36,6 +36,10 @@ def optimizers(code):
 
 def _model(call):
     given = argument(call, "params", 0)
+    if isinstance(given, ast.List) and given.elts and isinstance(given.elts[0], ast.Dict):
+        names = [ast.unparse(key) if key else "" for key in given.elts[0].keys]
+        at = names.index("'params'") if "'params'" in names else None
+        given = given.elts[0].values[at] if at is not None else None
     if isinstance(given, ast.Call) and method(given) == "parameters" and receiver(given):
         return text(receiver(given))
     return None
@@ -245,8 +249,9 @@ def _left_alone(code, name):
     """The file freezes the model, passes it to a function, or uses its parameters."""
     quoted = re.escape(name)
     frozen = r"eval|requires_grad|parameters|state_dict|load_state|train\(False|apply"
+    a_loss = re.search(r"(?i)loss|criterion", name)  # not what runs under `no_grad`
     return re.search(
-        rf"\b{quoted}\.({frozen})|no_grad|inference_mode|freeze|"
+        rf"\b{quoted}\.({frozen})|{'' if a_loss else 'no_grad|inference_mode|'}freeze|"
         rf"[(,=\[] *\*?{quoted}\b(?!\()(?! *=[^=])|\b{quoted}\b,",
         code.source,
     )

@@ -5,7 +5,7 @@ import ast
 from helpers.review.flow import events
 from helpers.review.kinds import steps
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, LOOPS, above
+from helpers.review.syntax import FUNCTIONS, LOOPS, above, branches, method
 
 
 @rule("mixed-clip", "wrong")
@@ -19,8 +19,19 @@ def clip_scaled(code):
         if "clip" in kinds and "scaled" in kinds and "unscale" not in kinds:
             if code.methods(scope, "scale", follow=1):
                 for one in order:
-                    if one.what == "clip" and not any(above(one.call, ast.If)):
+                    if one.what == "clip" and (
+                        not any(above(one.call, ast.If)) or _beside_scale(code, one.call)
+                    ):
                         yield one.call
+
+
+def _beside_scale(code, clip):
+    """`scaler.scale(loss).backward()` is in the same arm of the same `if`."""
+    arm = next(iter(branches(clip)))
+    return any(
+        method(call) == "scale" and arm in [*branches(call)][:1]
+        for call in code.calls_under(code.function(clip))
+    )
 
 
 @rule("training-clip-early", "wrong")

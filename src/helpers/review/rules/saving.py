@@ -5,7 +5,7 @@ import re
 
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
+from helpers.review.syntax import LOOPS, above, argument, const, method, names_in, receiver, text
 
 
 @rule("checkpoints-whole-error", "raises")
@@ -53,7 +53,10 @@ def _kept_best(code, one, value):
 
 
 def _loaded_or_saved(code, scope, name, one, value):
-    """The name is used after the loop, or loaded into the model."""
+    """The name is used after the loop, or, for an attribute, loaded or saved by another method."""
+    if name.startswith("self.") and one.statement.owner is not None:
+        written = re.escape(name)
+        return re.search(rf"(load_state_dict|save)\({written}\b", code.part(one.statement.owner))
     outer = list(above(one.statement, *LOOPS))[-1]
     for node in code.walk(scope):
         if isinstance(node, ast.Name | ast.Attribute) and text(node) == name:
@@ -64,6 +67,53 @@ def _loaded_or_saved(code, scope, name, one, value):
                     else True
                 )
     return False
+
+
+@rule("checkpoints-snapshots", "wrong")
+def snapshots_alias(code):
+    """`states.append(model.state_dict())` in the loop: all entries are the last state."""
+    for call in code.calls:
+        given = call.args[0] if method(call) == "append" and len(call.args) == 1 else None
+        loop = list(above(call, *LOOPS))
+        if not loop or method(given) != "state_dict" or not is_model(code, receiver(given)):
+            continue
+        name = text(receiver(given))
+        if name and not _made_again(code, name, loop[0]) and not _loop_variable(name, loop):
+            if code.methods(loop[0], "step", "backward", follow=2):
+                yield call
+
+
+def _loop_variable(name, loops):
+    return any(name.partition(".")[0] in names_in(getattr(one, "target", None)) for one in loops)
+
+
+@rule("checkpoints-best-model", "wrong")
+def best_model_alias(code):
+    """`best_model = model` in the loop: a second name of the model that is trained on."""
+    for node in code.of(ast.Assign):
+        name, given = text(node.targets[0]), node.value
+        loop = list(above(node, *LOOPS))
+        if not name or not re.search(r"(?i)(^|[._])best_?(model|net|network)?$", name) or not loop:
+            continue
+        if not isinstance(given, ast.Name | ast.Attribute) or not is_model(code, given):
+            continue
+        if next(above(node, ast.If), None) is None or _made_again(code, text(given), loop[-1]):
+            continue
+        if code.methods(loop[-1], "backward", "step", follow=2) and _read_after(code, name, loop):
+            yield node
+
+
+def _made_again(code, name, loop):
+    """Each pass of the loop makes a model of its own."""
+    values = loop.scope.assigned.get(name, ())
+    return any(loop.lineno <= one.statement.lineno <= loop.end_lineno for one in values)
+
+
+def _read_after(code, name, loop):
+    """The name is read below the loop, or it is an attribute."""
+    return name.startswith("self.") or any(
+        one.lineno > loop[-1].end_lineno for one in code.uses(code.function(loop[-1]), name)
+    )
 
 
 @rule("checkpoints-unloaded", "wrong")

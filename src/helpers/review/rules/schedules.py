@@ -4,16 +4,19 @@ import ast
 import re
 
 from helpers.review.flow import events
-from helpers.review.kinds import batch_loop, is_scheduler, kind
+from helpers.review.kinds import batch_loop, is_scheduler, iterated, kind
 from helpers.review.registry import rule
 from helpers.review.syntax import (
+    FUNCTIONS,
     LOOPS,
     above,
     argument,
     const,
+    inside,
     is_open,
     last,
     method,
+    names_in,
     receiver,
     text,
 )
@@ -113,6 +116,91 @@ def accuracy_with_min(code):
                 yield call
 
 
+@rule("rate-plateau-best", "wrong")
+def plateau_with_best(code):
+    """`ReduceLROnPlateau.step(best_loss)`: the best so far never gets worse."""
+    for call in code.calls:
+        if method(call) == "step" and len(call.args) == 1 and receiver(call):
+            made = code.called(construction(code, receiver(call)))
+            given = [one for one in ast.walk(call.args[0]) if isinstance(one, ast.Name)]
+            named = [one for one in given if re.match(r"(?i)best_|.*_best$", one.id)]
+            if made == "sched.ReduceLROnPlateau" and named and _running_best(code, named[0]):
+                yield call
+
+
+def _running_best(code, node):
+    """The name is assigned in an `if` that compares it, or by `min` or `max` of itself."""
+    for one in node.scope.assigned.get(node.id, ()):
+        test = next(above(one.statement, ast.If), None)
+        if test is not None and node.id in names_in(test.test):
+            return True
+        if method(one.value) in ("min", "max") and node.id in names_in(one.value):
+            return True
+    return False
+
+
+@rule("rate-accumulated", "wrong")
+def steps_between(code):
+    """`optimizer.step()` in every n-th batch and `scheduler.step()` in each of them."""
+    for loop in code.loops:
+        own = [o for o in events(code, loop, 0) if next(above(o.call, *LOOPS), None) is loop]
+        back = [one for one in own if one.what == "backward"]
+        stepped = [one for one in own if one.what in ("step", "scaled")]
+        if len(stepped) != 1 or not back:
+            continue
+        tests = [one.test for one in above(stepped[0].call, ast.If) if inside(one, loop)]
+        for one in own:
+            if one.what == "scheduler" and tests and not any(above(one.call, ast.If)):
+                constructor = construction(code, receiver(one.call))
+                if constructor is not None and _divided(code, constructor, _counts_of(code, tests)):
+                    yield one.call
+
+
+def _counts_of(code, tests):
+    """The names that a condition such as `step % accumulate == 0` divides by."""
+    found = set()
+    for test in tests:
+        for one in ast.walk(test):
+            value = code.value(one) if isinstance(one, ast.Name) else one
+            for node in ast.walk(value) if isinstance(value, ast.AST) else ():
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+                    found.add(ast.unparse(node.right))
+    return found
+
+
+def _divided(code, constructor, counts):
+    """A length of the scheduler is a quotient by one of these numbers."""
+    for given in (*constructor.args, *(k.value for k in constructor.keywords)):
+        value = code.value(given) if isinstance(given, ast.Name) else given
+        for node in ast.walk(value) if isinstance(value, ast.AST) else ():
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div):
+                if ast.unparse(node.right) in counts:
+                    return True
+    return False
+
+
+@rule("rate-in-evaluation", "wrong")
+def steps_in_evaluation(code):
+    """`if train: optimizer.step()` and `scheduler.step()` outside it: evaluation steps it too."""
+    for function in code.of(*FUNCTIONS):
+        flags = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
+        flags = {one for one in flags if re.fullmatch(r"(?i)(is_?)?train(ing|_mode)?", one)}
+        order = events(code, function, 0) if flags else ()
+        stepped = [one for one in order if one.what in ("step", "scaled")]
+        if not stepped or not all(_under(one.call, flags) for one in stepped):
+            continue
+        for one in order:
+            if one.what == "scheduler" and not any(above(one.call, ast.If)):
+                left = r"if not \w*train\w*:\n\s+return"
+                if not re.search(left, code.part(function)):
+                    yield one.call
+
+
+def _under(call, flags):
+    """A condition on one of the flags is around the call."""
+    return any(names_in(one.test) & flags for one in above(call, ast.If))
+
+
 @rule("rate-per-batch", "wrong")
 def epochs_in_batches(code):
     """`CosineAnnealingLR(optimizer, T_max=epochs)` stepped in the loop over batches."""
@@ -150,10 +238,12 @@ def _counts_epochs(constructor, outer):
     one_cycle = "OneCycle" in ast.unparse(constructor.func)
     name = "total_steps" if one_cycle else "T_max"
     length = argument(constructor, name, 2 if one_cycle else 1)
-    over = outer.iter if isinstance(outer, ast.For) else None
-    while isinstance(over, ast.Call) and last(over.func) == "tqdm" and over.args:
-        over = over.args[0]
-    if length is None or not isinstance(over, ast.Call) or text(over.func) != "range":
+    over = iterated(outer.iter) if isinstance(outer, ast.For) else None
+    if (
+        length is None
+        or not isinstance(over, ast.Call)
+        or last(over.func) not in ("range", "trange")
+    ):
         return False
     count = over.args[0] if len(over.args) == 1 else over.args[1] if len(over.args) > 1 else None
     if isinstance(count, ast.BinOp) and const(count.right) == 1:  # range(1, epochs + 1)

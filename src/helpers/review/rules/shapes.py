@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.code import Part
-from helpers.review.kinds import kind
+from helpers.review.kinds import kind, returns
 from helpers.review.registry import rule
 from helpers.review.syntax import above, argument, const, last, method, place, receiver, text
 
@@ -101,6 +101,73 @@ def view_for_permute(code):
         names = _sizes(code, receiver(call))
         if names and _moves_channels(names, call.args):
             yield call
+
+
+@rule("views-heads", "wrong")
+def heads_merged(code):
+    """`out.reshape(batch, length, width)` of (batch, heads, length, width): heads are mixed."""
+    for call in code.calls:
+        if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) != 3:
+            continue
+        names = [one.id if isinstance(one, ast.Name) else "" for one in call.args[:2]]
+        unpacked = [
+            [text(one) for one in target.elts[:2]]
+            for statement in code.walk(code.function(call))
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            if isinstance(target, ast.Tuple) and _shape_of(_unsliced(statement.value))
+        ]
+        if names in unpacked and _heads_first(code, receiver(call)):
+            yield call
+
+
+def _unsliced(node):
+    return node.value if isinstance(node, ast.Subscript) else node
+
+
+_SAME = {"contiguous", "softmax", "masked_fill", "dropout", "to", "float", "clone", "chunk"}
+
+
+def _heads_first(code, node, depth=0):
+    """Return whether a tensor has its second and third axis exchanged; None if unknown."""
+    if depth > 12 or node is None:
+        return None
+    if isinstance(node, Part):
+        return _part_heads(code, node, depth)
+    if isinstance(node, ast.Name):
+        return _heads_first(code, code.value(node), depth + 1)
+    if isinstance(node, ast.BinOp):
+        side = node.right if isinstance(node.op, ast.MatMult) else node.left
+        return _heads_first(code, side, depth + 1)
+    if not isinstance(node, ast.Call):
+        return None
+    name = code.called(node)
+    if name == "torch.matmul" and len(node.args) == 2:
+        return _heads_first(code, node.args[1], depth + 1)
+    if name == "F.scaled_dot_product_attention" and len(node.args) > 2:
+        return _heads_first(code, node.args[2], depth + 1)
+    if name or receiver(node) is None:
+        return None
+    if _order(node) in ([0, 2, 1, 3], [0, 2, 1]):
+        inner = _heads_first(code, receiver(node), depth + 1)
+        split = method(receiver(node)) in ("view", "reshape")
+        return not inner if inner is not None else True if split else None
+    if method(node) in ("view", "reshape"):
+        return False if len(node.args) == 4 else None
+    return _heads_first(code, receiver(node), depth + 1) if method(node) in _SAME else None
+
+
+def _part_heads(code, part, depth):
+    """One of several values: of `chunk`, or of a function of this file."""
+    if part.index is None or not isinstance(part.value, ast.Call):
+        return None
+    if method(part.value) in ("chunk", "unbind"):
+        return _heads_first(code, receiver(part.value), depth + 1)
+    targets = code.targets(part.value)
+    values = returns(code, targets[0]) if len(targets) == 1 else []
+    if len(values) == 1 and isinstance(values[0], ast.Tuple) and part.index < len(values[0].elts):
+        return _heads_first(code, values[0].elts[part.index], depth + 1)
+    return None
 
 
 def _sizes(code, node):
@@ -202,63 +269,6 @@ def _indexed(call):
             return isinstance(up.parent.parent, ast.Call) and method(up.parent.parent) == "extend"
         up = up.parent
     return method(up) in ("extend", "enumerate") or isinstance(up, ast.For)
-
-
-@rule("modules-batch-first", "wrong")
-def batch_first(code):
-    """`nn.LSTM` without `batch_first=True`, with `out[:, -1]` as its last step."""
-    for call in code.calls:
-        if code.called(call) not in ("nn.LSTM", "nn.GRU", "nn.RNN") or any(
-            k.arg is None for k in call.keywords
-        ):
-            continue
-        if (
-            argument(call, "batch_first", 4) is not None
-            and const(argument(call, "batch_first", 4)) is not False
-        ):
-            continue
-        if not isinstance(call.parent, ast.Assign) or call.owner is None:
-            continue
-        name = text(call.parent.targets[0])
-        forward = code.functions.get((call.owner.name, "forward"))
-        if forward is not None and name and _takes_last(code, forward, name):
-            yield call
-
-
-def _takes_last(code, forward, name):
-    source = code.part(forward)
-    if re.search(
-        r"permute|transpose|\.t\(\)|pack_padded|swapaxes|rearrange|\.mT|\.view\(len\(", source
-    ):
-        return False
-    outputs = set()
-    for node in code.walk(forward):
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and text(node.value.func) == name
-        ):
-            target = node.targets[0]
-            outputs.add(
-                text(target.elts[0])
-                if isinstance(target, ast.Tuple) and target.elts
-                else text(target)
-            )
-    for node in code.walk(forward):
-        if (
-            isinstance(node, ast.Subscript)
-            and text(node.value) in outputs
-            and isinstance(node.slice, ast.Tuple)
-        ):
-            first, second = (*node.slice.elts, None, None)[:2]
-            if (
-                isinstance(first, ast.Slice)
-                and first.lower is None
-                and first.upper is None
-                and const(second) == -1
-            ):
-                return True
-    return False
 
 
 @rule("tensor-recipes-width", "wrong")

@@ -5,7 +5,18 @@ import re
 
 from helpers.review.kinds import MOVES, kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import above, argument, const, is_open, method, names_in, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    argument,
+    const,
+    inside,
+    is_open,
+    method,
+    names_in,
+    receiver,
+    text,
+)
 
 _PURE = set(
     [
@@ -70,6 +81,32 @@ def shuffled_tensor(code):
         if code.called(call) in ("random.shuffle", "numpy.random.shuffle") and call.args:
             if kind(code, call.args[0]) == "tensor" and code.called(call) == "random.shuffle":
                 yield call
+
+
+@rule("tensors-appended-shared", "wrong")
+def one_buffer(code):
+    """`buffer[:] = x` and `rows.append(buffer)` in a loop: all entries are one array."""
+    made = re.compile(r"(torch|numpy)\.(zeros|empty|ones|zeros_like|empty_like)")
+    for call in code.calls:
+        given = call.args[0] if method(call) == "append" and len(call.args) == 1 else None
+        loop = next(above(call, *LOOPS), None)
+        if loop is None or not isinstance(given, ast.Name):
+            continue
+        values = call.scope.assigned.get(given.id, ())
+        if len(values) != 1 or not made.fullmatch(code.called(values[0].value)):
+            continue
+        outside = values[0].statement.lineno < loop.lineno
+        written = [
+            one
+            for one in code.walk(loop)
+            if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Subscript)
+            if text(one.targets[0].value) == given.id and one.lineno < call.lineno
+        ]
+        listed = text(receiver(call))
+        kept = call.scope.assigned.get(listed or "", ())
+        own = any(inside(one.statement, loop) for one in kept)  # a new list in each pass
+        if outside and written and not own:
+            yield call
 
 
 @rule("tensor-recipes-where-nan", "wrong")

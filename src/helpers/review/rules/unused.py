@@ -5,7 +5,16 @@ import re
 
 from helpers.review.kinds import batch_loop, is_model, kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, above, exclusive, inside, names_in, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    above,
+    exclusive,
+    inside,
+    method,
+    names_in,
+    text,
+)
 from helpers.review.tracing import is_loss_call
 
 _TARGET = re.compile(
@@ -100,6 +109,66 @@ def output_unused(code):
             if same and inside(again, loop) and code.uses(scope, other):
                 yield statement
                 break
+
+
+@rule("training-value-unused", "wrong")
+def value_unused(code):
+    """`x_scaled = (x - mean) / std` that nothing reads, and `self.net(x)` after it."""
+    for function in code.of(*FUNCTIONS):
+        if function.name != "forward" or function.owner is None:
+            continue
+        for name, values in function.assigned.items():
+            plain = len(values) == 1 and isinstance(values[0].statement, ast.Assign)
+            if not plain or not isinstance(values[0].value, ast.AST) or code.uses(code.tree, name):
+                continue
+            base = next((b for b in _bases(values[0].value) if name.startswith(f"{b}_")), None)
+            later = [n for n in code.uses(function, base or "") if n.lineno > values[0].end[0]]
+            if base and _computes(values[0].value) and any(_given(one) for one in later):
+                yield values[0].statement
+
+
+def _bases(value):
+    """The names that an expression reads."""
+    return {one.id for one in ast.walk(value) if isinstance(one, ast.Name)} - {"self", "torch"}
+
+
+def _computes(value):
+    """A result that differs from its input, and no size or index."""
+    if isinstance(value, ast.BinOp):
+        return True
+    sizes = ("size", "shape", "clone", "detach", "dim", "numel", "copy")
+    return isinstance(value, ast.Call) and method(value) not in sizes
+
+
+def _given(node):
+    """The name is an argument of a layer."""
+    up = node.parent
+    layer = isinstance(up, ast.Call) and (text(up.func) or "").startswith("self.")
+    return layer and node in up.args
+
+
+@rule("training-output-replaced", "wrong")
+def inputs_compared(code):
+    """`pred = model(inputs)` that nothing reads, and `criterion(inputs, targets)`."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            value = values[0].value
+            if (
+                len(values) != 1
+                or not isinstance(value, ast.Call)
+                or not is_model(code, value.func)
+            ):
+                continue
+            if code.uses(scope, name) or not value.args or not isinstance(value.args[0], ast.Name):
+                continue
+            for call in code.calls_under(scope):
+                losses = re.search(
+                    r"(?i)(^|[._])(criterion|loss_?(fn|func|function))$", text(call.func) or ""
+                )
+                if losses and len(call.args) == 2 and text(call.args[0]) == value.args[0].id:
+                    if call.lineno > value.lineno:
+                        yield call
+                        break
 
 
 @rule("losses-target-unused", "wrong")

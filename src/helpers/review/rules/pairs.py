@@ -1,0 +1,187 @@
+"""Losses of two tensors that do not belong together."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.kinds import is_model, kind
+from helpers.review.registry import rule
+from helpers.review.rules.learning import differentiated
+from helpers.review.syntax import argument, const, method, receiver, text
+from helpers.review.tracing import construction
+
+_ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
+_MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "KLDivLoss")
+
+
+def _compared(code, names, modules):
+    """Yield the calls of these losses with their two tensors."""
+    for call in code.calls:
+        name = code.called(call)
+        known = name.removeprefix("F.") in names if name.startswith("F.") else False
+        module = (kind(code, call.func) or "").removeprefix("lossfn:") if not name else ""
+        if known or module in modules:
+            pair = argument(call, "input", 0), argument(call, "target", 1)
+            if None not in pair:
+                yield call, *pair
+
+
+@rule("losses-same-input", "wrong")
+def with_itself(code):
+    """`kl_div(log_softmax(teacher), softmax(teacher))`: both tensors come from one."""
+    for call, given, target in _compared(code, _ELEMENTWISE, _MODULES):
+        one, other = _root(code, given), _root(code, target)
+        if one is not None and one == other and not isinstance(call.parent, ast.Lambda):
+            yield call
+
+
+_PLAIN = {"softmax", "log_softmax", "sigmoid", "log", "exp", "float", "to", "squeeze", "view"}
+
+
+def _root(code, node, depth=0):
+    """Return the name that a tensor is computed from alone, with the place of its value.
+
+    A product with a mask keeps the mask in the text, so that two masks of one tensor differ.
+    """
+    if depth > 6:
+        return None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Mult):
+        inner = _root(code, node.left, depth + 1)
+        return inner and (*inner, type(node.op).__name__ + ast.unparse(node.right))
+    if isinstance(node, ast.Call):
+        name = code.called(node)
+        if name.startswith(("F.", "torch.")) and node.args and method(node) in _PLAIN:
+            return _root(code, node.args[0], depth + 1)
+        if not name and method(node) in _PLAIN and text(receiver(node)) != "self":
+            return _root(code, receiver(node), depth + 1) if receiver(node) is not None else None
+        return None
+    if not isinstance(node, ast.Name):
+        return None
+    value = code.value(node)
+    if isinstance(value, ast.Call | ast.BinOp):
+        inner = _root(code, value, depth + 1)
+        if inner is not None and inner[0] != node.id:
+            return inner
+    return node.id, id(value)
+
+
+@rule("language-garbage", "wrong")
+def not_shifted(code):
+    """`cross_entropy(model(ids).flatten(0, 1), ids.flatten())` with a causal mask: it copies."""
+    if not re.search(r"is_causal|torch\.(triu|tril)\(|square_subsequent_mask", code.source):
+        return
+    for call in code.calls:
+        known = code.called(call) == "F.cross_entropy"
+        if not known and kind(code, call.func) != "lossfn:CrossEntropyLoss" or len(call.args) < 2:
+            continue
+        given, target = _moved(code, call.args[0]), _moved(None, call.args[1])
+        if isinstance(given, ast.Call) and is_model(code, given.func) and given.args:
+            source = _moved(None, given.args[0])
+            same = isinstance(source, ast.Name) and text(source) == text(target)
+            plain = same and len(given.args) == 1 and not given.keywords
+            if plain and (isinstance(call.parent, ast.Return) or differentiated(code, call, 0)):
+                yield call
+
+
+def _moved(code, node):
+    """What `x.view(-1)`, `x.transpose(1, 2)` and the like read; with `code` also through names."""
+    for _ in range(6):
+        if method(node) in ("view", "reshape", "flatten", "transpose", "permute", "contiguous"):
+            node = receiver(node)
+        elif (
+            code and isinstance(node, ast.Name) and isinstance(value := code.value(node), ast.Call)
+        ):
+            shaped = method(value) in ("view", "reshape", "flatten", "transpose", "permute")
+            if not shaped and not is_model(code, value.func):
+                break
+            node = value
+        else:
+            break
+    return node
+
+
+@rule("training-broadcast", "wrong")
+def column_and_row(code):
+    """`mse_loss(model(x), y)` of (n, 1) and (n,): broadcast to (n, n)."""
+    names, modules = _ELEMENTWISE[:4], _MODULES[:4]
+    for call, given, target in _compared(code, names, modules):
+        if (_column(code, given) and _axes(code, target) == 1) or (
+            _column(code, target) and _axes(code, given) == 1
+        ):
+            yield call
+
+
+def _column(code, node):
+    """The output of a model of this file that ends in one linear unit."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if not isinstance(value, ast.Call) or code.called(value):
+        return False
+    made = construction(code, value.func)
+    for _ in range(4):
+        if code.called(made) == "nn.Sequential" and made.args:
+            made = made.args[-1]
+    name = (kind(code, value.func) or "").removeprefix("module:")
+    if code.called(made) != "nn.Linear":
+        made = _last_layer(code, name)
+    return code.called(made) == "nn.Linear" and const(argument(made, "out_features", 1)) == 1
+
+
+def _last_layer(code, name):
+    """Return the constructor of the layer that `forward` returns the output of."""
+    forward = code.functions.get((name, "forward"))
+    found = [n for n in code.walk(forward) if isinstance(n, ast.Return)] if forward else []
+    if len(found) != 1:
+        return None
+    value = found[0].value
+    value = code.value(value) if isinstance(value, ast.Name) else value
+    if not isinstance(value, ast.Call) or code.called(value):
+        return None
+    made = construction(code, value.func)
+    for _ in range(4):
+        if code.called(made) == "nn.Sequential" and made.args:
+            made = made.args[-1]
+    return made
+
+
+_MAKES = ("torch.rand", "torch.randn", "torch.zeros", "torch.ones", "torch.empty")
+
+
+def _axes(code, node, depth=0):
+    """Return the number of axes of a tensor, None if the file does not show it."""
+    if depth > 8 or node is None or isinstance(node, Part):
+        return None
+    if isinstance(node, ast.Name | ast.Attribute):
+        return _axes(code, code.value(node), depth + 1)
+    if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+        sides = [_axes(code, one, depth + 1) for one in (node.left, node.right)]
+        numbers = [const(one) is not None for one in (node.left, node.right)]
+        sides = [0 if number else axes for number, axes in zip(numbers, sides, strict=True)]
+        return max(sides) if None not in sides else None
+    if isinstance(node, ast.Subscript):
+        return _sliced(code, node, depth)
+    if not isinstance(node, ast.Call):
+        return None
+    name = code.called(node)
+    if name in _MAKES and node.args:
+        first = node.args[0]
+        if isinstance(first, ast.Tuple | ast.List):
+            return len(first.elts)
+        return None if isinstance(first, ast.Starred) else len(node.args)
+    if name in ("torch.linspace", "torch.arange"):
+        return 1
+    if name in ("torch.sin", "torch.cos", "torch.exp", "torch.randn_like", "torch.sigmoid"):
+        return _axes(code, node.args[0], depth + 1) if node.args else None
+    if not name and method(node) in ("float", "to", "cuda", "sin", "cos", "exp", "clone"):
+        return _axes(code, receiver(node), depth + 1) if receiver(node) is not None else None
+    return None
+
+
+def _sliced(code, node, depth):
+    """`x[:, 0]` has one axis less."""
+    axes = _axes(code, node.value, depth + 1)
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if axes is None or not all(isinstance(one, ast.Slice | ast.Constant) for one in parts):
+        return None
+    if any(isinstance(one, ast.Constant) and not isinstance(one.value, int) for one in parts):
+        return None
+    return axes - sum(isinstance(one, ast.Constant) for one in parts)

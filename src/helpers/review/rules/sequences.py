@@ -1,0 +1,237 @@
+"""Recurrent layers and transformers: the order of the axes, and padding."""
+
+import ast
+import re
+
+from helpers.review.code import Part, parameter
+from helpers.review.kinds import kind
+from helpers.review.registry import rule
+from helpers.review.rules.modules import module_classes
+from helpers.review.syntax import argument, const, method, receiver, text
+from helpers.review.tracing import construction
+
+_RECURRENT = {"nn.LSTM": 4, "nn.GRU": 4, "nn.RNN": 5}
+_LAYERS = ("nn.TransformerEncoderLayer", "nn.TransformerDecoderLayer", "nn.MultiheadAttention")
+_MOVED = re.compile(
+    r"permute|transpose|\.t\(\)|\.T\b|swapaxes|movedim|rearrange|einops|\.mT|pack_padded|\.view\(len\("
+)
+_KEEPS = {"to", "cuda", "cpu", "float", "contiguous", "long", "type", "double"}
+
+
+@rule("modules-batch-first", "wrong")
+def batch_first(code):
+    """`nn.LSTM` without `batch_first=True` of a batch that comes first, or with `out[:, -1]`."""
+    for call in code.calls:
+        name = code.called(call)
+        if name not in (*_RECURRENT, *_LAYERS) or any(k.arg is None for k in call.keywords):
+            continue
+        given = argument(call, "batch_first", _RECURRENT.get(name))
+        if given is not None and const(given) is not False or call.owner is None:
+            continue
+        layer = _attribute(code, call)
+        forward = code.functions.get((call.owner.name, "forward"))
+        if forward is None or layer is None or _MOVED.search(code.part(forward)):
+            continue
+        last = name in _RECURRENT and _takes_last(code, forward, layer)
+        if last or any(_batch_leads(code, one) for one in _inputs(code, forward, layer)):
+            yield call
+
+
+def _attribute(code, call):
+    """Return the attribute that gets the layer, also through `nn.TransformerEncoder(layer, n)`."""
+    up = call.parent
+    while isinstance(up, ast.Call):
+        up = up.parent
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    if name is None or name.startswith("self."):
+        return name
+    for other in code.calls:
+        if code.called(other).startswith("nn.Transformer") and other.owner is call.owner:
+            if any(text(one) == name for one in other.args) and isinstance(
+                other.parent, ast.Assign
+            ):
+                return text(other.parent.targets[0])
+    return None
+
+
+def _inputs(code, forward, layer):
+    """Yield the first arguments of the calls of a layer."""
+    for one in code.walk(forward):
+        if isinstance(one, ast.Call) and text(one.func) == layer and one.args:
+            yield one.args[0]
+
+
+_BATCH = re.compile(r"(?i)(n_?|num_)?(b|bs|bsz|batch(es)?(_?size)?)")
+
+
+def _batch_leads(code, node, depth=0):
+    """The first axis of a tensor is the batch: `x.view(batch * rows, …)`, or it is a loader's."""
+    if depth > 8 or node is None or isinstance(node, Part):
+        return False
+    if isinstance(node, ast.Name | ast.Attribute):
+        value = code.value(node)
+        if isinstance(value, ast.AST):
+            return value is not node and _batch_leads(code, value, depth + 1)
+        own = isinstance(node, ast.Name) and parameter(node.scope, node.id)
+        return own and value is None and _given_batch(code, node)
+    if isinstance(node, ast.BinOp):
+        return any(_batch_leads(code, one, depth + 1) for one in (node.left, node.right))
+    if not isinstance(node, ast.Call):
+        return False
+    if method(node) in ("view", "reshape") and node.args and not code.called(node):
+        first = node.args[0]
+        leads = isinstance(first, ast.Name) and _BATCH.fullmatch(first.id)
+        product = isinstance(first, ast.BinOp) and isinstance(first.left, ast.Name)
+        return bool(leads or product and _BATCH.fullmatch(first.left.id))
+    if method(node) in _KEEPS and receiver(node) is not None:
+        return _batch_leads(code, receiver(node), depth + 1)
+    layer = code.called(construction(code, node.func)) if not code.called(node) else ""
+    same = layer in ("nn.Embedding", "nn.Linear", "nn.Dropout", "nn.LayerNorm")
+    same = same or re.search(r"(?i)^self\.(pos|pe$|drop)", text(node.func) or "")
+    same = same or code.called(node) in ("F.relu", "F.dropout", "torch.relu", "torch.tanh")
+    return bool(same and node.args) and _batch_leads(code, node.args[0], depth + 1)
+
+
+def _given_batch(code, node):
+    """All calls of the model in the file pass a tensor of a loader or `pad_sequence`'s."""
+    forward, owner = node.scope, node.owner
+    if owner is None or getattr(forward, "name", "") != "forward":
+        return False
+    names = [one.arg for one in forward.args.args]
+    at = names.index(node.id) - 1 if node.id in names else -1
+    calls = [c for c in code.calls if kind(code, c.func) == f"module:{owner.name}"]
+    given = [c.args[at] for c in calls if 0 <= at < len(c.args)]
+    return bool(given) and all(_of_loader(code, one, 0) for one in given)
+
+
+def _of_loader(code, node, depth):
+    """A tensor of a loader with the default collation, or a padded batch with the batch first."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if depth > 4 or value is None:
+        return False
+    if isinstance(value, Part):
+        loader = value.value
+        if value.index is not None or kind(code, loader) != "loader":
+            return False
+        made = construction(code, loader)
+        return (
+            code.called(made) == "data.DataLoader"
+            and argument(made, "collate_fn") is None
+            and argument(made, "batch_sampler") is None
+            and argument(made, "batch_size", 1) is not None
+            and const(argument(made, "batch_size", 1)) not in (1, None)
+            or isinstance(argument(made, "batch_size", 1), ast.Name | ast.Attribute)
+        )
+    if not isinstance(value, ast.Call):
+        return False
+    if code.called(value) == "rnn.pad_sequence":
+        return const(argument(value, "batch_first", 1)) is True
+    return method(value) in _KEEPS and _of_loader(code, receiver(value), depth + 1)
+
+
+def _takes_last(code, forward, name):
+    outputs = set()
+    for node in code.walk(forward):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            if text(node.value.func) == name:
+                target = node.targets[0]
+                several = isinstance(target, ast.Tuple) and target.elts
+                outputs.add(text(target.elts[0]) if several else text(target))
+    return any(
+        isinstance(node, ast.Subscript) and text(node.value) in outputs and last_step(node)
+        for node in code.walk(forward)
+    )
+
+
+def last_step(node):
+    """Return whether a subscript is `[:, -1]`."""
+    if not isinstance(node.slice, ast.Tuple):
+        return False
+    first, second = (*node.slice.elts, None, None)[:2]
+    whole = isinstance(first, ast.Slice) and first.lower is None and first.upper is None
+    return whole and const(second) == -1
+
+
+@rule("sequences-padded-last", "wrong")
+def last_of_padded(code):
+    """`out, _ = pad_packed_sequence(…)` and `out[:, -1]`: the padding of the shorter sequences."""
+    for call in code.calls:
+        if code.called(call) != "rnn.pad_packed_sequence" or not isinstance(
+            call.parent, ast.Assign
+        ):
+            continue
+        target = call.parent.targets[0]
+        name = text(target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target)
+        leads = const(argument(call, "batch_first", 1)) is True
+        for node in code.of(ast.Subscript):
+            if node.scope is call.scope and text(node.value) == name and node.lineno > call.lineno:
+                value = code.value(node.value)
+                same = isinstance(value, Part) and value.value is call or value is call
+                if same and (last_step(node) if leads else const(node.slice) == -1):
+                    yield node
+
+
+@rule("sequences-view", "wrong")
+def hidden_viewed(code):
+    """`h_n.view(batch, -1)` of several layers or directions: it mixes samples."""
+    for node in module_classes(code):
+        forward = code.functions.get((node.name, "forward"))
+        for layer in _several(code, node) if forward is not None else ():
+            names = _states(code, forward, layer)
+            for call in code.methods(forward, "view", "reshape"):
+                if text(receiver(call)) in names and not code.called(call) and _joins(call):
+                    yield call
+
+
+def _several(code, owner):
+    """Yield the attributes with recurrent layers that have several layers or directions."""
+    for name, values in owner.attributes.items():
+        made = values[0].value
+        if code.called(made) in _RECURRENT:
+            layers = const(argument(made, "num_layers", 2))
+            both = const(argument(made, "bidirectional")) is True
+            if both or isinstance(layers, int) and layers > 1:
+                yield name
+
+
+def _states(code, forward, layer):
+    """The names of the last states: `_, h` and `_, (h, c)`."""
+    names = set()
+    for node in code.walk(forward):
+        if isinstance(node, ast.Assign) and text(getattr(node.value, "func", None)) == layer:
+            target = node.targets[0]
+            state = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else None
+            for one in state.elts if isinstance(state, ast.Tuple) else [state]:
+                changed = [v for v in forward.assigned.get(text(one) or "", ())]
+                if text(one) not in (None, "_") and len(changed) == 1:
+                    names.add(text(one))
+    return names
+
+
+def _joins(call):
+    """`(batch, -1)`, or `(-1, 2 * hidden)`: two sizes, the second that of several layers."""
+    first, second = (*call.args, None, None)[:2]
+    product = isinstance(second, ast.BinOp) and isinstance(second.op, ast.Mult)
+    joined = const(second) == -1 and const(first) != -1 or const(first) == -1 and product
+    return len(call.args) == 2 and joined
+
+
+@rule("losses-padding", "wrong")
+def padding_counted(code):
+    """`cross_entropy(out.view(-1, n), y.view(-1))` of `pad_sequence` without `ignore_index`."""
+    padded = [one for one in code.calls if code.called(one) == "rnn.pad_sequence"]
+    kept = r"ignore_index|mask|-100|pack_padded|reduction|reduce=|IGNORE"
+    if len(padded) < 1 or re.search(kept, code.source):
+        return
+    for call in code.calls:
+        loss = code.called(call) == "F.cross_entropy" or kind(code, call.func) == (
+            "lossfn:CrossEntropyLoss"
+        )
+        if loss and len(call.args) == 2 and all(_flat(one) for one in call.args):
+            yield call
+
+
+def _flat(node):
+    """`x.view(-1)`, `x.reshape(-1, n)`."""
+    sizes = method(node) in ("view", "reshape") and node.args and const(node.args[0]) == -1
+    return bool(sizes) or method(node) == "flatten" and not node.args
