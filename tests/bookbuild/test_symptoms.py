@@ -85,7 +85,7 @@ def test_what_does_not_tell_is_found(put):
         ({"found": "https://pytorch.org"}, "either `broken` and `bad`, or `found`"),
         ({"broken": "", "found": "somewhere"}, "expected an address"),
         ({"bad": "("}, "no regular expression"),
-        ({"says": "The sum"}, "expected a text for en and one for zh"),
+        ({"title": "The sum"}, "expected a text for en and one for zh"),
         ({"sign": {"en": "x"}}, "sum-is-wrong: sign: lacks zh"),
         ({"also": {"en": ["x"], "zh": []}}, "other wordings"),
         ({"also": {"en": ["x"], "zh": [3]}}, "also: zh: expected a text, got 3"),

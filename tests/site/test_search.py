@@ -16,7 +16,7 @@ from docutils import nodes
 from docutils.utils import new_document
 from sphinx import addnodes
 
-from bookbuild.site.extensions.search_records import sections
+from bookbuild.site.extensions.search_records import Section, sections
 from bookbuild.source.words import search_words
 from helpers import explain
 
@@ -618,6 +618,12 @@ def test_what_an_index_record_holds():
     assert (records["two"].title, records["two"].text) == ("Second", ["more"])
     assert records["term-word"].text == ["its meaning"]
     assert records["helpers.x.f"].title == "helpers.x.f"
+
+
+def test_a_record_has_the_lines_of_code_with_a_word_that_the_section_does_not_have():
+    code = ["y = relu(x)", "y = y.clamp(0)  # limit", "z = y.clamp(1)"]
+    section = Section("a", "ReLU", text=["Call relu."], code=code)
+    assert section.record()[3] == "y = y.clamp(0)  # limit"
 
 
 def test_a_card_of_the_cheat_sheet_has_its_lines_and_what_explains_them():

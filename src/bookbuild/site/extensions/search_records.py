@@ -41,6 +41,7 @@ UNASKED = re.compile(
 SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b|# [✗✓])")
 # Lines of code that queries name: with a comment, a class or an attribute of a module or an object.
 QUERIED = re.compile(r".*#|\s*class |(?!\s*(for|return|raise|if|elif|while|yield)\b).*\.")
+WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
 LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
 
@@ -56,16 +57,29 @@ class Section:
     names: dict[str, None] = field(default_factory=dict)
     explained: str = ""  # of a card: page and anchor of the section that explains its lines
 
+    def telling(self) -> list[str]:
+        """Return the lines of code with a word that neither prose, names nor lines above have."""
+        seen, lines = _words(" ".join([self.title, *self.text, *self.names])), []
+        for line in self.code:
+            if new := _words(line) - seen:
+                seen |= new
+                lines.append(line)
+        return lines
+
     def record(self) -> list[str]:
         """Return anchor, title, prose, code and names, and for a card what explains it."""
         return [
             self.anchor,
             self.title,
             "\n".join(self.text),
-            "\n".join(self.code),
+            "\n".join(self.code if self.explained else self.telling()),
             " ".join(self.names),
             *filter(None, [self.explained]),
         ]
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower() for word in WORD.findall(text)}
 
 
 def sections(document: nodes.document) -> list[Section]:
