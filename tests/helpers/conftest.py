@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 
 import pytest
+from chromium import launcher
+from playwright.sync_api import Browser
 from sentences import checked_chapter, english_in, unlike
 
 from helpers.exercises import Verdict
@@ -54,6 +57,20 @@ def cover():
         return chosen
 
     return settings
+
+
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Callable]:
+    with launcher() as launch:
+        yield launch
+
+
+@pytest.fixture(scope="package")
+def browser(chromium) -> Iterator[Browser]:
+    """One browser for all modules of this folder."""
+    launched = chromium()
+    yield launched
+    launched.close()
 
 
 @pytest.fixture

@@ -290,6 +290,14 @@ def test_no_server_at_all_is_an_error_at_once():
 # ---------------------------------------------------------------- the page
 
 
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """A browser of its own, because one of its pages freezes."""
+    launched = chromium()
+    yield launched
+    launched.close()
+
+
 def test_the_page_as_installed_is_blank_but_the_data_are_there(server, browser):
     """The package lacks React, jQuery and Plotly, so nothing is drawn; the server has the curve."""
     sink = monitoring.VisdomSink(server.port, env="bare")

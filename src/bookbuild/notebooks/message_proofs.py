@@ -114,7 +114,7 @@ def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         ran = subprocess.run(
-            [sys.executable, "-c", _DRIVER, folder],
+            [sys.executable, "-u", "-c", _DRIVER, folder],  # stdout and stderr in their order
             input=json.dumps(codes),
             capture_output=True,
             text=True,

@@ -1,0 +1,38 @@
+"""Chromium as the tests start it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+
+from bookbuild.editions.pdf import chromium as find_chromium
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@contextmanager
+def launcher() -> Iterator[Callable]:
+    """Launches Chromium with our flags and others; takes the options of Playwright's `launch`."""
+    from playwright.sync_api import sync_playwright
+
+    path = find_chromium()
+    if path is None:
+        reason = "Chromium was not found: the tests in a browser were NOT run"
+        if os.environ.get("REQUIRE_BROWSER") == "1":
+            pytest.fail(f"{reason}, and REQUIRE_BROWSER=1 asks for them")
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        launch = partial(playwright.chromium.launch, executable_path=path)
+        yield lambda *flags, **options: launch(args=[*FLAGS, *flags], **options)
