@@ -35,12 +35,13 @@ def torch_names(text: str, aliases: Mapping[str, str] = ALIASES) -> Iterator[str
     """Yield the names of PyTorch in code or prose, written out: `F.relu` is
     `torch.nn.functional.relu`.
 
-    Modules alone and private names are left out, and so is the import of a name. `aliases` are the
-    names that stand for others; see `imports`.
+    Modules alone, private names, the import of a name, and the operators in `torch.ops`, which any
+    package may register, are left out. `aliases` are the names that stand for others (`imports`).
     """
     for chain in _CHAIN.findall(_IMPORT.sub("", text)):
         first, dot, rest = chain.partition(".")
         if first in aliases and (dot or "." in aliases[first]):
             name = f"{aliases[first]}{dot}{rest}"
-            if name not in ALIASES.values() and "._" not in name and not name.endswith(".py"):
+            public = "._" not in name and not name.startswith("torch.ops.")
+            if public and name not in ALIASES.values() and not name.endswith(".py"):
                 yield name
