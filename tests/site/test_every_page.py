@@ -240,7 +240,7 @@ def widths(opened, others: list[str]) -> tuple[dict[str, object], list[str]]:
     style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
     for letters, css in LETTERS.items():
         style.evaluate("(style, css) => { style.textContent = css }", css)
-        for phone in (320, 375) if not css else (320,):  # no style changes between 320 and 450 px
+        for phone in (320, 414, 375) if not css else (320,):  # no style changes in between
             opened.set_viewport_size({"width": phone, "height": 720})
             width = opened.evaluate("document.documentElement.scrollWidth")
             if width > phone:

@@ -268,7 +268,8 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       `<div class="controls">${controls}</div><p class="because">${done ? why : ""}</p></section>`;
     // a number and its unit stay on one line
     page.innerHTML = html.replace(/(\d(?:<\/\w+>)?) (?=%|[KMG]i?B\b)/g, "$1\u00a0");
-    const chosen = {}; // of each key the element of its value, or the last, if there are fewer now
+    // of each key the element of its value, or the last, if there are fewer now
+    const chosen = {};
     for (const node of page.content.querySelectorAll(":is(button, [role=button])[data-point]")) {
       const [[key, value]] = BookExplorer.pairs(node.dataset.point);
       node.setAttribute("tabindex", -1);

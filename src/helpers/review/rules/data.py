@@ -96,7 +96,7 @@ def sample_changed(code):
 
 @rule("images-pair-random", "wrong")
 def pair_transformed_apart(code):
-    """`self.crop(image)` and `self.crop(mask)`: a random transform draws anew in each call."""
+    """`self.crop(image)` and `self.crop(mask)`: each call samples other random parameters."""
     kept = r"manual_seed|random\.seed|get_state|set_state|get_params|tv_tensors|ReplayCompose"
     for function in code.of(*FUNCTIONS):
         if function.name not in ("__getitem__", "__call__") or re.search(kept, code.part(function)):

@@ -304,7 +304,7 @@ def _optimizer_of(code, model):
 
 
 def _of_last_pass(code, loop, back):
-    """The loss is assigned anew in each pass of the loop and is not added up."""
+    """Return whether each iteration of the loop replaces the loss instead of adding to it."""
     name = text(receiver(back.call))
     values = loop.scope.assigned.get(name or "", ())
     inner = [one for one in values if inside(one.statement, loop)]

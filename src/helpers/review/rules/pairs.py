@@ -116,10 +116,7 @@ def _column(code, node):
     value = code.value(node) if isinstance(node, ast.Name) else node
     if not isinstance(value, ast.Call) or code.called(value):
         return False
-    made = construction(code, value.func)
-    for _ in range(4):
-        if code.called(made) == "nn.Sequential" and made.args:
-            made = made.args[-1]
+    made = _last_of(code, construction(code, value.func))
     name = (kind(code, value.func) or "").removeprefix("module:")
     if code.called(made) != "nn.Linear":
         made = _last_layer(code, name)
@@ -136,7 +133,11 @@ def _last_layer(code, name):
     value = code.value(value) if isinstance(value, ast.Name) else value
     if not isinstance(value, ast.Call) or code.called(value):
         return None
-    made = construction(code, value.func)
+    return _last_of(code, construction(code, value.func))
+
+
+def _last_of(code, made):
+    """Return the constructor of the last layer, also of nested `nn.Sequential`."""
     for _ in range(4):
         if code.called(made) == "nn.Sequential" and made.args:
             made = made.args[-1]
