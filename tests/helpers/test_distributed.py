@@ -837,3 +837,13 @@ def test_the_wrapper_copies_buffers_in_eval_mode(monkeypatch):
         assert not copied
         parallel(torch.ones(2, 3))
     assert copied == [parallel]
+
+
+def test_a_group_that_one_rank_did_not_create_shifts_the_names_of_the_next():
+    names = []
+    for omitted in False, True, False:
+        with distributed.alone():
+            if not omitted:
+                dist.new_group([0])
+            names.append(dist.new_group([0]).group_name)
+    assert names[0] == names[2] != names[1]
