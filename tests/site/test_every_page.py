@@ -41,18 +41,36 @@ NAMES_OF_THINGS = re.compile(
 # Show axe all code, also what is out of sight, and leave out what it has seen on this or another
 # page: a part of the same place whose elements have the same tags, attributes, classes and roles,
 # refer to what exists, and are empty or not as those seen; a token of the same class there.
+# The page is new if an element that is left, a number of landmarks or a step between headings is.
 THIN = """(before) => {
   const seen = new Set(before), names = new Map(), places = new Map();
-  const first = (key) => !seen.has(key) && seen.add(key);
+  const hash = (text) => {
+    let a = 1, b = 2;
+    for (let i = 0; i < text.length; i++) {
+      a = Math.imul(a ^ text.charCodeAt(i), 2654435761);
+      b = Math.imul(b ^ text.charCodeAt(i), 1597334677);
+    }
+    return (a >>> 0).toString(36) + (b >>> 0).toString(36);
+  };
+  const first = (text) => { const key = hash(text); return !seen.has(key) && seen.add(key); };
   const kept = (map, make) => (e) => map.has(e) ? map.get(e) : map.set(e, make(e)).get(e);
   const lost = (ids) => ids.split(/\\s+/).some((id) => id && !document.getElementById(id));
   const attribute = ({name, value}) =>
     /^(class|role|type)$/.test(name) ? `${name}=${value}` :
-    /^(for|aria-(controls|describedby|labelledby|owns))$/.test(name) ? name + lost(value) : name;
+    /^(for|aria-(controls|describedby|labelledby|owns))$/.test(name) ? name + lost(value) :
+    name + !value.trim();
   const name = kept(names, (e) => e.localName + [...e.attributes].map(attribute).sort() +
     !e.textContent.trim());
-  const place = kept(places, (e) => !e || e.matches("article") ? "" :
+  const place = kept(places, (e) => !e || e.matches("article, section") ? "" :
     name(e) + ">" + place(e.parentElement));
+  const page = new Set([`${!document.title.trim()}`]), ids = new Set();
+  for (const {id} of document.querySelectorAll("[id]"))
+    page.add("twice " + (ids.has(id) && ids.size)) && ids.add(id);
+  for (const tag of ["main", "header", "footer", "aside", "nav", "h1"])
+    page.add(tag + document.querySelectorAll(tag).length);
+  let level = "";
+  for (const { localName } of document.querySelectorAll("h1, h2, h3, h4, h5, h6"))
+    page.add(level + (level = localName));
   for (const fold of document.querySelectorAll("article details")) fold.open = true;
   const parts = "article :is(div.cell, dl.py, pre, p:not(th *), li, tr, .copybtn), nav li";
   for (const part of document.querySelectorAll(parts))
@@ -68,7 +86,10 @@ THIN = """(before) => {
     if (token.isConnected && !first(place(token))) token.replaceWith(token.textContent);
   for (const formula of [...document.querySelectorAll(".katex")].slice(2)) formula.remove();
   for (const line of document.querySelectorAll("article svg :is(path, use, defs)")) line.remove();
-  return [...seen];
+  for (const e of document.querySelectorAll("html, body *")) page.add(name(e) + place(e));
+  for (const e of document.querySelectorAll("[lang]")) page.add(e.getAttribute("lang"));
+  const isNew = [...page].filter(first).length > 0;
+  return [[...seen], isNew];
 }"""
 # Contrast takes most of axe's time and follows from an element's style: leave out the text of
 # elements whose tags, classes and own style were seen, from the root down, on this or another page.
@@ -77,17 +98,19 @@ FAINT = """(before) => {
   const place = (e) => !e ? "" : place(e.parentElement) + ">" + e.localName +
     ["class", "style", "fill", "disabled", "aria-current"].map((name) => e.getAttribute(name));
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let left = 0;
   while (texts.nextNode()) {
     const text = texts.currentNode;
     if (!text.data.trim()) continue;
     const key = place(text.parentElement);
     if (seen.has(key)) text.data = "";
+    else left++;
     seen.add(key);
   }
   const kept = "input, select, textarea, style, script";
   for (const e of [...document.body.querySelectorAll("*")].reverse())
     if (!e.textContent.trim() && !e.matches(kept) && !e.querySelector(kept)) e.remove();
-  return [...seen];
+  return [[...seen], left > 0];
 }"""
 
 AXE = Axe()
@@ -257,15 +280,16 @@ def widths(opened, others: list[str]) -> tuple[dict[str, object], list[str]]:
 
 
 def violations(opened, looked_at: Looked) -> dict[str, list[str]]:
-    """What axe finds on what this leaves of the page; contrast in both themes, because nothing
-    else can differ."""
-    looked_at.parts = opened.evaluate(THIN, looked_at.parts)
-    opened.evaluate(AXE.axe_script)
-    # without frames nothing comes into sight, and what scrolls is not told from what does not
-    without = dict.fromkeys(("color-contrast", "scrollable-region-focusable"), {"enabled": False})
-    found = axe(opened, {"rules": without})
-    looked_at.texts = opened.evaluate(FAINT, looked_at.texts)
-    for scheme in ("light", "dark"):
+    """What axe finds on the page where that is new; contrast in both themes, because nothing else
+    can differ."""
+    looked_at.parts, is_new = opened.evaluate(THIN, looked_at.parts)
+    found = {}
+    if is_new:
+        # without frames nothing comes into sight, and what scrolls is not told from what does not
+        out = dict.fromkeys(("color-contrast", "scrollable-region-focusable"), {"enabled": False})
+        found = axe(opened, {"rules": out})
+    looked_at.texts, is_new = opened.evaluate(FAINT, looked_at.texts)
+    for scheme in ("light", "dark") if is_new else ():
         opened.emulate_media(color_scheme=scheme)
         opened.evaluate("theme => { document.documentElement.dataset.theme = theme }", scheme)
         faint = axe(opened, {"runOnly": ["color-contrast"]})
@@ -275,6 +299,8 @@ def violations(opened, looked_at: Looked) -> dict[str, list[str]]:
 
 def axe(opened, options: dict) -> dict[str, list[str]]:
     """The rules that are violated, and elements that do."""
+    if not opened.evaluate("'axe' in window"):
+        opened.evaluate(AXE.axe_script)
     run = "o => axe.run(o).then(r => r.violations)"
     violated = opened.evaluate(run, options | {"resultTypes": ["violations"], "preload": False})
     return {v["id"]: [n["html"][:120] for n in v["nodes"]][:3] for v in violated}

@@ -84,8 +84,7 @@ def test_each_rule_of_the_review_is_on_its_page_once_and_leads_to_its_section(si
     for link in links:
         name, _, anchor = link.partition("#")
         if name not in pages:
-            html = (site / lang / name).read_text("utf8")
-            pages[name] = {e["id"] for e in BeautifulSoup(html, "html.parser").select("[id]")}
+            pages[name] = re.findall(r' id="([^"]+)"', (site / lang / name).read_text("utf8"))
         assert not anchor or anchor in pages[name], link
 
 
