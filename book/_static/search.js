@@ -71,7 +71,8 @@
 
   // ---- the index
 
-  const { pages, sections, words } = globalThis.bookIndex;
+  const { pages, columns, words } = globalThis.bookIndex;
+  const sections = columns[0].map((_, row) => columns.map((column) => column[row]));
   const SMALL = new Set(words.small.split(" "));
   const SMALL_HAN = new RegExp(words.small_han);
   const WEAK = new Set(words.weak.split(" ").map(stem));

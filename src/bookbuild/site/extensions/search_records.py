@@ -74,7 +74,7 @@ class Section:
             "\n".join(self.text),
             "\n".join(self.code if self.explained else self.telling()),
             " ".join(self.names),
-            *filter(None, [self.explained]),
+            self.explained,
         ]
 
 
@@ -339,12 +339,12 @@ def index(app: Sphinx) -> str:
             places[page] = len(pages)
             noted = app.env.book_sections.get(page, [])
             if page == "api" and languages.here(app) == "zh":  # docstrings are English
-                noted = [[anchor, title, "", "", ""] for anchor, title, *_ in noted]
+                noted = [[anchor, title, "", "", "", ""] for anchor, title, *_ in noted]
             records += [[len(pages), *record] for record in noted]
             pages.append([page, app.env.titles[page].astext(), kind, places[whole]])
     data = {
         "pages": pages,
-        "sections": records,
+        "columns": [*zip(*records, strict=True)],  # of `sections`: smaller when compressed
         "words": search_words(),
     }
     return f"globalThis.bookIndex={json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
