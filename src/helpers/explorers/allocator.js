@@ -6,7 +6,7 @@
     en: {
       fits: "A request needs a free block of its size, or room on the device for a new segment.",
       whole: "Only whole segments return to the device, and only if all their blocks are free.",
-      title: "What does the cache hold?",
+      title: "What does the cache contain?",
       full: "Why does the request fail?",
       failed: (size) => `here ${size} do not fit. Go to the step where they do.`,
       returned: "find the step at which reserved memory falls.",

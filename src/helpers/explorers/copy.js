@@ -6,7 +6,7 @@
     en: {
       because:
         "<code>.data</code> shares the storage and hides the write from autograd, so no error is raised.",
-      title: "Zero y: who notices?",
+      title: "y.zero_(): an error, or a wrong gradient?",
       task: "find the one of the five that gives a wrong gradient and no error.",
       heads: ["y =", "s after<br><code>y.zero_()</code>", "gradient of x<br>(right: 0.25)"],
       run: "run",
@@ -17,13 +17,13 @@
       ask: " What will zeroing y do to s and to the gradient? Press to run it.",
       right: " So s keeps its 0.5, and the gradient is right.",
       error:
-        " Zeroing y zeroes s, which the backward pass of sigmoid needs: autograd notices, " +
+        " Zeroing y zeroes s, which the backward pass of sigmoid needs: autograd raises " +
         "RuntimeError.",
-      wrong: " Zeroing y zeroes s, autograd is not told, and the gradient is 0 instead of 0.25.",
+      wrong: " Zeroing y zeroes s, autograd does not detect it, and the gradient is 0 instead of 0.25.",
     },
     zh: {
       because: "<code>.data</code> 共享存储，又不让 autograd 知道这次写入，所以不会报错。",
-      title: "把 y 清零，谁会发现？",
+      title: "y.zero_()：报错，还是梯度出错？",
       task: "五种写法里有一种梯度错了却不报错，把它找出来。",
       heads: ["y =", "<code>y.zero_()</code><br>之后的 s", "x 的梯度<br>（正确值 0.25）"],
       run: "运行",
@@ -33,14 +33,14 @@
       row: (y, shares, grad) => `${y} ${shares}，${grad}。`,
       ask: "把 y 清零，s 和梯度会怎样？按一下运行。",
       right: "所以 s 仍是 0.5，梯度正确。",
-      error: "y 清零，s 也成了零，而 sigmoid 的反向传播要用 s：autograd 发现了，报 RuntimeError。",
-      wrong: "y 清零，s 也成了零，autograd 却不知情，梯度是 0，而不是 0.25。",
+      error: "y 清零，s 也成了零，而 sigmoid 的反向传播要用 s：autograd 报 RuntimeError。",
+      wrong: "y 清零，s 也成了零，autograd 却检测不到，梯度是 0，而不是 0.25。",
     },
   };
 
   const style = `
     .ways { display: grid; gap: .2rem }
-    .ways > * { display: grid; grid-template-columns: 1fr 4.2rem 5.4rem; gap: .3rem; width: 100%;
+    .ways > * { display: grid; grid-template-columns: 1fr 4.8rem 5.4rem; gap: .3rem; width: 100%;
       padding: .2rem .5rem; align-items: center; text-align: center }
     .ways > * > :first-child { text-align: left }
     .heads { font-size: .8rem; color: var(--muted) }
