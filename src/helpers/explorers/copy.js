@@ -19,7 +19,8 @@
       error:
         " Zeroing y zeroes s, which the backward pass of sigmoid needs: autograd raises " +
         "RuntimeError.",
-      wrong: " Zeroing y zeroes s, autograd does not detect it, and the gradient is 0 instead of 0.25.",
+      wrong:
+        " Zeroing y zeroes s, autograd does not detect it, and the gradient is 0 instead of 0.25.",
     },
     zh: {
       because: "<code>.data</code> 共享存储，又不让 autograd 知道这次写入，所以不会报错。",
