@@ -17,18 +17,23 @@ _CHUNK = re.compile(r"[\u3400-\u9fff]+|\w+(?:\.\w+)*")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _SEAM = re.compile(r"_+|\.|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 _ENDS = re.compile(r"(?:ations?|at(?:es?|ed|ing)|ions?|ing|(?<!e)ed|es|e|(?<!s)s)$")
-_TITLE, _ALSO, _OTHER = 6.0, 2.0, 0.7  # a word in a title, in the text below, another word for it
+# A word in a title, in the text below, as a name in the prose; another word for it.
+_TITLE, _ALSO, _NAMED, _OTHER = 6.0, 2.0, 1.0, 0.7
 _LEAST, _LONGEST = 0.35, 300  # share of what is asked for, characters of a question
 
 
 @dataclass(frozen=True)
 class Place:
-    """A symptom or a section: `href`, and `title` and `also`, the text below it, by language."""
+    """A symptom or a section: `href`, `title` and `also`, the text below it, by language.
+
+    `names` are further names in the prose of a section, such as functions and methods.
+    """
 
     kind: str
     href: str
     title: dict[str, str]
     also: dict[str, str]
+    names: str = ""
 
     @property
     def own_title(self) -> dict[str, str]:
@@ -50,7 +55,9 @@ class Questions:
                 self._same.setdefault(_key(name), []).extend(group)
         names = sorted((name for group in words["same"] for name in group), key=len, reverse=True)
         self._names = re.compile("|".join(map(_bounded, names)), re.I)
-        self._terms = [(_of(p.own_title), _of(p.also) | _of(p.title)) for p in self.places]
+        self._terms = [
+            (_of(p.own_title), _of(p.also) | _of(p.title), _names(p.names)) for p in self.places
+        ]
         self._titles = [_key("\n".join(p.own_title.values())) for p in self.places]
         self._text = [_key("\n".join([*p.title.values(), *p.also.values()])) for p in self.places]
         self._seen = Counter(term for both in self._terms for term in set().union(*both))
@@ -86,9 +93,10 @@ class Questions:
         others = self._same.get(_key(phrase), ())
         ways = [(_terms(way), _key(way)) for way in dict.fromkeys([phrase, *others])]
         scores = {}
-        for number, (title, also) in enumerate(self._terms):
+        for number, terms in enumerate(self._terms):
+            parts = [*zip((_TITLE, _ALSO, _NAMED), terms, strict=True)]
             score = max(
-                (_TITLE if way <= title else _ALSO if way <= also else 0) * (_OTHER if n else 1)
+                next((weight for weight, text in parts if way <= text), 0) * (_OTHER if n else 1)
                 for n, (way, whole) in enumerate(ways)
                 if not n or len(way) == 1 or whole in self._text[number]
             )
@@ -129,6 +137,11 @@ def _terms(text: str) -> set[str]:
         else:
             terms |= {_stem(part) for part in _SEAM.split(chunk) if part}
     return terms
+
+
+def _names(text: str) -> set[str]:
+    """Return what names are found by: their parts, and the whole of each."""
+    return _terms(text) | {_stem(name) for name in text.split()}
 
 
 def _of(texts: dict[str, str]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,12 @@ from bookbuild.source import symptoms, texts
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.outline import Where, section, sections
 
+MOST = 3  # sections that a name leads to: what more have tells them apart no longer
 LATE = re.compile(r"\d+\. |(Exercises|Recap)$")  # headings of sections that answer nothing
 
 
 def places(book: Book) -> Iterator[dict[str, Any]]:
-    """Yield each symptom and section: its kind, address, titles and the text that answers."""
+    """Yield each symptom and section: kind, address, titles, the text that answers, names."""
     if (book.root / symptoms.FILE).is_file():
         for one in symptoms.load(book).symptoms:
             words = {
@@ -22,11 +24,19 @@ def places(book: Book) -> Iterator[dict[str, Any]]:
                 for lang in LANGUAGES
             }
             yield _place("symptom", f"symptoms.html#{one.id}", one.title, words)
-    for name in book.chapters:
-        for part in sections(texts.load(book, name)):
-            if not LATE.match(part.heading):
-                href, titles = section(book, Where(f"{name}#{part.id}", name))
-                yield _place("section", href.replace(".ipynb", ".html"), titles, part.answer)
+    parts = [
+        part
+        for name in book.chapters
+        for part in sections(texts.load(book, name))
+        if not LATE.match(part.heading)
+    ]
+    uses = Counter(name for part in parts for name in part.names)
+    for part in parts:
+        href, titles = section(book, Where(f"{part.name}#{part.id}", part.name))
+        own = " ".join(name for name in part.names if uses[name] <= MOST)
+        yield _place("section", href.replace(".ipynb", ".html"), titles, part.answer) | {
+            "names": own
+        }
 
 
 def _place(kind: str, href: str, title: dict[str, str], also: dict[str, str]) -> dict[str, Any]:

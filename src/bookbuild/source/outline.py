@@ -101,16 +101,19 @@ def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
 
 
 _ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
+# A name in code, with or without a call, or the text of a link to a source.
+_NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,})`?\]\(http")
 
 
 @dataclass
 class Part:
-    """A section as its text has it: heading, answer and the code that is marked wrong or right."""
+    """A section as its text has it: heading, answer, the names in its prose, and its code."""
 
     name: str  # of the chapter
     id: str  # of the cell with its heading
     heading: str
     answer: dict[str, str]
+    names: dict[str, None] = field(default_factory=dict)
     code: list[Cell] = field(default_factory=list)
 
 
@@ -135,5 +138,8 @@ def sections(text: Text) -> Iterator[Part]:
             part = Part(text.name, cell.id, titles[-1].markdown, answer)
         elif part and cell.type == "code":
             part.code.append(cell)
+        if part and cell.type == "markdown":
+            names = _NAME.findall(cell.words.en)
+            part.names |= dict.fromkeys(code or source for code, source in names)
     if part:
         yield part
