@@ -512,3 +512,51 @@ def _trained_over(code, function):
     for loop in code.walk(function):
         if isinstance(loop, ast.For) and code.methods(loop, "backward"):
             yield loop
+
+
+@rule("images-normalize-missing", "wrong")
+def normalize_missing(code):
+    """`Normalize` in the transform of the training images, not in that of the test images."""
+    training = re.compile(r"(?i)^(self\.)?(train(ing)?_?(transforms?|tfms?|tf)|transforms?_train)$")
+    other = re.compile(
+        r"(?i)^(self\.)?((test|val(id)?|eval|infer(ence)?|predict)_?(transforms?|tfms?|tf)|"
+        r"transforms?_(test|val(id)?|eval))$"
+    )
+    for scope in code.scopes:
+        parts = {n: v[-1] for n, v in scope.assigned.items() if _composed(code, v[-1].value)}
+        normalized = [_composed(code, v.value) for n, v in parts.items() if training.match(n)]
+        if len(normalized) != 1 or "transforms.Normalize" not in normalized[0]:
+            continue
+        for name, one in parts.items():
+            names = _composed(code, one.value)
+            tensor = "transforms.ToTensor" in names
+            if other.match(name) and tensor and not any("Normalize" in n for n in names):
+                if not re.search(rf"\b{re.escape(name)}\.transforms|normalize\(", code.source):
+                    yield one.statement
+    yield from _inference_without_normalize(code)
+
+
+def _composed(code, node):
+    """Return the names of the transforms of a `Compose`; None for others and for unknown ones."""
+    if code.called(node) != "transforms.Compose" or not node.args:
+        return None
+    names = [code.called(one) for one in getattr(node.args[0], "elts", ())]
+    return names if names and all(one.startswith("transforms.") for one in names) else None
+
+
+def _inference_without_normalize(code):
+    """An image is read, divided by 255 and given to the model; the dataset also normalizes."""
+    made = [one for one in code.calls if code.called(one) == "transforms.Normalize"]
+    if len(made) == 0 or not any("__getitem__" == name for _, name in code.functions):
+        return
+    own = {owner for owner, name in code.functions if name == "__getitem__"}
+    if not all(one.owner is not None and one.owner.name in own for one in made):
+        return
+    for (owner, _), function in code.functions.items():
+        source = code.part(function)
+        reads = re.search(r"\bimread\(|Image\.open\(", source) and re.search(r"/ ?255", source)
+        if owner in own or not reads or re.search(r"(?i)normal|mean|std|transform|prepro", source):
+            continue
+        for call in code.calls_under(function):
+            if is_model(code, call.func) and no_graph(code, call):
+                yield call

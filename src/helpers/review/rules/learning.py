@@ -6,7 +6,16 @@ import re
 from helpers.review.code import Part
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import above, inside, method, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    inside,
+    method,
+    names_in,
+    place,
+    receiver,
+    text,
+)
 from helpers.review.tracing import is_loss_call
 
 _TARGET = re.compile(
@@ -56,6 +65,123 @@ def target_with_gradient(code):
         target = text(node.parent.targets[0])
         if target and _in_loss(code, node, target) and not _cut(code, node, target):
             yield node
+    yield from _bootstrapped(code)
+
+
+_CUTS = re.compile(r"detach|no_grad|inference_mode|\.data\b|\.item\(|numpy|tensor\(")
+
+
+def _bootstrapped(code):
+    """`r = net(last_state)` and `r = reward + gamma * r` in a loop: each return has a gradient."""
+    for node in code.of(ast.Assign):
+        name, loop = text(node.targets[0]), next(above(node, *LOOPS), None)
+        around = code.function(node)
+        if loop is None or name not in names_in(node.value) or no_graph(code, node):
+            continue
+        added = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
+        if not added or not re.search(r"(?i)gamma|discount", ast.unparse(node.value)):
+            continue
+        before = [one for one in node.scope.assigned.get(name, ()) if one.end < place(loop)]
+        first = before[-1].value if before else None
+        first = code.value(first) if isinstance(first, ast.Name) else first
+        if _of_network(code, first) and not _CUTS.search(code.part(around)):
+            if any(_learned(code, call, name) for call in code.callers.get(around, ())):
+                yield node
+
+
+def _of_network(code, node):
+    """The value that a network returns, with its graph."""
+    node = node.value if isinstance(node, Part | ast.Subscript) else node
+    return isinstance(node, ast.Call) and is_model(code, node.func) and not no_graph(code, node)
+
+
+def _learned(code, call, name):
+    """The returns that the call makes are the target of a loss, and nothing detaches them."""
+    result = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+    if result is None or no_graph(code, call):
+        return False
+    source, quoted = code.part(code.function(call)), re.escape(result)
+    cut = rf"\b{quoted}\)?\.(detach|data|item)|\b{quoted} = .*(detach|tensor\(|\.data\b)"
+    losses = [one for one in code.methods(code.function(call), "mse_loss", "smooth_l1_loss")]
+    return "backward(" in source and not re.search(cut, source) and any(
+        result in map(text, one.args) for one in losses
+    )
+
+
+@rule("rl-critic-graph", "wrong")
+def advantage_with_gradient(code):
+    """`(returns - values) * log_prob` next to `mse_loss(values, returns)`: no `detach`."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult) or no_graph(code, node):
+            continue
+        function = code.function(node)
+        for weight, other in ((node.left, node.right), (node.right, node.left)):
+            names = " ".join(names_in(other))
+            if not re.search(r"(?i)(^|[ _.])(log_?p(i|robs?)?s?|ratios?)($|[ _])", names):
+                continue
+            critic = _advantage(code, weight)
+            if critic and len(code.methods(function, "backward")) == 1:
+                if _critic_learns(code, function, critic):
+                    yield node
+
+
+def _advantage(code, node):
+    """The names in `returns - values` and the name of it, as far as they have a gradient."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
+        return set()
+    if _CUTS.search(ast.unparse(value)) or no_graph(code, value):
+        return set()
+    sides = {
+        one.id
+        for one in (value.left, value.right)
+        if isinstance(one, ast.Name) and _of_network(code, code.value(one))
+    }
+    return sides | ({node.id} if isinstance(node, ast.Name) else set())
+
+
+def _critic_learns(code, function, names):
+    """A loss of one of the names, or its square: so it has the gradient of the critic."""
+    for node in code.walk(function):
+        if isinstance(node, ast.Call) and is_loss_call(code, node):
+            if any(isinstance(one, ast.Name) and one.id in names for one in node.args[:2]):
+                return True
+        squared = receiver(node) if method(node) in ("pow", "square") else None
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            squared = node.left
+        if isinstance(squared, ast.Name) and squared.id in names:
+            return True
+    return False
+
+
+@rule("fine-tuning-average-buffers", "wrong")
+def average_without_buffers(code):
+    """`for e, p in zip(ema.parameters(), model.parameters())` of a model with BatchNorm."""
+    norm = r"BatchNorm|models\.(resnet|resnext|wide_resnet|densenet|mobilenet|efficientnet|regnet)"
+    copied = r"buffers|running_(mean|var)|update_bn|swa_utils|state_dict\(\)\.|load_state_dict"
+    if not re.search(norm, code.source) or re.search(copied, code.source):
+        return
+    for loop in code.of(ast.For):
+        names = [
+            text(receiver(one))
+            for one in getattr(loop.iter, "args", ())
+            if method(loop.iter) == "zip" and method(one) == "parameters"
+        ]
+        body = " ".join(map(ast.unparse, loop.body))
+        if len(names) != 2 or not re.search(r"mul_|copy_|lerp_|\.data = ", body):
+            continue
+        for name in names if re.search(r"(?i)decay|alpha|beta|momentum|tau", body) else ():
+            if name and _always_evaluates(code, loop, name):
+                yield loop
+
+
+def _always_evaluates(code, loop, name):
+    """A deep copy that is set to evaluation mode where it is made, and never to training mode."""
+    owner = loop.owner if name.startswith("self.") else None
+    values = owner.attributes.get(name, ()) if owner else loop.scope.assigned.get(name, ())
+    modes = {method(c) for c in code.calls if text(receiver(c)) == name and c.owner is loop.owner}
+    copied = len(values) == 1 and method(values[0].value) == "deepcopy"
+    return copied and "eval" in modes and "train" not in modes
 
 
 def _network_calls(code, node, depth):
