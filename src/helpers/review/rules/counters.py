@@ -17,26 +17,28 @@ def _sums(code, loop):
 @rule("evaluation-other-length", "wrong")
 def length_of_other_loader(code):
     """`val_loss / len(train_loader)` for a sum over `val_loader`."""
-    for node in code.of(ast.BinOp):
-        by = node.right
-        length = isinstance(by, ast.Call) and text(by.func) == "len" and by.args
-        name = text(node.left) if isinstance(node.op, ast.Div) and length else None
-        loop = _last_sum(code, node, name) if name else None
-        if loop is None or not batch_loop(code, loop):
+    for node in code.of(ast.BinOp, ast.AugAssign):
+        binary = isinstance(node, ast.BinOp)
+        by = node.right if binary else node.value
+        length = isinstance(by, ast.Call) and text(by.func) == "len" and len(by.args) == 1
+        name = text(node.left if binary else node.target)
+        if not length or not name or not isinstance(node.op, ast.Div):
             continue
-        over, divisor = text(iterated(loop.iter)) or "", text(by.args[0]) or ""
-        if _part_of(over) and _part_of(divisor) and _part_of(over) != _part_of(divisor):
-            if re.sub(_PART, "", over) == re.sub(_PART, "", divisor.removesuffix(".dataset")):
+        loop = _last_sum(code, node, name)
+        if loop is not None:
+            parts = {_part_of(text(one)) for one in (iterated(loop.iter), by.args[0])}
+            if len(parts) == 2 and None not in parts and "train" in parts:
                 yield by
 
 
-_PART = re.compile(r"(?i)train(ing)?|valid(ation)?|val|test|dev|eval")
-
-
 def _part_of(name):
-    """Return the first letter of `train`, `val`, `test` in the name of a loader."""
-    found = _PART.search(name)
-    return found[0][:2].lower() if found else None
+    """Return `train` or `test` for a loader or dataset of this name; None for others."""
+    found = re.search(
+        r"(?i)(?:^|[._])(train|valid|val|test|dev|eval)(?:ing|ation)?"
+        r"_?(?:data)?_?(?:loader|dl|set)s?(?:\.dataset)?$",
+        name or "",
+    )
+    return None if found is None else "train" if found[1].lower() == "train" else "test"
 
 
 def _last_sum(code, node, name):
@@ -57,7 +59,7 @@ def _last_sum(code, node, name):
 def counters_of_training(code):
     """`correct / total` of the training loop, after a loop that counts `correct_val`."""
     for loop in code.of(ast.For):
-        if not batch_loop(code, loop) or not no_graph(code, loop) or any(_nested(code, loop)):
+        if not batch_loop(code, loop) or not no_graph(code, loop):
             continue
         own = _sums(code, loop)
         unread = [n for n in own if n.isidentifier() and not code.uses(loop.scope, n)]
@@ -70,10 +72,6 @@ def counters_of_training(code):
                 continue
             if all(_similar(one, unread) for one in names) and not {*names} & {*own}:
                 yield node
-
-
-def _nested(code, loop):
-    return (one for one in code.methods(loop, "backward"))
 
 
 def _similar(name, unread):

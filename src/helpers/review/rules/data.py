@@ -397,6 +397,7 @@ def validated_on_test(code):
 @rule("evaluation-val-is-train", "wrong")
 def validated_on_train(code):
     """`val_loader = DataLoader(train_set)`: the validation is on the training samples."""
+    yield from _iterator_of_train(code)
     if re.search(r"(?i)sampler|subset|split|indices|fold", code.source):
         return
     for node in code.of(ast.Assign):
@@ -406,6 +407,17 @@ def validated_on_train(code):
         given = text(argument(node.value, "dataset", 0)) or ""
         held_out = re.search(r"(?i)(^|[._])(val|valid|validation|test)(_|$|loader)", name)
         if held_out and "train" not in name.lower() and _TRAIN_SET.search(given):
+            yield node
+
+
+def _iterator_of_train(code):
+    """`test_iter = iter(train_loader)`, also with `__iter__()`."""
+    for node in code.of(ast.Assign):
+        given = receiver(node.value) if method(node.value) == "__iter__" else None
+        if isinstance(node.value, ast.Call) and text(node.value.func) == "iter" and node.value.args:
+            given = node.value.args[0]
+        held_out = re.match(r"(?i)(self\.)?(val|valid|test)_\w*iter", text(node.targets[0]) or "")
+        if held_out and re.search(r"(?i)(^|[._])train_?(data_?)?(loader|dl)$", text(given) or ""):
             yield node
 
 
@@ -534,6 +546,24 @@ def normalize_missing(code):
                 if not re.search(rf"\b{re.escape(name)}\.transforms|normalize\(", code.source):
                     yield one.statement
     yield from _inference_without_normalize(code)
+    yield from _composed_for_inference(code)
+
+
+def _composed_for_inference(code):
+    """A function reads an image and predicts; of all the file's transforms, only its lacks it."""
+    made = [(one, _composed(code, one)) for one in code.calls if method(one) == "Compose"]
+    if any(names is None for _, names in made) or re.search(r"normalize\(", code.source):
+        return
+    apart = [one for one, names in made if "transforms.Normalize" not in names]
+    if len(made) < 2 or len(apart) != 1 or "transforms.ToTensor" not in _composed(code, apart[0]):
+        return
+    function = code.function(apart[0])
+    source = "" if isinstance(function, ast.Module) else code.part(function)
+    if re.search(r"\bimread\(|Image\.open\(", source):
+        if any(
+            no_graph(code, one) and is_model(code, one.func) for one in code.calls_under(function)
+        ):
+            yield apart[0]
 
 
 def _composed(code, node):
@@ -547,7 +577,7 @@ def _composed(code, node):
 def _inference_without_normalize(code):
     """An image is read, divided by 255 and given to the model; the dataset also normalizes."""
     made = [one for one in code.calls if code.called(one) == "transforms.Normalize"]
-    if len(made) == 0 or not any("__getitem__" == name for _, name in code.functions):
+    if len(made) == 0 or not any(name == "__getitem__" for _, name in code.functions):
         return
     own = {owner for owner, name in code.functions if name == "__getitem__"}
     if not all(one.owner is not None and one.owner.name in own for one in made):

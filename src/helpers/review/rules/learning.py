@@ -3,7 +3,7 @@
 import ast
 import re
 
-from helpers.review.code import Part
+from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
@@ -103,14 +103,17 @@ def _learned(code, call, name):
     source, quoted = code.part(code.function(call)), re.escape(result)
     cut = rf"\b{quoted}\)?\.(detach|data|item)|\b{quoted} = .*(detach|tensor\(|\.data\b)"
     losses = [one for one in code.methods(code.function(call), "mse_loss", "smooth_l1_loss")]
-    return "backward(" in source and not re.search(cut, source) and any(
-        result in map(text, one.args) for one in losses
+    return (
+        "backward(" in source
+        and not re.search(cut, source)
+        and any(result in map(text, one.args) for one in losses)
     )
 
 
 @rule("rl-critic-graph", "wrong")
 def advantage_with_gradient(code):
     """`(returns - values) * log_prob` next to `mse_loss(values, returns)`: no `detach`."""
+    found = set()
     for node in code.of(ast.BinOp):
         if not isinstance(node.op, ast.Mult) or no_graph(code, node):
             continue
@@ -119,37 +122,36 @@ def advantage_with_gradient(code):
             names = " ".join(names_in(other))
             if not re.search(r"(?i)(^|[ _.])(log_?p(i|robs?)?s?|ratios?)($|[ _])", names):
                 continue
-            critic = _advantage(code, weight)
-            if critic and len(code.methods(function, "backward")) == 1:
-                if _critic_learns(code, function, critic):
-                    yield node
+            value = _advantage(code, weight)
+            if value in found or value is None or len(code.methods(function, "backward")) != 1:
+                continue
+            if _critic_learns(code, function, weight, value):
+                found.add(value)
+                yield value
 
 
 def _advantage(code, node):
-    """The names in `returns - values` and the name of it, as far as they have a gradient."""
+    """`returns - values` without `detach`, also through a name."""
     value = code.value(node) if isinstance(node, ast.Name) else node
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
-        return set()
-    if _CUTS.search(ast.unparse(value)) or no_graph(code, value):
-        return set()
-    sides = {
-        one.id
-        for one in (value.left, value.right)
-        if isinstance(one, ast.Name) and _of_network(code, code.value(one))
-    }
-    return sides | ({node.id} if isinstance(node, ast.Name) else set())
+        return None
+    cut = _CUTS.search(ast.unparse(value)) or no_graph(code, value)
+    names = all(isinstance(one, ast.Name) for one in (value.left, value.right))
+    return value if names and not cut else None
 
 
-def _critic_learns(code, function, names):
-    """A loss of one of the names, or its square: so it has the gradient of the critic."""
+def _critic_learns(code, function, weight, value):
+    """A loss of the same two names, or the square of the difference: so one has a gradient."""
+    sides, name = {value.left.id, value.right.id}, text(weight)
     for node in code.walk(function):
         if isinstance(node, ast.Call) and is_loss_call(code, node):
-            if any(isinstance(one, ast.Name) and one.id in names for one in node.args[:2]):
+            given = [receiver(one) if method(one) == "detach" else one for one in node.args[:2]]
+            if {text(one) for one in given} == sides:
                 return True
         squared = receiver(node) if method(node) in ("pow", "square") else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             squared = node.left
-        if isinstance(squared, ast.Name) and squared.id in names:
+        if name and text(squared) == name:
             return True
     return False
 
@@ -177,9 +179,13 @@ def average_without_buffers(code):
 
 def _always_evaluates(code, loop, name):
     """A deep copy that is set to evaluation mode where it is made, and never to training mode."""
-    owner = loop.owner if name.startswith("self.") else None
-    values = owner.attributes.get(name, ()) if owner else loop.scope.assigned.get(name, ())
-    modes = {method(c) for c in code.calls if text(receiver(c)) == name and c.owner is loop.owner}
+    owner, scope = loop.owner if name.startswith("self.") else None, loop.scope
+    given = code.arguments(scope, name) if parameter(scope, name) else []
+    if len(given) == 1 and isinstance(given[0], ast.Name):
+        name, scope = given[0].id, given[0].scope
+    values = owner.attributes.get(name, ()) if owner else scope.assigned.get(name, ())
+    calls = [one for one in code.calls if text(receiver(one)) == name]
+    modes = {method(one) for one in calls if one.owner is owner if owner or one.scope is scope}
     copied = len(values) == 1 and method(values[0].value) == "deepcopy"
     return copied and "eval" in modes and "train" not in modes
 
@@ -350,6 +356,25 @@ def generator_detached(code):
         if isinstance(value, ast.AST) and _through_detached(code, value, 0):
             yield call
     yield from _output_detached(code)
+    yield from _real_for_detached(code)
+
+
+def _real_for_detached(code):
+    """`g_loss1 = mse_loss(D(fake.detach(), c), ones)`: this term has no gradient."""
+    for call in code.calls:
+        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+        generator = (
+            r"(?i)^(g|gen|generator)_?loss(_?(gan|adv|\d))?$|^(loss|err)_?(g|gen|generator)(_?\d)?$"
+        )
+        if not name or not re.match(generator, name) or not is_loss_call(code, call):
+            continue
+        if len(call.args) < 2 or no_graph(code, call):
+            continue
+        given, target = (code.value(a) if isinstance(a, ast.Name) else a for a in call.args[:2])
+        detached = [one for one in getattr(given, "args", ()) if method(one) == "detach"]
+        fake = [one for one in detached if re.search(r"(?i)fake|gen", text(receiver(one)) or "")]
+        if fake and isinstance(target, ast.Call) and method(target) in ("ones", "ones_like"):
+            yield call
 
 
 def _output_detached(code):

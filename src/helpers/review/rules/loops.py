@@ -157,8 +157,19 @@ def _standardized_before_slices(code):
         if isinstance(shifted, ast.BinOp) and isinstance(shifted.op, ast.Sub):
             data = shifted.left if isinstance(shifted.left, ast.Name) else None
             if data is not None and _statistic_of(code, shifted.right, data):
-                if any(_complementary(code, node.scope, one) for one in _made_of(code, node, name)):
+                names = _made_of(code, node, name)
+                if _split_later(code, node, names):
                     yield node
+
+
+def _split_later(code, node, names):
+    """The names are sliced into two parts, or given to `train_test_split`."""
+    for call in code.calls:
+        if code.called(call) == "sklearn.model_selection.train_test_split" and call.args:
+            if call.scope is node.scope and place(call) > place(node):
+                if text(call.args[0]) in names:
+                    return True
+    return any(_complementary(code, node.scope, one) for one in names)
 
 
 def _statistic_of(code, node, data):
@@ -175,7 +186,9 @@ def _made_of(code, node, name):
     found = {name}
     for _ in range(3):
         for other, values in node.scope.assigned.items():
-            after = [one for one in values if one.end > place(node) and isinstance(one.value, ast.AST)]
+            after = [
+                one for one in values if one.end > place(node) and isinstance(one.value, ast.AST)
+            ]
             if any(found & names_in(one.value) and _keeps_all(one.value) for one in after):
                 found.add(other)
     return found

@@ -135,7 +135,9 @@ def _undetached(node):
 def _same_value(code, node, call):
     """A name has the same value here as in the arguments of the loss."""
     return any(
-        isinstance(one, ast.Name) and text(one) == text(node) and code.value(one) is code.value(node)
+        isinstance(one, ast.Name)
+        and text(one) == text(node)
+        and code.value(one) is code.value(node)
         for one in ast.walk(call)
     )
 

@@ -99,9 +99,36 @@ def view_for_permute(code):
         if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) < 2:
             continue
         names = _sizes(code, receiver(call))
-        if names and _moves_channels(names, call.args):
+        if names and _moves_channels(names, call.args) or names is None and _reordered(code, call):
             yield call
     yield from _permuted_otherwise(code)
+
+
+def _reordered(code, call):
+    """`x.view(n, pixels, c)` with `c = x.shape[1]` and `pixels = x.shape[2] * x.shape[3]`."""
+    axes = []
+    for size in call.args:
+        value = code.value(size) if isinstance(size, ast.Name) else None
+        found = _axes_of(value, text(receiver(call))) if isinstance(value, ast.AST) else []
+        last = code.value(receiver(call)) if found else None
+        if not found or isinstance(last, ast.AST) and last.lineno > value.lineno:
+            return False
+        axes += found
+    return sorted(axes) == [*range(len(axes))] != axes
+
+
+def _axes_of(node, name):
+    """Return the axes in `x.shape[2] * x.shape[3]`; none for others."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = _axes_of(node.left, name), _axes_of(node.right, name)
+        return left + right if left and right else []
+    if isinstance(node, ast.Subscript) and text(node.value) == f"{name}.shape":
+        axis = const(node.slice)
+    elif method(node) == "size" and node.args and text(receiver(node)) == name:
+        axis = const(node.args[0])
+    else:
+        axis = None
+    return [axis] if isinstance(axis, int) and axis >= 0 else []
 
 
 def _permuted_otherwise(code):
