@@ -545,8 +545,23 @@ def normalize_missing(code):
             if other.match(name) and tensor and not any("Normalize" in n for n in names):
                 if not re.search(rf"\b{re.escape(name)}\.transforms|normalize\(", code.source):
                     yield one.statement
+    yield from _normalize_in_dict(code)
     yield from _inference_without_normalize(code)
     yield from _composed_for_inference(code)
+
+
+def _normalize_in_dict(code):
+    """`{"train": Compose([…, Normalize(…)]), "val": Compose([…, ToTensor()])}`."""
+    for node in code.of(ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        parts = {const(key): (_composed(code, value), value) for key, value in pairs}
+        if "transforms.Normalize" not in (parts.get("train", ((), None))[0] or ()):
+            continue
+        for key in ("val", "valid", "validation", "test"):
+            names, value = parts.get(key, (None, None))
+            if names and "transforms.ToTensor" in names and "transforms.Normalize" not in names:
+                if not re.search(r"normalize\(", code.source):
+                    yield value
 
 
 def _composed_for_inference(code):
