@@ -153,10 +153,14 @@ def list_of_losses(code):
         if loop is None or not isinstance(given, ast.Name | ast.Attribute):
             continue
         back = [one for one in code.methods(loop, "backward") if text(receiver(one)) == name]
+        source = _in_dict(code, given)
+        if source is not None:
+            loop = next(above(source, *LOOPS), loop)
+            back = code.methods(loop, "backward")
         if (
             back
             and has_graph(code, given, {name})
-            and _outlives(code, text(receiver(call)) or "", loop)
+            and _outlives(code, _container(code, text(receiver(call)) or "", loop), loop)
         ) and not _detached(code, name, loop, call):
             yield call
 
