@@ -397,6 +397,7 @@ def validated_on_test(code):
 @rule("evaluation-val-is-train", "wrong")
 def validated_on_train(code):
     """`val_loader = DataLoader(train_set)`: the validation is on the training samples."""
+    yield from _iterator_of_train(code)
     if re.search(r"(?i)sampler|subset|split|indices|fold", code.source):
         return
     for node in code.of(ast.Assign):
@@ -406,6 +407,17 @@ def validated_on_train(code):
         given = text(argument(node.value, "dataset", 0)) or ""
         held_out = re.search(r"(?i)(^|[._])(val|valid|validation|test)(_|$|loader)", name)
         if held_out and "train" not in name.lower() and _TRAIN_SET.search(given):
+            yield node
+
+
+def _iterator_of_train(code):
+    """`test_iter = iter(train_loader)`, also with `__iter__()`."""
+    for node in code.of(ast.Assign):
+        given = receiver(node.value) if method(node.value) == "__iter__" else None
+        if isinstance(node.value, ast.Call) and text(node.value.func) == "iter" and node.value.args:
+            given = node.value.args[0]
+        held_out = re.match(r"(?i)(self\.)?(val|valid|test)_\w*iter", text(node.targets[0]) or "")
+        if held_out and re.search(r"(?i)(^|[._])train_?(data_?)?(loader|dl)$", text(given) or ""):
             yield node
 
 
@@ -512,3 +524,84 @@ def _trained_over(code, function):
     for loop in code.walk(function):
         if isinstance(loop, ast.For) and code.methods(loop, "backward"):
             yield loop
+
+
+@rule("images-normalize-missing", "wrong")
+def normalize_missing(code):
+    """`Normalize` in the transform of the training images, not in that of the test images."""
+    training = re.compile(r"(?i)^(self\.)?(train(ing)?_?(transforms?|tfms?|tf)|transforms?_train)$")
+    other = re.compile(
+        r"(?i)^(self\.)?((test|val(id)?|eval|infer(ence)?|predict)_?(transforms?|tfms?|tf)|"
+        r"transforms?_(test|val(id)?|eval))$"
+    )
+    for scope in code.scopes:
+        parts = {n: v[-1] for n, v in scope.assigned.items() if _composed(code, v[-1].value)}
+        normalized = [_composed(code, v.value) for n, v in parts.items() if training.match(n)]
+        if len(normalized) != 1 or "transforms.Normalize" not in normalized[0]:
+            continue
+        for name, one in parts.items():
+            names = _composed(code, one.value)
+            tensor = "transforms.ToTensor" in names
+            if other.match(name) and tensor and not any("Normalize" in n for n in names):
+                if not re.search(rf"\b{re.escape(name)}\.transforms|normalize\(", code.source):
+                    yield one.statement
+    yield from _normalize_in_dict(code)
+    yield from _inference_without_normalize(code)
+    yield from _composed_for_inference(code)
+
+
+def _normalize_in_dict(code):
+    """`{"train": Compose([…, Normalize(…)]), "val": Compose([…, ToTensor()])}`."""
+    for node in code.of(ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        parts = {const(key): (_composed(code, value), value) for key, value in pairs}
+        if "transforms.Normalize" not in (parts.get("train", ((), None))[0] or ()):
+            continue
+        for key in ("val", "valid", "validation", "test"):
+            names, value = parts.get(key, (None, None))
+            if names and "transforms.ToTensor" in names and "transforms.Normalize" not in names:
+                if not re.search(r"normalize\(", code.source):
+                    yield value
+
+
+def _composed_for_inference(code):
+    """A function reads an image and predicts; of all the file's transforms, only its lacks it."""
+    made = [(one, _composed(code, one)) for one in code.calls if method(one) == "Compose"]
+    if any(names is None for _, names in made) or re.search(r"normalize\(", code.source):
+        return
+    apart = [one for one, names in made if "transforms.Normalize" not in names]
+    if len(made) < 2 or len(apart) != 1 or "transforms.ToTensor" not in _composed(code, apart[0]):
+        return
+    function = code.function(apart[0])
+    source = "" if isinstance(function, ast.Module) else code.part(function)
+    if re.search(r"\bimread\(|Image\.open\(", source):
+        if any(
+            no_graph(code, one) and is_model(code, one.func) for one in code.calls_under(function)
+        ):
+            yield apart[0]
+
+
+def _composed(code, node):
+    """Return the names of the transforms of a `Compose`; None for others and for unknown ones."""
+    if code.called(node) != "transforms.Compose" or not node.args:
+        return None
+    names = [code.called(one) for one in getattr(node.args[0], "elts", ())]
+    return names if names and all(one.startswith("transforms.") for one in names) else None
+
+
+def _inference_without_normalize(code):
+    """An image is read, divided by 255 and given to the model; the dataset also normalizes."""
+    made = [one for one in code.calls if code.called(one) == "transforms.Normalize"]
+    if len(made) == 0 or not any(name == "__getitem__" for _, name in code.functions):
+        return
+    own = {owner for owner, name in code.functions if name == "__getitem__"}
+    if not all(one.owner is not None and one.owner.name in own for one in made):
+        return
+    for (owner, _), function in code.functions.items():
+        source = code.part(function)
+        reads = re.search(r"\bimread\(|Image\.open\(", source) and re.search(r"/ ?255", source)
+        if owner in own or not reads or re.search(r"(?i)normal|mean|std|transform|prepro", source):
+            continue
+        for call in code.calls_under(function):
+            if is_model(code, call.func) and no_graph(code, call):
+                yield call

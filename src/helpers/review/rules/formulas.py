@@ -216,6 +216,31 @@ def kl_of_std(code):
                 yield one
 
 
+@rule("vae-kl-log", "wrong")
+def kl_of_log(code):
+    """`mean**2 + logvar**2 - torch.log(logvar**2) - 1`: `logvar` is a logarithm already."""
+    for node in code.of(ast.BinOp):
+        if isinstance(node.parent, ast.BinOp) or not isinstance(node.op, ast.Sub | ast.Add):
+            continue
+        terms = list(_terms(node))
+        for one in terms if 1 in map(const, terms) else ():
+            if _log_of_log(code, one):
+                yield one
+
+
+def _log_of_log(code, node):
+    """`torch.log(logvar.pow(2))`: the logarithm is taken of what is a logarithm already."""
+    if code.called(node) != "torch.log" or not node.args:
+        return False
+    for one in _terms(node.args[0]):
+        one = code.value(one) if isinstance(one, ast.Name) else one
+        base = receiver(one) if method(one) in ("pow", "square") else getattr(one, "left", None)
+        squared = method(one) in ("pow", "square") or isinstance(getattr(one, "op", None), ast.Pow)
+        if squared and re.search(r"(?i)(^|[._])log_?(var|sigma|std)", text(base) or ""):
+            return True
+    return False
+
+
 def _terms(node):
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         yield from _terms(node.left)

@@ -2,6 +2,7 @@
 
 import ast
 
+from helpers.review.code import Part
 from helpers.review.kinds import kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import LOOPS, above, last, method, names_in, place, receiver, text
@@ -18,8 +19,31 @@ def total_of_losses(code):
         differentiated = any(
             text(receiver(call)) in names_in(value) for call in code.methods(loop, "backward")
         ) or _passed_to_backward(code, value, loop)
-        if differentiated and _outlives(code, target, loop):
+        if _in_dict(code, value) is not None:
+            loop = next((one for one in above(loop, *LOOPS) if code.methods(one, "backward")), loop)
+            differentiated = bool(code.methods(loop, "backward"))
+        if differentiated and _outlives(code, _container(code, target, loop), loop):
             yield node
+
+
+def _container(code, target, loop):
+    """The dict or list whose entry is the target, if it is one; else the target."""
+    base = target.partition("[")[0]
+    values = loop.scope.assigned.get(base, ()) if base != target else ()
+    made = values[-1].value if values else None
+    named = method(made) in ("dict", "defaultdict", "OrderedDict", "Counter")
+    return base if named or isinstance(made, ast.Dict | ast.List) else target
+
+
+def _in_dict(code, node):
+    """The dict of a loop over its values: `for name, value in losses.items()`."""
+    part = code.value(node) if isinstance(node, ast.Name) else None
+    if not isinstance(part, Part) or method(part.value) not in ("items", "values"):
+        return None
+    made = receiver(part.value)
+    for _ in range(2):  # through a parameter
+        made = code.value(made) if isinstance(made, ast.Name) else made
+    return made if isinstance(made, ast.Dict) else None
 
 
 @rule("debug-leak-meter", "wasted")
@@ -31,6 +55,9 @@ def meter_of_losses(code):
         loop = next(above(call, *LOOPS), None)
         if loop is None or not has_graph(code, call.args[0], call.scope.backward):
             continue
+        source = _in_dict(code, call.args[0])
+        if source is not None:
+            loop = next(above(source, *LOOPS), loop)
         own = kind(code, receiver(call)) or ""
         update = code.functions.get((own.removeprefix("object:"), method(call)))
         if own.startswith("object:") and update is not None and _adds_up(update):
@@ -63,6 +90,9 @@ def has_graph(code, node, names):
             code.called(value).startswith("numpy.") or _CUT & {last(one) for one in ast.walk(value)}
         ):
             return False
+        source = _in_dict(code, node)
+        if source is not None and not no_graph(code, source):
+            return any(has_graph(code, one, source.scope.backward) for one in source.values)
         return text(node) in names or kind(code, node) == "loss"
     if not isinstance(node, ast.Call):
         return False
@@ -123,10 +153,14 @@ def list_of_losses(code):
         if loop is None or not isinstance(given, ast.Name | ast.Attribute):
             continue
         back = [one for one in code.methods(loop, "backward") if text(receiver(one)) == name]
+        source = _in_dict(code, given)
+        if source is not None:
+            loop = next(above(source, *LOOPS), loop)
+            back = code.methods(loop, "backward")
         if (
             back
             and has_graph(code, given, {name})
-            and _outlives(code, text(receiver(call)) or "", loop)
+            and _outlives(code, _container(code, text(receiver(call)) or "", loop), loop)
         ) and not _detached(code, name, loop, call):
             yield call
 

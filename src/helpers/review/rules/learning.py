@@ -3,10 +3,19 @@
 import ast
 import re
 
-from helpers.review.code import Part
+from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import above, inside, method, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    inside,
+    method,
+    names_in,
+    place,
+    receiver,
+    text,
+)
 from helpers.review.tracing import is_loss_call
 
 _TARGET = re.compile(
@@ -56,6 +65,129 @@ def target_with_gradient(code):
         target = text(node.parent.targets[0])
         if target and _in_loss(code, node, target) and not _cut(code, node, target):
             yield node
+    yield from _bootstrapped(code)
+
+
+_CUTS = re.compile(r"detach|no_grad|inference_mode|\.data\b|\.item\(|numpy|tensor\(")
+
+
+def _bootstrapped(code):
+    """`r = net(last_state)` and `r = reward + gamma * r` in a loop: each return has a gradient."""
+    for node in code.of(ast.Assign):
+        name, loop = text(node.targets[0]), next(above(node, *LOOPS), None)
+        around = code.function(node)
+        if loop is None or name not in names_in(node.value) or no_graph(code, node):
+            continue
+        added = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
+        if not added or not re.search(r"(?i)gamma|discount", ast.unparse(node.value)):
+            continue
+        before = [one for one in node.scope.assigned.get(name, ()) if one.end < place(loop)]
+        first = before[-1].value if before else None
+        first = code.value(first) if isinstance(first, ast.Name) else first
+        if _of_network(code, first) and not _CUTS.search(code.part(around)):
+            if any(_learned(code, call, name) for call in code.callers.get(around, ())):
+                yield node
+
+
+def _of_network(code, node):
+    """The value that a network returns, with its graph."""
+    node = node.value if isinstance(node, Part | ast.Subscript) else node
+    return isinstance(node, ast.Call) and is_model(code, node.func) and not no_graph(code, node)
+
+
+def _learned(code, call, name):
+    """The returns that the call makes are the target of a loss, and nothing detaches them."""
+    result = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+    if result is None or no_graph(code, call):
+        return False
+    source, quoted = code.part(code.function(call)), re.escape(result)
+    cut = rf"\b{quoted}\)?\.(detach|data|item)|\b{quoted} = .*(detach|tensor\(|\.data\b)"
+    losses = [one for one in code.methods(code.function(call), "mse_loss", "smooth_l1_loss")]
+    return (
+        "backward(" in source
+        and not re.search(cut, source)
+        and any(result in map(text, one.args) for one in losses)
+    )
+
+
+@rule("rl-critic-graph", "wrong")
+def advantage_with_gradient(code):
+    """`(returns - values) * log_prob` next to `mse_loss(values, returns)`: no `detach`."""
+    found = set()
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult) or no_graph(code, node):
+            continue
+        function = code.function(node)
+        for weight, other in ((node.left, node.right), (node.right, node.left)):
+            names = " ".join(names_in(other))
+            if not re.search(r"(?i)(^|[ _.])(log_?p(i|robs?)?s?|ratios?)($|[ _])", names):
+                continue
+            value = _advantage(code, weight)
+            if value in found or value is None or len(code.methods(function, "backward")) != 1:
+                continue
+            if _critic_learns(code, function, weight, value):
+                found.add(value)
+                yield value
+
+
+def _advantage(code, node):
+    """`returns - values` without `detach`, also through a name."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
+        return None
+    cut = _CUTS.search(ast.unparse(value)) or no_graph(code, value)
+    names = all(isinstance(one, ast.Name) for one in (value.left, value.right))
+    return value if names and not cut else None
+
+
+def _critic_learns(code, function, weight, value):
+    """A loss of the same two names, or the square of the difference: so one has a gradient."""
+    sides, name = {value.left.id, value.right.id}, text(weight)
+    for node in code.walk(function):
+        if isinstance(node, ast.Call) and is_loss_call(code, node):
+            given = [receiver(one) if method(one) == "detach" else one for one in node.args[:2]]
+            if {text(one) for one in given} == sides:
+                return True
+        squared = receiver(node) if method(node) in ("pow", "square") else None
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            squared = node.left
+        if name and text(squared) == name:
+            return True
+    return False
+
+
+@rule("fine-tuning-average-buffers", "wrong")
+def average_without_buffers(code):
+    """`for e, p in zip(ema.parameters(), model.parameters())` of a model with BatchNorm."""
+    norm = r"BatchNorm|models\.(resnet|resnext|wide_resnet|densenet|mobilenet|efficientnet|regnet)"
+    copied = r"buffers|running_(mean|var)|update_bn|swa_utils|state_dict\(\)\.|load_state_dict"
+    if not re.search(norm, code.source) or re.search(copied, code.source):
+        return
+    for loop in code.of(ast.For):
+        names = [
+            text(receiver(one))
+            for one in getattr(loop.iter, "args", ())
+            if method(loop.iter) == "zip" and method(one) == "parameters"
+        ]
+        body = " ".join(map(ast.unparse, loop.body))
+        if len(names) != 2 or not re.search(r"mul_|copy_|lerp_|\.data = ", body):
+            continue
+        for name in names if re.search(r"(?i)decay|alpha|beta|momentum|tau", body) else ():
+            if name and _always_evaluates(code, loop, name):
+                yield loop
+
+
+def _always_evaluates(code, loop, name):
+    """A deep copy that is set to evaluation mode where it is made, and never to training mode."""
+    owner, scope = loop.owner if name.startswith("self.") else None, loop.scope
+    given = code.arguments(scope, name) if parameter(scope, name) else []
+    if len(given) == 1 and isinstance(given[0], ast.Name):
+        name, scope = given[0].id, given[0].scope
+    values = owner.attributes.get(name, ()) if owner else scope.assigned.get(name, ())
+    calls = [one for one in code.calls if text(receiver(one)) == name]
+    modes = {method(one) for one in calls if one.owner is owner if owner or one.scope is scope}
+    copied = len(values) == 1 and method(values[0].value) == "deepcopy"
+    return copied and "eval" in modes and "train" not in modes
 
 
 def _network_calls(code, node, depth):
@@ -224,6 +356,25 @@ def generator_detached(code):
         if isinstance(value, ast.AST) and _through_detached(code, value, 0):
             yield call
     yield from _output_detached(code)
+    yield from _real_for_detached(code)
+
+
+def _real_for_detached(code):
+    """`g_loss1 = mse_loss(D(fake.detach(), c), ones)`: this term has no gradient."""
+    for call in code.calls:
+        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+        generator = (
+            r"(?i)^(g|gen|generator)_?loss(_?(gan|adv|\d))?$|^(loss|err)_?(g|gen|generator)(_?\d)?$"
+        )
+        if not name or not re.match(generator, name) or not is_loss_call(code, call):
+            continue
+        if len(call.args) < 2 or no_graph(code, call):
+            continue
+        given, target = (code.value(a) if isinstance(a, ast.Name) else a for a in call.args[:2])
+        detached = [one for one in getattr(given, "args", ()) if method(one) == "detach"]
+        fake = [one for one in detached if re.search(r"(?i)fake|gen", text(receiver(one)) or "")]
+        if fake and isinstance(target, ast.Call) and method(target) in ("ones", "ones_like"):
+            yield call
 
 
 def _output_detached(code):

@@ -14,6 +14,7 @@ from helpers.review.syntax import (
     argument,
     const,
     method,
+    names_in,
     place,
     receiver,
     text,
@@ -143,6 +144,77 @@ def scaled_before_split(code):
             ):
                 yield value
     yield from _scaled_before_slices(code)
+    yield from _standardized_before_slices(code)
+
+
+def _standardized_before_slices(code):
+    """`x = (x - x.mean()) / x.std()`, and then `train, test = x[:n], x[n:]`."""
+    for node in code.of(ast.Assign):
+        value, name = node.value, text(node.targets[0])
+        if not name or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
+            continue
+        shifted = value.left
+        if isinstance(shifted, ast.BinOp) and isinstance(shifted.op, ast.Sub):
+            data = shifted.left if isinstance(shifted.left, ast.Name) else None
+            if data is not None and _statistic_of(code, shifted.right, data):
+                names = _made_of(code, node, name)
+                if _split_later(code, node, names):
+                    yield node
+
+
+def _split_later(code, node, names):
+    """The names are sliced into two parts, or given to `train_test_split`."""
+    for call in code.calls:
+        if code.called(call) == "sklearn.model_selection.train_test_split" and call.args:
+            if call.scope is node.scope and place(call) > place(node):
+                if text(call.args[0]) in names:
+                    return True
+    return any(_complementary(code, node.scope, one) for one in names)
+
+
+def _statistic_of(code, node, data):
+    """`data.mean()` or `np.mean(data)` of the whole, also through a name."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = value if isinstance(value, ast.Call) and method(value) in ("mean", "min") else None
+    given = value.args[0] if value is not None and code.called(value) and value.args else None
+    given = receiver(value) if value is not None and not code.called(value) else given
+    return isinstance(given, ast.Name) and given.id == data.id
+
+
+def _made_of(code, node, name):
+    """The name, and the names of what is made of it in the same scope: windows, tensors."""
+    found = {name}
+    for _ in range(3):
+        for other, values in node.scope.assigned.items():
+            after = [
+                one for one in values if one.end > place(node) and isinstance(one.value, ast.AST)
+            ]
+            if any(found & names_in(one.value) and _keeps_all(one.value) for one in after):
+                found.add(other)
+    return found
+
+
+def _keeps_all(node):
+    """No index that takes a part, except in a comprehension over all positions."""
+    parts = [one for one in ast.walk(node) if isinstance(one, ast.Subscript)]
+    return not parts or any(isinstance(one, ast.comprehension) for one in ast.walk(node))
+
+
+def _complementary(code, scope, name):
+    """`train = name[:n]` and `test = name[n:]`."""
+    bounds = {}
+    for target, values in scope.assigned.items():
+        for one in values:
+            part = one.value
+            if re.match(r"torch\.|numpy\.", code.called(part)) and part.args:
+                part = part.args[0]
+            if isinstance(part, ast.Subscript) and text(part.value) == name:
+                if isinstance(part.slice, ast.Slice) and part.slice.step is None:
+                    bounds[_half(target)] = part.slice
+    first, second = bounds.get("train"), bounds.get("test")
+    if first is None or second is None or not first.upper or not second.lower or first.lower:
+        return False
+    return ast.dump(first.upper) == ast.dump(second.lower)
 
 
 def _scaled_before_slices(code):

@@ -8,7 +8,7 @@ from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import argument, const, method, receiver, text
-from helpers.review.tracing import construction
+from helpers.review.tracing import construction, is_loss_call
 
 _ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
 _MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "KLDivLoss")
@@ -109,6 +109,37 @@ def column_and_row(code):
             _column(code, target) and _axes(code, given) == 1
         ):
             yield call
+    yield from _squeezed_in_loss(code)
+
+
+def _squeezed_in_loss(code):
+    """`mse_loss(value.squeeze(-1), returns)`, and `returns - value` elsewhere in the function."""
+    for call in code.calls:
+        if not is_loss_call(code, call) or len(call.args) < 2:
+            continue
+        for given, other in (call.args[:2], call.args[1::-1]):
+            column, row = text(receiver(given) if method(given) == "squeeze" else None), text(other)
+            last_axis = column and row and const(argument(given, "dim", 0)) in (1, -1)
+            for node in code.walk(code.function(call)) if last_axis else ():
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+                    sides = [_undetached(node.left), _undetached(node.right)]
+                    same = sorted(map(text, sides), key=str) == sorted((column, row))
+                    if same and all(_same_value(code, one, call) for one in sides):
+                        yield node
+
+
+def _undetached(node):
+    return receiver(node) if method(node) == "detach" else node
+
+
+def _same_value(code, node, call):
+    """A name has the same value here as in the arguments of the loss."""
+    return any(
+        isinstance(one, ast.Name)
+        and text(one) == text(node)
+        and code.value(one) is code.value(node)
+        for one in ast.walk(call)
+    )
 
 
 def _column(code, node):

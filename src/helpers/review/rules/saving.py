@@ -30,12 +30,21 @@ def best_alias(code):
     for scope in code.scopes:
         for name, values in scope.assigned.items():
             for one in values:
-                value = one.value
+                value = _shallow(code, one.value)
                 if isinstance(value, ast.Call) and method(value) == "state_dict":
                     if _kept_best(code, one, value) and _loaded_or_saved(
                         code, scope, name, one, value
                     ):
                         yield one.statement
+
+
+def _shallow(code, node):
+    """The state of `state.copy()`, `dict(state)` and `copy.copy(state)`: the same tensors."""
+    if method(node) == "copy" and not code.called(node) and not node.args:
+        return receiver(node)
+    if code.called(node) == "copy.copy" or isinstance(node, ast.Call) and text(node.func) == "dict":
+        return node.args[0] if len(node.args) == 1 and not node.keywords else node
+    return node
 
 
 def _kept_best(code, one, value):

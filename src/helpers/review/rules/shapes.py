@@ -99,8 +99,71 @@ def view_for_permute(code):
         if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) < 2:
             continue
         names = _sizes(code, receiver(call))
-        if names and _moves_channels(names, call.args):
+        if names and _moves_channels(names, call.args) or names is None and _reordered(code, call):
             yield call
+    yield from _permuted_otherwise(code)
+
+
+def _reordered(code, call):
+    """`x.view(n, pixels, c)` with `c = x.shape[1]` and `pixels = x.shape[2] * x.shape[3]`."""
+    axes = []
+    for size in call.args:
+        value = code.value(size) if isinstance(size, ast.Name) else None
+        found = _axes_of(value, text(receiver(call))) if isinstance(value, ast.AST) else []
+        last = code.value(receiver(call)) if found else None
+        if not found or isinstance(last, ast.AST) and last.lineno > value.lineno:
+            return False
+        axes += found
+    return sorted(axes) == [*range(len(axes))] != axes
+
+
+def _axes_of(node, name):
+    """Return the axes in `x.shape[2] * x.shape[3]`; none for others."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = _axes_of(node.left, name), _axes_of(node.right, name)
+        return left + right if left and right else []
+    if isinstance(node, ast.Subscript) and text(node.value) == f"{name}.shape":
+        axis = const(node.slice)
+    elif method(node) == "size" and node.args and text(receiver(node)) == name:
+        axis = const(node.args[0])
+    else:
+        axis = None
+    return [axis] if isinstance(axis, int) and axis >= 0 else []
+
+
+def _permuted_otherwise(code):
+    """`x.permute(0, 2, 1).reshape(n, c, h)`: the sizes are named in the order before it."""
+    for call in code.calls:
+        if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) < 2:
+            continue
+        inner = receiver(call)
+        inner = code.value(inner) if isinstance(inner, ast.Name) else inner
+        order = _order(inner) if isinstance(inner, ast.Call) and not code.called(inner) else None
+        names = _sizes(code, _embedded(code, receiver(inner))) if order else None
+        if not names or len({*names}) < len(names) or len(order) < len(names):
+            continue
+        if not all(_factors(one) for one in call.args):
+            continue
+        moved = [names[n] for n in order if n < len(names)]
+        given = [one for size in call.args for one in _factors(size) if one in names]
+        if sorted(given) == sorted(moved) and given != moved:
+            yield call
+
+
+def _embedded(code, node):
+    """`x` of `x = self.embedding(x)`, which adds a last axis; else the node."""
+    value = code.value(node) if isinstance(node, ast.Name) else None
+    if isinstance(value, ast.Call) and kind(code, value.func) == "module:Embedding" and value.args:
+        return value.args[0]
+    return node
+
+
+def _factors(node):
+    """Return the names of a product, `["c", "self.dim"]` of `c * self.dim`; none for others."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = _factors(node.left), _factors(node.right)
+        return [*left, *right] if left and right else []
+    return [text(node)] if isinstance(node, ast.Name | ast.Attribute) else []
 
 
 @rule("views-heads", "wrong")

@@ -1,0 +1,116 @@
+"""Counts, sums and lengths of one loader that are used for another."""
+
+import ast
+import re
+
+from helpers.review.kinds import batch_loop, iterated, no_graph
+from helpers.review.registry import rule
+from helpers.review.syntax import LOOPS, above, const, method, place, receiver, text
+
+
+def _sums(code, loop):
+    """Return the names that `+=` adds to in a loop, with the statements."""
+    added = [n for n in code.walk(loop) if isinstance(n, ast.AugAssign)]
+    return {text(n.target): n for n in added if isinstance(n.op, ast.Add) and text(n.target)}
+
+
+@rule("evaluation-other-length", "wrong")
+def length_of_other_loader(code):
+    """`val_loss / len(train_loader)` for a sum over `val_loader`."""
+    for node in code.of(ast.BinOp, ast.AugAssign):
+        binary = isinstance(node, ast.BinOp)
+        by = node.right if binary else node.value
+        length = isinstance(by, ast.Call) and text(by.func) == "len" and len(by.args) == 1
+        name = text(node.left if binary else node.target)
+        if not length or not name or not isinstance(node.op, ast.Div):
+            continue
+        loop = _last_sum(code, node, name)
+        if loop is not None:
+            parts = {_part_of(text(one)) for one in (iterated(loop.iter), by.args[0])}
+            if len(parts) == 2 and None not in parts and "train" in parts:
+                yield by
+
+
+def _part_of(name):
+    """Return `train` or `test` for a loader or dataset of this name; None for others."""
+    found = re.search(
+        r"(?i)(?:^|[._])(train|valid|val|test|dev|eval)(?:ing|ation)?"
+        r"_?(?:data)?_?(?:loader|dl|set)s?(?:\.dataset)?$",
+        name or "",
+    )
+    return None if found is None else "train" if found[1].lower() == "train" else "test"
+
+
+def _last_sum(code, node, name):
+    """The last loop above a node that adds to the name, if the name is set to 0 before it."""
+    loops = [
+        one
+        for one in code.of(ast.For)
+        if one.scope is node.scope and one.end_lineno < node.lineno and batch_loop(code, one)
+    ]
+    loops = [one for one in loops if name in _sums(code, one)]
+    values = [one for one in node.scope.assigned.get(name, ()) if one.end < place(node)]
+    if not loops or not values or const(values[-1].value) != 0:
+        return None
+    return loops[-1] if values[-1].end < place(loops[-1]) else None
+
+
+@rule("evaluation-other-counters", "wrong")
+def counters_of_training(code):
+    """`correct / total` of the training loop, after a loop that counts `correct_val`."""
+    for loop in code.of(ast.For):
+        if not batch_loop(code, loop) or not no_graph(code, loop):
+            continue
+        own = _sums(code, loop)
+        unread = [n for n in own if n.isidentifier() and not code.uses(loop.scope, n)]
+        if len(unread) < 2:
+            continue
+        for node in code.of(ast.BinOp):
+            names = (text(node.left), text(node.right))
+            after = node.scope is loop.scope and isinstance(node.op, ast.Div)
+            if not after or not loop.end_lineno < node.lineno < loop.end_lineno + 8:
+                continue
+            if all(_similar(one, unread) for one in names) and not {*names} & {*own}:
+                yield node
+
+
+def _similar(name, unread):
+    """`correct` for an unread `correct_val` or `val_correct`."""
+    apart = re.compile(r"(?i)_?(val|valid|test|eval)_?")
+    return bool(name) and any(apart.sub("", one) == name != one for one in unread)
+
+
+@rule("evaluation-unequal-batches", "wrong")
+def mean_of_batch_accuracies(code):
+    """`meter.update(accuracy)` without the number of samples: the last batch is smaller."""
+    if "drop_last=True" in code.source:
+        return
+    for call in code.calls:
+        loop = next(above(call, *LOOPS), None)
+        if method(call) != "update" or len(call.args) != 1 or call.keywords or loop is None:
+            continue
+        if not batch_loop(code, loop) or not no_graph(code, call):
+            continue
+        given = call.args[0]
+        given = receiver(given) if method(given) == "item" else given
+        value = code.value(given) if isinstance(given, ast.Name) else given
+        hits = value is not None and isinstance(value, ast.AST) and _mean_of_hits(value)
+        if hits and _weighted(code, call):
+            yield call
+
+
+def _mean_of_hits(node):
+    """`(pred == y).float().mean()`, also times 100."""
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        node = node.left if isinstance(node.left, ast.Call) else node.right
+    if method(node) == "item":
+        node = receiver(node)
+    return method(node) == "mean" and any(isinstance(one, ast.Compare) for one in ast.walk(node))
+
+
+def _weighted(code, call):
+    """The meter of this file has `update(self, value, n=1)`."""
+    owner = text(getattr(code.value(receiver(call)), "func", None))
+    update = code.functions.get((owner, "update"))
+    given = update.args if update is not None else None
+    return given is not None and len(given.args) == 3 and [const(d) for d in given.defaults] == [1]
