@@ -66,12 +66,15 @@ def from_rank_zero(make: Callable[[], T]) -> T:
     The result is sent with `pickle`; each process gets an object of its own.
 
     Raises:
+        TypeError: `make` cannot be called.
         ValueError: there is no process group.
         RuntimeError: `make` failed on rank 0, or its result cannot be pickled; rank 0 raises the
             original exception.
     """
     import torch.distributed as dist
 
+    if not callable(make):
+        raise TypeError(f"expected a function without arguments, got {type(make).__name__}")
     _grouped()
     message: list = [None, None]
     failed = None
@@ -99,16 +102,33 @@ def mean_over_ranks(total: float, count: float, device: torch.device | str = "cp
         device: device for the two numbers: the GPU of this process under `nccl`.
 
     Raises:
-        ValueError: there is no process group, or no process had a sample.
+        TypeError: `total` or `count` is not one real number.
+        ValueError: there is no process group, no process had a sample, or the counts of all
+            processes have a sum below 0 or nan.
     """
     import torch.distributed as dist
 
     _grouped()
-    both = torch.tensor([total, count], dtype=torch.float64, device=device)
+    numbers = [_number(name, n) for name, n in (("total", total), ("count", count))]
+    both = torch.tensor(numbers, dtype=torch.float64, device=device)
     dist.all_reduce(both)
     if both[1] == 0:
         raise ValueError("no process had a sample, so there is no mean")
+    if not both[1] > 0:
+        raise ValueError(f"the counts must have a sum above 0, got {both[1].item()}")
     return (both[0] / both[1]).item()
+
+
+def _number(name: str, value: float | torch.Tensor) -> float:
+    """Return a Python or NumPy number, or the value of a tensor of one element, as a float."""
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = tuple(getattr(value, "shape", ()))
+        got = f"{type(value).__name__} of shape {shape}" if shape else repr(value)
+        raise TypeError(f"{name} must be one real number, got {got}") from None
 
 
 def parted(model: nn.Module) -> list[str]:
@@ -120,7 +140,7 @@ def parted(model: nn.Module) -> list[str]:
     Raises:
         TypeError: `model` is not a module.
         ValueError: there is no process group, the models have different names, shapes or dtypes, or
-            a value is sparse, nested, quantized, on the meta device, or a DTensor (`fully_shard`).
+            a value is sparse, nested, quantized, uninitialized, on the meta device, or a DTensor.
     """
     import torch.distributed as dist
 
@@ -157,7 +177,10 @@ def parted(model: nn.Module) -> list[str]:
 def _kind(value: torch.Tensor) -> tuple | str:
     """Return shape and dtype, or the word for a tensor that cannot be compared."""
     from torch.distributed.tensor import DTensor
+    from torch.nn.parameter import UninitializedTensorMixin
 
+    if isinstance(value, UninitializedTensorMixin):  # it has no shape
+        return "uninitialized"
     words = {
         "DTensor": isinstance(value, DTensor),
         "nested": value.is_nested,

@@ -16,7 +16,7 @@ import shutil
 import threading
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -199,12 +199,18 @@ class OnnxModel:
 
 
 def onnx_files(path: str | os.PathLike[str]) -> list[Path]:
-    """Return all files of an ONNX model: `path`, and the files of weights beside it."""
+    """Return all files of an ONNX model: `path`, and the files of weights beside it.
+
+    Raises:
+        ValueError: the file contains no graph.
+    """
     import onnx
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
     path = Path(path)
     model = onnx.load(os.fspath(path), load_external_data=False)
+    if not model.graph.node and not model.graph.output:
+        raise ValueError(f"expected an ONNX model, got a file without a graph: {path.name}")
     outside = {
         ExternalDataInfo(tensor).location
         for tensor in model.graph.initializer
@@ -228,12 +234,15 @@ def largest_difference(
             accident is not detected.
 
     Raises:
-        TypeError: a batch or an output is not a tensor.
+        TypeError: a model cannot be called, a batch is not a tensor, or an output is not a dense
+            tensor with values.
         ValueError: a model is in training mode, all batches have one size, the outputs differ in
             shape, or an output is not finite.
     """
     for one in (model, other):
         _refuse_training(one)
+    if not isinstance(batches, Iterable):
+        raise TypeError(f"batches must be an iterable of tensors, got {type(batches).__name__}")
     worst, sizes = 0.0, set()
     for batch in batches:
         if not isinstance(batch, Tensor) or batch.ndim == 0:
@@ -254,12 +263,18 @@ def _scores(answer: Any) -> Tensor:
     """Return a copy of an output in double precision on the CPU."""
     if not isinstance(answer, Tensor):
         raise TypeError(f"expected one tensor as the model's output, got {type(answer).__name__}")
+    if answer.layout != torch.strided or answer.is_meta or answer.is_quantized:
+        kind = "a meta tensor" if answer.is_meta else f"{answer.layout}, {answer.dtype}"
+        raise TypeError(f"expected a dense output with values, got {kind}")
     if not answer.isfinite().all():
         raise ValueError("expected finite outputs, got nan or inf")
     return answer.to("cpu", torch.complex128 if answer.is_complex() else torch.float64, copy=True)
 
 
 def _refuse_training(model: Any) -> None:
+    if not callable(model) or isinstance(model, type):
+        got = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"expected a model that can be called with a batch, got {got}")
     if isinstance(model, nn.Module) and any(m.training for m in _with_a_mode(model)):
         raise ValueError("expected a model in evaluation mode: call eval() first")
 
@@ -279,9 +294,10 @@ def accuracy(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) 
     """Return the fraction of correct predictions, from logits (N, classes) and labels (N,).
 
     Raises:
-        TypeError: the logits are not a tensor, or the labels not a tensor of integers.
-        ValueError: the model is in training mode, the shapes do not match, there is no sample, or a
-            logit is nan.
+        TypeError: the model cannot be called, the logits are not a tensor of real numbers, or the
+            labels not a tensor of integers.
+        ValueError: the model is in training mode, the shapes do not match, there is no sample, a
+            logit is nan, or a label is not a class index.
     """
     _refuse_training(model)
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
@@ -291,6 +307,8 @@ def accuracy(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) 
         scores = model(inputs)
     if not isinstance(scores, Tensor):
         raise TypeError(f"expected one tensor as the model's output, got {type(scores).__name__}")
+    if scores.is_complex() or scores.dtype == torch.bool:
+        raise TypeError(f"expected real numbers as logits, got {scores.dtype}")
     if scores.ndim != 2 or scores.shape[1] < 2 or labels.shape != scores.shape[:1]:
         raise ValueError(
             "expected logits of shape (N, classes) and labels of shape (N,), got "
@@ -300,6 +318,10 @@ def accuracy(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) 
         raise ValueError("expected at least one sample, got none")
     if scores.isnan().any():
         raise ValueError("expected numbers as logits, got nan")
+    low, high = labels.min().item(), labels.max().item()
+    if low < 0 or high >= scores.shape[1]:
+        strange = low if low < 0 else high
+        raise ValueError(f"labels must be from 0 to {scores.shape[1] - 1}, got {strange}")
     return (scores.argmax(1).cpu() == labels.cpu()).float().mean().item()
 
 
@@ -340,18 +362,17 @@ def save_release(
 
     Raises:
         FileExistsError: the folder exists.
-        TypeError: the model is compiled or wrapped, `example` or the output is not a tensor, a
-            class is not a string, or JSON cannot represent `config` or `preprocessing`.
+        TypeError: `model` is not a module, or is compiled or wrapped; `example` or the output is
+            not a tensor; `classes` is not a list of strings; JSON cannot represent `config` or
+            `preprocessing`.
         ValueError: the numbers of classes and logits differ, the example is empty, an output is not
             finite, or a second run gives another output.
     """
-    folder, classes = Path(folder), list(classes)
+    folder, classes = Path(folder), _class_names(classes)
     if folder.exists():
         raise FileExistsError(f"{folder} exists: a release is never overwritten")
     for name, value in (("config", config), ("preprocessing", preprocessing)):
         _check_json(name, value)
-    if wrong := [one for one in classes if not isinstance(one, str)]:
-        raise TypeError(f"expected strings as names of classes, got {wrong[0]!r}")
     _refuse_wrapped(model)
     output = _example_output(model, example, len(classes))
     text = json.dumps(
@@ -386,8 +407,21 @@ def _write_release(folder: Path, model: nn.Module, pair: dict[str, Tensor], card
         raise
 
 
+def _class_names(classes: Any) -> list[str]:
+    """Return the names as a list; a dict or a set may have another order than the logits."""
+    if isinstance(classes, str | Mapping | Set) or not isinstance(classes, Iterable):
+        raise TypeError(f"expected a list of strings as classes, got {type(classes).__name__}")
+    classes = list(classes)
+    if wrong := [one for one in classes if not isinstance(one, str)]:
+        raise TypeError(f"expected strings as names of classes, got {wrong[0]!r}")
+    return classes
+
+
 def _refuse_wrapped(model: nn.Module) -> None:
     """Raise for a model whose weights have names that the model's class does not have."""
+    if not isinstance(model, nn.Module):
+        got = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"expected a module as model, got {got}")
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     for name, module in model.named_modules():
         kind = type(module).__name__

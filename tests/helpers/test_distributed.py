@@ -399,8 +399,31 @@ def test_what_cannot_be_compared_is_named():
             distributed.parted(others)
         with pytest.raises(ValueError, match=r"got weight \(DTensor\), bias \(DTensor\)"):
             distributed.parted(fully_shard(nn.Linear(2, 2)))
+        with pytest.raises(ValueError, match=r"got weight \(uninitialized\)"):
+            distributed.parted(nn.LazyLinear(2, bias=False))
         with pytest.raises(TypeError, match="expected a module, got dict"):
             distributed.parted({})
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "error", "says"),
+    [
+        (torch.ones(3), 3, TypeError, r"total must be one real number, got Tensor of shape \(3,\)"),
+        (6.0, [4, 3], TypeError, r"count must be one real number, got \[4, 3\]"),
+        ("6", 4, TypeError, "total must be one real number, got '6'"),
+        (6.0, -1, ValueError, "the counts must have a sum above 0, got -1.0"),
+        (6.0, float("nan"), ValueError, "the counts must have a sum above 0, got nan"),
+    ],
+)
+def test_a_mean_takes_two_numbers(total, count, error, says):
+    with distributed.alone():
+        assert (
+            distributed.mean_over_ranks(torch.tensor(6.0, requires_grad=True), np.int64(4)) == 1.5
+        )
+        with pytest.raises(error, match=says):
+            distributed.mean_over_ranks(total, count)
+        with pytest.raises(TypeError, match="expected a function without arguments, got int"):
+            distributed.from_rank_zero(5)
 
 
 def test_calls_that_do_not_fit_can_go_unnoticed(run):
@@ -522,6 +545,10 @@ def mean_spoils(values, all_reduce):
     return found
 
 
+def mean_asks_for_gradients(values, all_reduce):
+    return mean(values.requires_grad_().detach(), all_reduce)
+
+
 def mean_ignores_empty_ranks(values, all_reduce):
     both = torch.stack([values.mean().nan_to_num(), torch.tensor(float(len(values) > 0))])
     all_reduce(both)
@@ -543,9 +570,10 @@ def mean_in_half(values, all_reduce):
         (mean_of_mine, "two ranks of 4 values: rank 0 finds"),
         (mean_skips_the_empty, "it hangs: 1 of 2 ranks wait in all_reduce"),
         (mean_without_a_count, "two ranks of 4 values: rank 0 finds"),
-        (mean_reduces_the_values, "two ranks of 4 values"),
+        (mean_reduces_the_values, "values[0] was changed"),
         (mean_as_a_tensor, "rank 0: expected a float, got Tensor"),
-        (mean_spoils, "the values have changed"),
+        (mean_spoils, "values[0] was changed"),
+        (mean_asks_for_gradients, "requires_grad of values[0] was changed"),
         (mean_ignores_empty_ranks, "values: rank 0 finds"),
         (lambda values, all_reduce: all_reduce(1.0), "all_reduce takes a tensor, got float"),
         (lambda values, all_reduce: 1 / 0, "ZeroDivisionError"),
@@ -610,6 +638,14 @@ def padded(n, rank, world, epoch):
 def dropped(n, rank, world, epoch):
     share = n // world
     return partition(n - n % world, 0, 1, epoch)[rank * share : (rank + 1) * share]
+
+
+def up_to_four(n, rank, world, epoch):
+    return partition(n, rank, min(world, 4), epoch)
+
+
+def the_first_sixty(n, rank, world, epoch):
+    return partition(min(n, 60), rank, world, epoch)
 
 
 def unshuffled(n, rank, world, epoch):
@@ -695,6 +731,8 @@ def puts_the_state_back(n, rank, world, epoch):
         (needs_many, "assert 3 >= 4"),
         (seeds_numpy, "the random state of the process changed"),
         (seeded_by_rank, "used twice"),
+        (up_to_four, "used twice"),
+        (the_first_sixty, "never used"),
         (padded, "used twice"),
         (dropped, "never used"),
         (unshuffled, "the order is not shuffled"),

@@ -136,6 +136,9 @@ def test_all_files_of_a_model_are_named_and_needed(two, large, tmp_path):
     torch.testing.assert_close(export.OnnxModel(tmp_path / "other.onnx")(x), model(x).detach())
     onnx.save(onnx.load(path), tmp_path / "single.onnx")
     assert export.onnx_files(tmp_path / "single.onnx") == [tmp_path / "single.onnx"]
+    (tmp_path / "empty.onnx").touch()
+    with pytest.raises(ValueError, match=r"a file without a graph: empty\.onnx"):
+        export.onnx_files(tmp_path / "empty.onnx")
 
 
 def test_a_version_that_cannot_be_written_is_replaced(large):
@@ -229,6 +232,11 @@ def test_a_model_that_changes_its_batch_is_still_found_out():
         (lambda x: x, [torch.tensor(1.0)], "got a single number"),
         (lambda x: x, [(torch.ones(2), 1)], "got tuple"),
         (lambda x: x, [np.ones(2)], "got ndarray"),
+        (lambda x: x, 5, "batches must be an iterable of tensors, got int"),
+        ("model.onnx", [], "a model that can be called with a batch, got str"),
+        (nn.Identity, [], "a model that can be called with a batch, got Identity"),
+        (lambda x: x.to_sparse(), torch.ones(2, 2).split(1), "a dense output with values"),
+        (lambda x: x.to("meta"), torch.ones(2, 2).split(1), "got a meta tensor"),
     ],
 )
 def test_what_is_no_tensor_is_named(model, batches, says):
@@ -251,6 +259,10 @@ EYE, Y = torch.eye(4), torch.arange(4)
         (lambda x: (x,), EYE, Y, TypeError, "got tuple"),
         (nn.Identity().eval(), EYE, EYE, TypeError, "tensor of integers, got torch.float32"),
         (nn.Identity().eval(), EYE, Y.tolist(), TypeError, "got list"),
+        (nn.Identity().eval(), EYE, Y + 1, ValueError, "labels must be from 0 to 3, got 4"),
+        (nn.Identity().eval(), EYE, Y - 100, ValueError, "labels must be from 0 to 3, got -100"),
+        (lambda x: x > 0, EYE, Y, TypeError, "real numbers as logits, got torch.bool"),
+        (EYE, EYE, Y, TypeError, "a model that can be called with a batch, got Tensor"),
     ],
 )
 def test_an_accuracy_of_other_shapes_is_refused(model, inputs, labels, error, says):
@@ -433,11 +445,11 @@ def test_torchscript_warns_at_each_step(tmp_path):
 CONFIG = {"width": 3, "classes": 4}
 
 
-def save(folder, model=None, classes="abcd", example=None, **how):
+def save(folder, model=None, classes=("a", "b", "c", "d"), example=None, **how):
     torch.manual_seed(0)
     model = Scores() if model is None else model
     example = torch.randn(5, 3) if example is None else example
-    how = {"config": CONFIG, "preprocessing": {"mean": [0.5]}, "classes": list(classes)} | how
+    how = {"config": CONFIG, "preprocessing": {"mean": [0.5]}, "classes": classes} | how
     export.save_release(folder, model, example, **how)
     return model
 
@@ -466,7 +478,7 @@ class Tied(nn.Module):
 
 
 def test_tied_weights_stay_tied(tmp_path):
-    save(tmp_path / "one", Tied(), "abc", config={})
+    save(tmp_path / "one", Tied(), [*"abc"], config={})
     model = export.load_release(tmp_path / "one", Tied).model
     assert model.b.weight is model.a.weight
 
@@ -476,11 +488,15 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path):
     with pytest.raises(FileExistsError, match="never overwritten"):
         save(tmp_path / "one")
     with pytest.raises(ValueError, match=r"expected logits for 3 classes, got \(5, 4\)"):
-        save(tmp_path / "two", classes="abc")
+        save(tmp_path / "two", classes=[*"abc"])
     with pytest.raises(TypeError):
         save(tmp_path / "two", preprocessing={"mean": torch.ones(1)})
     cases = [
         ({"classes": [0, 1, 2, 3]}, TypeError, "expected strings as names of classes, got 0"),
+        ({"classes": "abcd"}, TypeError, "expected a list of strings as classes, got str"),
+        ({"classes": {*"abcd"}}, TypeError, "list of strings as classes, got set"),
+        ({"classes": dict(a=1, b=0, c=2, d=3)}, TypeError, "strings as classes, got dict"),
+        ({"model": Scores}, TypeError, "expected a module as model, got Scores"),
         ({"config": [1]}, TypeError, "expected a dict as config, got list"),
         (
             {"preprocessing": {"a": [{1: 2}]}},
@@ -493,7 +509,11 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path):
         ({"model": Spoilt(lambda x: x / 0)}, ValueError, "expected finite logits for the example"),
         ({"model": Spoilt(lambda x: x + torch.rand_like(x))}, ValueError, "a second run"),
         ({"model": Spoilt(lambda x: (x, x))}, TypeError, "model's output, got tuple"),
-        ({"model": Sparse(), "classes": "abc"}, RuntimeError, "unsupported memory format option"),
+        (
+            {"model": Sparse(), "classes": [*"abc"]},
+            RuntimeError,
+            "unsupported memory format option",
+        ),
     ]
     for how, error, says in cases:
         with pytest.raises(error, match=says):
@@ -758,6 +778,24 @@ def kept_in_the_model(model, requests):
 LAST = {}
 
 
+def weights_changed(model, requests):
+    found = answers(model, requests)
+    with torch.no_grad():
+        model.layers[0].weight.mul_(2)
+    return found
+
+
+def statistics_changed(model, requests):
+    found = answers(model, requests)
+    model.layers[1].running_mean.zero_()
+    return found
+
+
+def hook_left(model, requests):
+    model.register_forward_hook(lambda *arguments: None)
+    return answers(model, requests)
+
+
 def kept_for_all(model, requests):
     if not requests:
         return []
@@ -810,6 +848,9 @@ def main_thread_only(model, requests):
         (mode_of_the_layers, "do not change its mode"),
         (switched_on, "switched on for the caller"),
         (kept_in_the_model, "the attribute ['requests']"),
+        (weights_changed, "layers.0.weight of the model was changed"),
+        (statistics_changed, "layers.1.running_mean of the model was changed"),
+        (hook_left, "a hook is left on the model"),
         (kept_for_all, "got the result of the other"),
         (the_first_sixteen, "wrong for several requests"),
         (without_graph(squeezed), "return a list, got int"),
@@ -882,7 +923,16 @@ class ClipUpToSeven(nn.Module):
     ("answer", "says"),
     [
         (module(lambda x: x / x.norm().clamp(min=1) * x.shape[0]), None),
-        (module(lambda x: torch.where(x.norm() > 1, x / x.norm(), x) * x.shape[0]), None),
+        (module(lambda x: x / torch.where(x.norm() > 1, x.norm(), 1) * x.shape[0]), None),
+        (
+            module(lambda x: torch.where(x.norm() > 1, x / x.norm(), x) * x.shape[0]),
+            "the gradient is nan, wrong for zeros",
+        ),
+        (
+            module(lambda x: x / torch.where(x.norm() > 1.5, x.norm(), 1) * x.shape[0]),
+            "just above 1",
+        ),
+        (module(lambda x: x / x.view(-1).norm().clamp(min=1) * x.shape[0]), "not yet"),
         (module(lambda x: x * x.shape[0] / torch.clamp_min(x.norm(), 1)), None),
         (module(cond), None),
         (module(branch), "torch.export raises: GuardOnDataDependent"),
@@ -920,13 +970,14 @@ def test_clip(answer, says):
 
 @torch.no_grad()
 def quantize(weight):
+    weight = weight.float()
     scale = weight.abs().amax(1, keepdim=True) / 127
     steps = torch.where(scale > 0, weight / scale, 0)
     return steps.round().to(torch.int8), scale[:, 0]
 
 
 def quantize_with_floor(weight):
-    weight = weight.detach()
+    weight = weight.detach().double()
     scale = (weight.abs().max(dim=1).values / 127).clamp(min=1e-12)
     return (weight / scale[:, None]).round().clamp(-127, 127).char(), scale
 
@@ -971,8 +1022,13 @@ def row_by_row(weight):
     return [torch.cat(parts) for parts in zip(*rows, strict=True)]
 
 
+def in_the_dtype_of_the_weight(weight):
+    scale = weight.detach().abs().amax(1, keepdim=True) / 127
+    return torch.where(scale > 0, weight.detach() / scale, 0).round().char(), scale
+
+
 def nan_to_num(weight):
-    weight = weight.detach()
+    weight = weight.detach().float()
     scale = weight.abs().amax(1) / 127
     return torch.nan_to_num(weight / scale[:, None]).round().char(), scale
 
@@ -1008,6 +1064,7 @@ def not_all_zeros(weight):
     [
         (row_by_row, None),
         (nan_to_num, None),
+        (in_the_dtype_of_the_weight, "wrong for a weight in torch."),
         (at_least, "wrong where rows differ in size"),
         (plus_a_little, "the scale of a row"),
         (lambda w: (quantize(w)[0], quantize(w)[1].half()), "more than half a step"),

@@ -92,16 +92,16 @@ class _Served(nn.Module):
 
 
 def _answers_asked(f: Callable, model: _Served, requests: list[Tensor]) -> list[int]:
-    with unchanged(requests=requests), global_state_kept():
+    with unchanged(requests=requests, **{"the model": model}), global_state_kept():
         got = f(model, requests)
+        changed = model.switched or model.modes
+        assert not changed, "other threads use this model: do not change its mode"
+        frozen = model.frozen or not all(p.requires_grad for p in model.parameters())
+        assert not frozen, "other threads use this model: do not change its parameters"
     added = sorted(vars(model).keys() - model.names)
     assert not added, f"the model got the attribute {added[:1]}, which other threads share"
     assert isinstance(got, list), f"return a list, got {kind(got)}"
     got = ints(got, "the class indices must be int")
-    changed = model.switched or model.modes
-    assert not changed, "other threads use this model: do not change its mode"
-    frozen = model.frozen or not all(p.requires_grad for p in model.parameters())
-    assert not frozen, "other threads use this model: do not change its parameters"
     assert not any(model.recorded), "graphs were recorded: use torch.inference_mode()"
     return got
 
@@ -221,6 +221,7 @@ def _clip_cases(d: int) -> list[tuple[Tensor, str]]:
     return [
         (_clip_case(4, 5.0, d), "wrong where the norm is above 1"),
         (_clip_case(4, 80.0, d), "wrong where the norm is far above 1"),
+        (_clip_case(4, 1.05, d), "wrong where the norm is just above 1"),
         (_clip_case(4, 0.3, d), "wrong where the norm is below 1: such an input stays as it is"),
         (torch.zeros(2, d), "wrong for zeros"),
         (_clip_case(1, 3.0, d), "wrong for a batch of one"),
@@ -232,9 +233,12 @@ def _clip_cases(d: int) -> list[tuple[Tensor, str]]:
 def _clip_plain(f: Callable) -> None:
     model = f()
     assert isinstance(model, nn.Module), "expected a subclass of nn.Module"
-    double = (_clip_case(4, 5.0, 3, torch.float64), "wrong in float64")
+    others = [
+        (_clip_case(4, 5.0, 3, torch.float64), "wrong in float64"),
+        (_clip_case(3, 5.0, 4).t(), "wrong for a transposed input"),
+    ]
     for mode in (True, False):
-        for x, complaint in [*_clip_cases(3), *_clip_cases(int(torch.randint(4, 9, ()))), double]:
+        for x, complaint in [*_clip_cases(3), *_clip_cases(int(torch.randint(4, 9, ()))), *others]:
             with unchanged(**{"the input": x}):
                 got = model.train(mode)(x)
             _clip_compare(got, x, complaint if mode else f"in evaluation mode {complaint}")
@@ -261,11 +265,13 @@ def _clip_exports(f: Callable) -> None:
             _clip_compare(got, x, f"as an exported program {complaint}")
 
     for x, complaint in _clip_cases(4):
-        if x.any():  # at 0 the norm has no derivative
-            x.requires_grad_()
-            (mine,) = learns(f()(x), x, "the result has no graph: x gets no gradient")
-            (theirs,) = torch.autograd.grad(_clip_right(x).sum(), x)
-            close(mine, theirs, f"the gradient is {complaint}", 1e-3, 1e-4)
+        x.requires_grad_()
+        (mine,) = learns(f()(x), x, "the result has no graph: x gets no gradient")
+        assert not mine.isnan().any(), (
+            f"the gradient is nan, {complaint}: torch.where differentiates both branches"
+        )
+        (theirs,) = torch.autograd.grad(_clip_right(x).sum(), x)
+        close(mine, theirs, f"the gradient is {complaint}", 1e-3, 1e-4)
 
 
 def check_clip(answer: Callable[[], nn.Module]) -> Verdict:
@@ -292,9 +298,9 @@ def _quantize_ask(f: Callable, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def _quantize_compare(f: Callable, weight: Tensor, complaint: str) -> None:
     q, scale = _quantize_ask(f, weight)
-    largest = weight.abs().amax(1, keepdim=True)
+    largest = weight.abs().amax(1, keepdim=True).double()
     some = largest > 0
-    assert torch.allclose(scale[some].double(), (largest / 127)[some].double(), 1e-3, 0), (
+    assert torch.allclose(scale[some].double(), largest[some] / 127, 1e-3, 0), (
         f"{complaint}: the scale of a row is its largest absolute value over 127"
     )
     back = q.double() * scale.double()
@@ -338,11 +344,18 @@ def _quantize_parameter(f: Callable) -> None:
         _quantize_compare(f, weight.detach(), f"wrong for the weight of a layer in {dtype}")
 
 
+def _quantize_half(f: Callable) -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        weight = torch.randn(5, 200).to(dtype)
+        _quantize_compare(f, weight, f"wrong for a weight in {dtype}: compute in float32")
+
+
 def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict:
     """Check `answer(weight)`: int8 and a scale for each row, so that `q * scale` is near `weight`.
 
-    `weight` has shape (out, in). The scale of a row is its largest absolute value over 127; `q` is
-    int8 of the same shape, `scale` of shape (out,) or (out, 1) and finite, also for a row of zeros.
+    `weight` has shape (out, in) and any floating dtype. The scale of a row is its largest absolute
+    value over 127; `q` is int8 of the same shape, `scale` of shape (out,) or (out, 1) and finite,
+    also for a row of zeros.
     """
     return verdict(
         answer,
@@ -352,5 +365,6 @@ def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict
             _quantize_unequal,
             _quantize_zeros,
             _quantize_parameter,
+            _quantize_half,
         ],
     )
