@@ -1,4 +1,4 @@
-"""Call a function of the helpers in a fresh process.
+"""Call a function of the helpers, or run a program, in a fresh process.
 
 A child starts CUDA afresh and keeps its switches to itself, and an error that ends its CUDA context
 does not end ours.
@@ -50,6 +50,27 @@ def call(
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise RuntimeError(f"{name} failed in a child process: {last}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def run(program: str, folder: str | os.PathLike[str]) -> str:
+    """Run Python code in a new process; return the last line of its output, or of its error.
+
+    Args:
+        program: the code.
+        folder: the working directory.
+
+    Returns:
+        The line without the spaces around it; empty if nothing was printed.
+
+    Raises:
+        subprocess.TimeoutExpired: the program was not done after `SECONDS`.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder, env=environment(), capture_output=True, text=True, timeout=SECONDS,
+    )  # fmt: skip
+    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
+    return lines[-1].strip() if lines else ""
 
 
 def environment() -> dict[str, str]:

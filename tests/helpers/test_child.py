@@ -49,3 +49,11 @@ def test_a_child_that_hangs_is_given_up(monkeypatch):
 def test_a_child_that_cannot_start_says_so():
     with pytest.raises(RuntimeError, match="getpid failed in a child process"):
         child.call(os.getpid, env={"PYTHONHOME": "/nowhere"})
+
+
+def test_a_program_runs_in_a_new_process(tmp_path):
+    program = "import os, sys\nprint(1)\nprint(os.listdir(), 'torch' in sys.modules)"
+    (tmp_path / "a file").touch()
+    assert child.run(program, tmp_path) == "['a file'] False"
+    assert child.run("print(1)\nassert False, 'two'", tmp_path) == "AssertionError: two"
+    assert child.run("", tmp_path) == ""

@@ -23,7 +23,6 @@ from torch.export import Dim
 from verdicts import expect
 
 from helpers import export
-from helpers.demos import export as demos
 from helpers.exercises import export as exercises
 
 
@@ -1121,10 +1120,3 @@ def test_a_wrapped_model_is_not_saved(tmp_path, wrap, advice):
     with pytest.raises(TypeError, match=advice):
         save(tmp_path / "release", wrap(Scores()))
     assert not (tmp_path / "release").exists()
-
-
-def test_a_program_runs_in_a_new_process(tmp_path):
-    program = "import os, sys\nprint(1)\nprint(os.listdir(), 'torch' in sys.modules)"
-    (tmp_path / "a file").touch()
-    assert demos.run(program, tmp_path) == "['a file'] False"
-    assert demos.run("print(1)\nassert False, 'two'", tmp_path) == "AssertionError: two"

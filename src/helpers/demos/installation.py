@@ -57,9 +57,5 @@ def beside(name: str, code: str) -> str:
         path = Path(folder, name)
         path.parent.mkdir(exist_ok=True)
         path.write_text("")
-        done = subprocess.run(
-            [sys.executable, "-c", f"import sys; sys.path[0] = ''\n{code}"],
-            cwd=folder, env=child.environment(), capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-    lines = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
-    return re.split(r" \(", lines[-1])[0]
+        last = child.run(f"import sys; sys.path[0] = ''\n{code}", folder)
+    return re.split(r" \(", last or "nothing")[0]
