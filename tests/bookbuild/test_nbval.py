@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -179,3 +180,14 @@ def test_without_torchvision_what_needs_it_is_left_out(validate, monkeypatch, tm
     assert done.returncode == 5 and list(versions.values())[0]["chapters"] == {}  # nothing left
     done, _ = validate(sample=needs)
     assert done.returncode == 1, "only a run for the versions may leave something out"
+
+
+def test_a_long_output_without_spaces_is_compared_in_linear_time():
+    """A pattern that looks back over the characters since a space takes seconds here."""
+    lines = (BOOK / "nbval.cfg").read_text().splitlines()
+    patterns = [re.compile(line[7:]) for line in lines if line.startswith("regex: ")]
+    assert len(patterns) > 10
+    begun = time.process_time()
+    for pattern in patterns:
+        pattern.sub("", "x" * 50_000)
+    assert time.process_time() - begun < 1

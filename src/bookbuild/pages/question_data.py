@@ -11,7 +11,7 @@ from bookbuild.source import symptoms, texts
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.outline import Where, section, sections
 
-MOST = 3  # sections that a name leads to: what more have tells them apart no longer
+MOST = 3  # sections with a name: a name in more sections does not distinguish them
 LATE = re.compile(r"\d+\. |(Exercises|Recap)$")  # headings of sections that answer nothing
 
 

@@ -42,7 +42,7 @@ def _part_of(name):
 
 
 def _last_sum(code, node, name):
-    """The last loop above a node that adds to the name, if the name is set to 0 before it."""
+    """Return the last loop above a node that adds to a name, if the name is 0 before it."""
     loops = [
         one
         for one in code.of(ast.For)
@@ -75,7 +75,7 @@ def counters_of_training(code):
 
 
 def _similar(name, unread):
-    """`correct` for an unread `correct_val` or `val_correct`."""
+    """Return whether a name is that of an unread counter without `val`, as `correct` is."""
     apart = re.compile(r"(?i)_?(val|valid|test|eval)_?")
     return bool(name) and any(apart.sub("", one) == name != one for one in unread)
 
@@ -100,7 +100,7 @@ def mean_of_batch_accuracies(code):
 
 
 def _mean_of_hits(node):
-    """`(pred == y).float().mean()`, also times 100."""
+    """Return whether a node is `(pred == y).float().mean()`, also times 100."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         node = node.left if isinstance(node.left, ast.Call) else node.right
     if method(node) == "item":
@@ -109,7 +109,7 @@ def _mean_of_hits(node):
 
 
 def _weighted(code, call):
-    """The meter of this file has `update(self, value, n=1)`."""
+    """Return whether the meter of this file has `update(self, value, n=1)`."""
     owner = text(getattr(code.value(receiver(call)), "func", None))
     update = code.functions.get((owner, "update"))
     given = update.args if update is not None else None

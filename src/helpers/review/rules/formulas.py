@@ -204,28 +204,32 @@ def _is_noise(code, node):
 @rule("vae-kl-square", "wrong")
 def kl_of_std(code):
     """`1 + 2 * logstd - mean**2 - logstd.exp()`: the last term must be squared."""
-    for node in code.of(ast.BinOp):
-        if isinstance(node.parent, ast.BinOp) or not isinstance(node.op, ast.Sub | ast.Add):
-            continue
-        terms = list(_terms(node))
+    for terms in _sums_with_one(code):
         doubled = {text(_doubled(one)) for one in terms} - {None}
         squares = any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Pow) for one in terms)
         squares = squares or any(method(one) in ("pow", "square") for one in terms)
         for one in terms:
-            if squares and text(_exponent(code, one)) in doubled and 1 in map(const, terms):
+            if squares and text(_exponent(code, one)) in doubled:
                 yield one
 
 
 @rule("vae-kl-log", "wrong")
 def kl_of_log(code):
     """`mean**2 + logvar**2 - torch.log(logvar**2) - 1`: `logvar` is a logarithm already."""
+    for terms in _sums_with_one(code):
+        for one in terms:
+            if _log_of_log(code, one):
+                yield one
+
+
+def _sums_with_one(code):
+    """Yield the terms of each sum that contains the number 1, as the KL of a Gaussian does."""
     for node in code.of(ast.BinOp):
         if isinstance(node.parent, ast.BinOp) or not isinstance(node.op, ast.Sub | ast.Add):
             continue
         terms = list(_terms(node))
-        for one in terms if 1 in map(const, terms) else ():
-            if _log_of_log(code, one):
-                yield one
+        if 1 in map(const, terms):
+            yield terms
 
 
 def _log_of_log(code, node):
