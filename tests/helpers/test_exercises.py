@@ -64,6 +64,11 @@ def seed(arguments, result):
     return True
 
 
+def change_dtype(arguments, result):
+    torch.set_default_dtype(torch.float64)
+    return True
+
+
 def switch_a_mode(arguments, result):
     models = [model for model in arguments if isinstance(model, nn.Module)]
     for model in models:
@@ -113,6 +118,13 @@ def test_gradients_left_switched_off_are_refused(chapter, check):
 def test_a_changed_seed_is_refused(chapter, check):
     torch.manual_seed(0)
     assert re.search("random|state of torch", attack(chapter, check, seed).message)
+
+
+@FUNCTIONS
+def test_a_changed_default_dtype_is_refused(chapter, check):
+    message = attack(chapter, check, change_dtype).message
+    assert torch.get_default_dtype() == torch.float32
+    assert "default dtype" in message
 
 
 @FUNCTIONS

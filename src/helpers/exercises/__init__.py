@@ -28,7 +28,7 @@ def verdict(answer: Any, tests: Sequence[Test]) -> Verdict:
     A test fails by raising; an `AssertionError` carries the sentence for the reader.
     Any other exception comes from the answer itself and is named with its type.
     Each test begins with gradients on and a seed of its own, and fails if `answer` leaves gradients
-    off or seeds PyTorch's global generator; the caller's mode and stream are restored.
+    off, seeds PyTorch's global generator or changes the default dtype. All three are restored.
 
     Raises:
         ValueError: `tests` is empty, so that nothing would be checked.

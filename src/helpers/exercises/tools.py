@@ -149,25 +149,28 @@ def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Ten
 
 @contextmanager
 def global_state_kept() -> Iterator[None]:
-    """Run the block with gradients on and a seed of its own; raise if either is another after it.
+    """Run the block with gradients on and a seed of its own; raise if it changes the global state.
 
-    The caller's grad mode is restored, and so is the state of PyTorch's generator on the CPU, of
-    which one number is drawn. If both this and a test of the block fail, the mode or the seed is
-    named, because the rest follows from it.
+    The state is grad mode, seed and default dtype. It is restored, and so is the state of PyTorch's
+    generator on the CPU, of which one number is drawn. If both this and a test of the block fail,
+    the state is named, because the rest follows from it.
     """
-    seed = between(2**40, 2**60)
+    seed, dtype = between(2**40, 2**60), torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.default_generator.manual_seed(seed)  # not those of the GPUs
         try:
             yield
-        except AssertionError as wrong:
+        except Exception as wrong:
             if not re.search("gradients|random|state of", str(wrong)):
-                _global_state_is(seed)
+                _global_state_is(seed, dtype)
             raise
-        _global_state_is(seed)
+        else:
+            _global_state_is(seed, dtype)
+        finally:
+            torch.set_default_dtype(dtype)
 
 
-def _global_state_is(seed: int) -> None:
+def _global_state_is(seed: int, dtype: torch.dtype) -> None:
     assert torch.is_grad_enabled(), (
         "gradients stay switched off for all that follows: use torch.no_grad() as a decorator or "
         "in a with statement"
@@ -175,6 +178,9 @@ def _global_state_is(seed: int) -> None:
     assert torch.initial_seed() == seed, (
         "the random state of torch was changed: leave out torch.manual_seed, or give a "
         "torch.Generator the seed"
+    )
+    assert torch.get_default_dtype() == dtype, (
+        "the default dtype of torch was changed: pass dtype to the functions that create tensors"
     )
 
 
