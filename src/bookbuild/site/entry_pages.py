@@ -82,7 +82,7 @@ def _below(html: str) -> Markup:
 
 
 def write(book: Book, site: Path) -> list[str]:
-    """Write the pages into a site; return their addresses below the folder of a language."""
+    """Write the pages into the folder of a site; return their addresses below a language's."""
     paths: dict[str, None] = {}
     for lang in LANGUAGES:
         descriptions = set()
@@ -92,7 +92,7 @@ def write(book: Book, site: Path) -> list[str]:
                 entry = replace(entry, description=f"{entry.title}: {entry.description}")
             descriptions.add(entry.description)
             file = site / lang / entry.path
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(_html(book, lang, entry), "utf8")
     return list(paths)
 

@@ -74,9 +74,18 @@ def build(
     start = time.monotonic()
     folder = "cache" if python == sys.executable else "cache-of-another-sphinx"
     cache = book.root / "_build" / folder
-    with _locked(cache) as lock:
+    with (
+        _locked(cache) as lock,
+        tempfile.TemporaryDirectory(prefix=".building-", dir=out.parent) as name,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        site = Path(name) / "site"
+        entries = pool.submit(entry_pages.write, book, site)  # while Sphinx runs: both take seconds
         _build_pages(book, cache, python, quiet, lock)
-        _put(book, cache, out)
+        _fill(book, cache, site, entries.result())
+        if out.exists():
+            out.rename(Path(name) / "old")
+        site.rename(out)
     if not quiet:
         count = sum(len(list((cache / lang / "html").glob("*.html"))) for lang in LANGUAGES)
         print(f"{out}: {count} pages in {time.monotonic() - start:.1f} s", flush=True)
@@ -103,25 +112,28 @@ def _build_pages(book: Book, cache: Path, python: str, quiet: bool, lock: list[i
     """Bring the pages in the cache up to date.
 
     `state.json` exists only after a build without warnings. It keeps the fingerprint of what all
-    pages share, which decides whether the cache is used again, and that of the pages' sources,
-    which decides whether Sphinx runs at all. Which page is read again is left to Sphinx.
+    pages share, which decides whether the cache is used again, and that of each language's sources,
+    which decides whether Sphinx runs for it. Which page is read again is left to Sphinx.
     """
     state = cache / "state.json"
     old = {}
     if python == sys.executable and state.exists():  # packages of another Python are unknown here
         old = json.loads(state.read_text("utf8"))
-    new = {"shared": _shared(book.root, python), "pages": _sources(book.root)}
+    new = {"shared": _shared(book.root, python)}
+    new |= {lang: _sources(book.root, lang) for lang in LANGUAGES}
     if old == new:
         if not quiet:
             print("nothing has changed", flush=True)
         return
+    changed = [lang for lang in LANGUAGES if old.get(lang) != new[lang]]
     if old.get("shared") != new["shared"]:
+        changed = list(LANGUAGES)
         for lang in LANGUAGES:
             shutil.rmtree(cache / lang, ignore_errors=True)
     state.unlink(missing_ok=True)
     with ThreadPoolExecutor(len(LANGUAGES)) as pool:
         job = partial(_language, book, cache, python, lock)
-        warnings = list(filter(None, pool.map(job, LANGUAGES)))
+        warnings = list(filter(None, pool.map(job, changed)))
     if warnings:
         raise BuildFailed("the site was not built:\n" + "\n".join(warnings))
     write_text(state, json.dumps(new))
@@ -167,44 +179,42 @@ def _shared(root: Path, python: str) -> str:
     return json.dumps([total, program(), python, modules, addresses])
 
 
-def _sources(root: Path) -> str:
-    """Return the fingerprint of the pages, and of the modules and verdicts that they show."""
-    files = [path for lang in LANGUAGES for path in (root / "book" / lang).rglob("*")]
+def _sources(root: Path, lang: str) -> str:
+    """Return the fingerprint of a language's pages, and of the modules and verdicts they show.
+
+    The home page of each language lists the notebooks of the book, so the names of all count.
+    """
+    names = sorted(path.name for path in (root / "book").glob("*/*.ipynb"))
     helpers = root / "src/helpers"
-    return fingerprint([*files, *helpers.rglob("*.py"), *helpers.glob("verdicts.json")])
+    files = [*(root / "book" / lang).rglob("*"), *helpers.rglob("*.py")]
+    return json.dumps([names, fingerprint([*files, *helpers.glob("verdicts.json")])])
 
 
-def _put(book: Book, cache: Path, out: Path) -> None:
-    """Replace the site by the pages of the cache and the files beside them."""
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=out.parent) as name:
-        site = Path(name) / "site"
-        for lang in LANGUAGES:
-            ignore = shutil.ignore_patterns(".buildinfo*", "objects.inv")
-            shutil.copytree(cache / lang / "html", site / lang, ignore=ignore)
-        wheel = helpers_wheel.write(book, site)
-        if book.repository or wheel:
-            built_from = commit(book.root) if book.repository else ""
-            source = setup_cell.source(book.repository, built_from, wheel, book.address)
-            _stamp(site, source, book.root / "_build/notebooks" if book.repository else None)
-        _write_beside(book, cache, site)
-        if out.exists():
-            out.rename(Path(name) / "old")
-        site.rename(out)
+def _fill(book: Book, cache: Path, site: Path, entries: list[str]) -> None:
+    """Add the pages of the cache and the files beside them to the folder with the entry pages."""
+    for lang in LANGUAGES:
+        ignore = shutil.ignore_patterns(".buildinfo*", "objects.inv")
+        shutil.copytree(cache / lang / "html", site / lang, ignore=ignore, dirs_exist_ok=True)
+    wheel = helpers_wheel.write(book, site)
+    if book.repository or wheel:
+        built_from = commit(book.root) if book.repository else ""
+        source = setup_cell.source(book.repository, built_from, wheel, book.address)
+        _stamp(site, source, book.root / "_build/notebooks" if book.repository else None)
+    _write_beside(book, cache, site, entries)
 
 
-def _write_beside(book: Book, cache: Path, site: Path) -> None:
+def _write_beside(book: Book, cache: Path, site: Path, entries: list[str]) -> None:
     """Add the files that Sphinx does not write: for search engines, programs and old links."""
     pages = [p.name for p in sorted((site / "en").glob("*.html")) if p.stem != "search"]
     if (scripts := book.root / SCRIPTS).is_dir():
         shutil.copytree(scripts, site, dirs_exist_ok=True)
-    pages += entry_pages.write(book, site)
     markdown_twins.write(book, site)
     descriptions = {
         lang: json.loads((cache / lang / "doctrees" / DESCRIPTIONS).read_text("utf8"))
         for lang in LANGUAGES
     }
     program_files.write(book, site, descriptions)
-    root_files.write(book, site, pages)
+    root_files.write(book, site, pages + entries)
     redirects.write(book, site)
     (site / ".nojekyll").touch()
 
