@@ -381,6 +381,8 @@ def test_one_that_is_only_near_is_never_called_the_answer():
         ("freeze layers", "en", "frozen-layers-change", "fine_tuning.html#freeze-layers"),
         ("显存不足怎么办", "zh", "", "memory_caching.html#cuda-out-of-memory"),
         ("损失不下降", "en", "loss-does-not-go-down", "training_loop.html#my-loss"),
+        ("test accuracy is higher than training accuracy", "en", "validation-loss-below", ""),
+        ("测试集准确率比训练集高", "zh", "validation-loss-below", ""),
         ("fastgcn", "en", "", "graphs.html#large-graphs"),
         ("FastGCN 怎么采样", "zh", "", "graphs.html#large-graphs"),
         ("mark_unbacked", "en", "", "performance.html#when-does-torch-compile-recompile"),
