@@ -132,8 +132,8 @@ def from_clean(book) -> dict[str, bytes]:
     return files(build(book, quiet=True))
 
 
-def test_a_site_built_again_is_the_one_that_is_built_from_clean(built):
-    """English: a word less, a figure less; Chinese: a title that all pages show."""
+def test_a_site_built_again_is_the_one_that_is_built_from_clean(built, monkeypatch):
+    """English: a word less, a figure less; Chinese: a title that all pages show; English alone."""
     book, folder = built, built / "book/en"
     drawn = json.loads((folder / "schedule.ipynb").read_text("utf8"))
     drawn["cells"] += [
@@ -154,6 +154,12 @@ def test_a_site_built_again_is_the_one_that_is_built_from_clean(built):
     assert "borrows" in again["en/detach.html"].decode()
     assert "安排学习率" in again["zh/detach.html"].decode(), "its title stands in the navigation"
     assert untouched.stat().st_mtime_ns == written, "nothing on it changed"
+    languages, language = [], building._language
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "_language", lambda *a: languages.append(a[-1]) or language(*a))
+        edit(folder / "detach.ipynb", "borrows the storage", "uses the storage")
+        again = files(build(book, quiet=True))
+    assert languages == ["en"] and "uses the storage" in again["en/detach.html"].decode()
     clean = from_clean(book)
     assert [name for name in clean if clean[name] != again.get(name)] == []
     assert set(again) == set(clean)
