@@ -383,7 +383,7 @@ def test_one_that_is_only_near_is_never_called_the_answer():
         ("损失不下降", "en", "loss-does-not-go-down", "training_loop.html#my-loss"),
         ("fastgcn", "en", "", "graphs.html#large-graphs"),
         ("FastGCN 怎么采样", "zh", "", "graphs.html#large-graphs"),
-        ("为什么要把padding_side设为left", "zh", "", "language_models.html#prompts-of-unequal-length"),
+        ("为什么要把padding_side设为left", "zh", "", "language_models.html#prompts-of"),
         ("mark_unbacked", "en", "", "performance.html#when-does-torch-compile-recompile"),
     ],
 )
