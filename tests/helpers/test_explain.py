@@ -444,6 +444,13 @@ def test_a_pipe_a_file_and_the_locale(tmp_path):
         assert "怎么改：" in done.stdout.decode()
 
 
+@pytest.mark.parametrize("question", ["loss does not go down", "损失不下降"])
+def test_an_argument_that_is_no_file_is_a_question(question, tmp_path):
+    done = run(question, "--lang", "en")
+    assert done.returncode == 1 and b"symptoms.html#loss-does-not-go-down" in done.stdout
+    assert run("my log.txt").returncode == run(str(tmp_path / "a b")).returncode == 2
+
+
 def test_what_it_does_not_know_and_what_it_cannot_read(tmp_path):
     assert run(pasted="zymurgy").returncode == 1
     for done, told in (
