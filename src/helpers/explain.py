@@ -3,6 +3,7 @@
     python train.py 2>&1 | python -m helpers.explain
     python -m helpers.explain log.txt --lang zh
     python -m helpers.explain --clipboard
+    python -m helpers.explain "loss does not go down"
 
 In Jupyter, Colab or IPython, `%load_ext helpers.explain` adds the explanation below an exception,
 and `%explain loss does not go down` answers a question.
@@ -705,7 +706,9 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m helpers.explain",
         description="Explain an error message of PyTorch, offline.",
     )
-    parser.add_argument("file", nargs="?", help="a file with a traceback; - or nothing: the input")
+    parser.add_argument(
+        "file", nargs="?", help="a file with a traceback, or a question; - or nothing: the input"
+    )
     parser.add_argument("--clipboard", action="store_true", help="what was copied last")
     parser.add_argument("--lang", choices=sorted(_WORDS), help="default: that of the locale")
     chosen = parser.parse_args(arguments)
@@ -755,6 +758,10 @@ _CLIPBOARDS = (
 )
 
 
+# Words, or Chinese, without a folder and without the ending of a file.
+_QUESTION = re.compile(r"(?=.*[\s\u3400-\u9fff])(?!.*[/\\])(?!.*\.(?:txt|log|out|err|md)$).+", re.S)
+
+
 def _pasted(name: str | None, clipboard: bool) -> str:
     """Return the text to explain.
 
@@ -768,7 +775,8 @@ def _pasted(name: str | None, clipboard: bool) -> str:
             raise OSError(f"none of these programs is installed: {names}")
         return decoded(subprocess.run(command, capture_output=True).stdout)
     if name not in (None, "-"):
-        return decoded(Path(name).read_bytes())
+        question = _QUESTION.fullmatch(name) and not os.path.lexists(name)
+        return name if question else decoded(Path(name).read_bytes())
     if sys.stdin is None:
         raise OSError("it is closed")
     if sys.stdin.isatty():

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_CHUNK = re.compile(r"[\u3400-\u9fff]+|\w+(?:\.\w+)*")
+_CHUNK = re.compile(
+    r"[\u3400-\u9fff]+|[\w\u00c0-\u024f]+(?:\.[\w\u00c0-\u024f]+)*", re.A
+)  # as in search.js: Chinese characters beside a name are words of their own
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _SEAM = re.compile(r"_+|\.|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 _ENDS = re.compile(r"(?:ations?|at(?:es?|ed|ing)|ions?|ing|(?<!e)ed|es|e|(?<!s)s)$")
@@ -54,7 +56,7 @@ class Questions:
             for name in group:
                 self._same.setdefault(_key(name), []).extend(group)
         names = sorted((name for group in words["same"] for name in group), key=len, reverse=True)
-        self._names = re.compile("|".join(map(_bounded, names)), re.I)
+        self._names = re.compile("|".join(map(_bounded, names)), re.I | re.A)
         self._terms = [
             (_of(p.own_title), _of(p.also) | _of(p.title), _names(p.names)) for p in self.places
         ]

@@ -385,6 +385,7 @@ def test_one_that_is_only_near_is_never_called_the_answer():
         ("测试集准确率比训练集高", "zh", "validation-loss-below", ""),
         ("fastgcn", "en", "", "graphs.html#large-graphs"),
         ("FastGCN 怎么采样", "zh", "", "graphs.html#large-graphs"),
+        ("为什么要把padding_side设为left", "zh", "", "language_models.html#prompts-of"),
         ("mark_unbacked", "en", "", "performance.html#when-does-torch-compile-recompile"),
     ],
 )
@@ -443,6 +444,13 @@ def test_a_pipe_a_file_and_the_locale(tmp_path):
     assert piped.stdout == filed.stdout and b"What to do:" in piped.stdout
     for done in (run(str(log), LC_ALL="zh_CN.UTF-8"), run(str(log), "--lang", "zh")):
         assert "怎么改：" in done.stdout.decode()
+
+
+@pytest.mark.parametrize("question", ["loss does not go down", "损失不下降"])
+def test_an_argument_that_is_no_file_is_a_question(question, tmp_path):
+    done = run(question, "--lang", "en")
+    assert done.returncode == 1 and b"symptoms.html#loss-does-not-go-down" in done.stdout
+    assert run("my log.txt").returncode == run(str(tmp_path / "a b")).returncode == 2
 
 
 def test_what_it_does_not_know_and_what_it_cannot_read(tmp_path):
