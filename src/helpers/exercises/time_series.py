@@ -171,6 +171,8 @@ def _series_edges(f):
     assert grad is None or (grad == 0).all(), "without an observed target the gradient is not 0"
     whole = torch.randn(2, 3)
     close(f(whole, whole + 2), torch.tensor(4.0), "wrong if no target is missing")
+    first = torch.tensor([[torch.nan, torch.nan], [1.0, 3.0]])
+    close(f(torch.ones(2, 2), first), torch.tensor(2.0), "wrong if the first series is missing")
     one = torch.tensor([[1.0]])
     close(f(one, one + 3), torch.tensor(9.0), "wrong for a single target")
 

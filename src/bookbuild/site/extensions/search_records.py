@@ -43,6 +43,7 @@ SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b|# [✗✓])")
 QUERIED = re.compile(r".*#|\s*class |(?!\s*(for|return|raise|if|elif|while|yield)\b).*\.")
 WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
+_SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.*", re.S)  # the first one
 LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
 
 
@@ -220,8 +221,8 @@ class _Entries(HTMLParser):
             folded = tag == "details" and name not in ("", "older", "cases")
             listed_elsewhere = re.search("verdict|error-lines|review-rules", name)
             left_out = folded or tag in self.silent or listed_elsewhere or name == "here"
-            other_name = name in ("also", "older")  # other wordings of the entry
-            self.open.append((tag, "left out" if left_out else "name" if other_name else ""))
+            uses = {"also": "name", "older": "name", "cases": "case"}  # names: other wordings
+            self.open.append((tag, "left out" if left_out else uses.get(name, "")))
 
     def left_out(self) -> bool:
         """Return True inside an element that is left out."""
@@ -241,11 +242,15 @@ class _Entries(HTMLParser):
             self.line += data
 
     def end_line(self) -> None:
-        """Add the line to the entry, except a link to a section, which has a record of its own."""
-        if any(use == "name" for _, use in self.open):
+        """Add the line to the entry, except a link to a section, which has a record of its own.
+
+        Of a special case the first sentence is added, which names its cause.
+        """
+        uses = {use for _, use in self.open}
+        if "name" in uses:
             self.here.names |= {" ".join(self.line.split()): None}
         elif not self.line.lstrip().startswith("→"):
-            _add(self.here, self.line)
+            _add(self.here, _SENTENCE.match(self.line)[0] if "case" in uses else self.line)
         self.line = ""
 
 
