@@ -34,10 +34,10 @@ def sum_of_means(code):
             loop is None
             or not name
             or not batch_loop(code, loop)
-            or not _mean_loss(code, node.value)
+            or not (_mean_loss(code, node.value) or _mean_of_matches(node.value))
         ):
             continue
-        yield from _divisions(code, name, loop)
+        yield from _divided_by(code, name, loop, _SAMPLES)
 
 
 def _mean_loss(code, node):
@@ -54,8 +54,23 @@ def _mean_loss(code, node):
     )
 
 
-def _divisions(code, name, loop):
-    """Divisions of the sum by a number of samples after the loop."""
+def _mean_of_matches(node):
+    """`(predicted == y).float().mean()`, the accuracy of a batch."""
+    node = receiver(node) if method(node) == "item" else node
+    if method(node) != "mean":
+        return False
+    compared = receiver(node) if receiver(node) is not None and not node.args else node.args[:1]
+    compared = compared[0] if isinstance(compared, list) else compared
+    return isinstance(compared, ast.AST) and any(
+        isinstance(one, ast.Compare) or method(one) == "eq" for one in ast.walk(compared)
+    )
+
+
+_SAMPLES = r"len\([\w.\[\]'\"]*(\.dataset|_?set|_data(set)?|dataset)\)"
+
+
+def _divided_by(code, name, loop, pattern):
+    """Yield the divisions of a sum after the loop by what the pattern matches."""
     for node in code.walk(code.function(loop)):
         divided = (
             node.left
@@ -69,9 +84,7 @@ def _divisions(code, name, loop):
         by = node.right if isinstance(node, ast.BinOp) else node.value
         number = code.value(by) if isinstance(by, ast.Name) else None
         by = number if isinstance(number, ast.Call) else by
-        if node.lineno > loop.lineno and re.fullmatch(
-            r"len\([\w.\[\]'\"]*(\.dataset|_?set|_data(set)?|dataset)\)", ast.unparse(by)
-        ):
+        if node.lineno > loop.lineno and re.fullmatch(pattern, ast.unparse(by)):
             yield node
 
 
@@ -314,3 +327,50 @@ def batches_of_one_size(code):
             if any(re.fullmatch(r"len\([\w.]*(loader|_dl)\)", one) for one in sides):
                 if any(re.search(r"(?i)batch_?size$", one) for one in sides):
                     yield node
+
+
+@rule("evaluation-print-interval", "wrong")
+def other_interval(code):
+    """`if i % 2000 == 1999: print(running_loss / 1000)`: the mean of another number of batches."""
+    for node in code.of(ast.If):
+        interval = _interval(node.test)
+        reset = {
+            text(one.targets[0])
+            for one in node.body
+            if isinstance(one, ast.Assign) and const(one.value) == 0
+        }
+        for one in ast.walk(ast.Module(node.body, [])) if interval and reset else ():
+            if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+                by = const(one.right)
+                if text(one.left) in reset and isinstance(by, int) and by > 1 and by != interval:
+                    yield one
+
+
+def _interval(test):
+    """`2000` of `i % 2000 == 1999` and `(i + 1) % 2000 == 0`."""
+    left = test.left if isinstance(test, ast.Compare) and len(test.ops) == 1 else None
+    if not isinstance(left, ast.BinOp) or not isinstance(left.op, ast.Mod):
+        return None
+    value = const(left.right)
+    return value if isinstance(value, int) and value > 1 else None
+
+
+@rule("evaluation-weighted-count", "wrong")
+def samples_over_batches(code):
+    """`total += loss.item() * x.size(0)` divided by `len(loader)`: samples, divided by batches."""
+    for node in code.of(ast.AugAssign):
+        loop, name = next(above(node, *LOOPS), None), text(node.target)
+        product = node.value
+        if loop is None or not name or not isinstance(product, ast.BinOp):
+            continue
+        if not isinstance(node.op, ast.Add) or not isinstance(product.op, ast.Mult):
+            continue
+        sides = (product.left, product.right), (product.right, product.left)
+        weighted = any(
+            method(loss) == "item"
+            and re.search(r"(?i)loss|criterion", ast.unparse(loss))
+            and re.search(r"\.size\(0\)|\.shape\[0\]|^len\((?!.*loader)", ast.unparse(size))
+            for loss, size in sides
+        )
+        if weighted and batch_loop(code, loop):
+            yield from _divided_by(code, name, loop, r"len\([\w.\[\]'\"]*(loader|_dl)\w*\)")

@@ -351,3 +351,64 @@ def _trained_over(code, function):
     for loop in code.walk(function):
         if isinstance(loop, ast.For) and code.methods(loop, "backward"):
             yield loop
+
+
+@rule("evaluation-whole-trained", "wrong")
+def trained_on_whole(code):
+    """`DataLoader(dataset, shuffle=True)` of what `random_split` has divided: the test part too."""
+    for node in code.of(ast.Assign):
+        if code.called(node.value) != "data.random_split" or not node.value.args:
+            continue
+        whole, parts = text(node.value.args[0]), getattr(node.targets[0], "elts", ())
+        names = [text(one) or "" for one in parts]
+        held = [one for one in names if re.search(r"(?i)val|test|dev", one)]
+        kept = [one for one in names if re.search(r"(?i)train", one)]
+        if not whole or not held or not kept or _whole_is_kept(code, node, whole, kept):
+            continue
+        loaded = {}
+        for call in code.calls:
+            if code.called(call) == "data.DataLoader" and call.args and call.owner is node.owner:
+                loaded.setdefault(text(call.args[0]), call)
+        trains = whole in loaded and const(argument(loaded[whole], "shuffle", 2)) is True
+        if trains and held[0] in loaded and kept[0] not in loaded:
+            yield loaded[whole]
+
+
+def _whole_is_kept(code, node, whole, kept):
+    """The names of the parts, or of the whole, change after the split."""
+    given = {*kept, whole}
+    return any(
+        text(one.targets[0]) == whole and one.lineno > node.lineno
+        for one in code.of(ast.Assign)
+        if one.owner is node.owner and text(one.targets[0]) in given
+    )
+
+
+@rule("tensor-recipes-apart", "wrong")
+def shuffled_apart(code):
+    """`x[torch.randperm(n)]` and `y[torch.randperm(n)]`: inputs and labels do not match."""
+    for node in code.nodes:
+        for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if not isinstance(block, list):
+                continue
+            for first, second in zip(block, block[1:], strict=False):
+                names = _shuffled(code, first), _shuffled(code, second)
+                if all(names) and names[0] != names[1] and _LABELS.search(names[1]):
+                    if not _LABELS.search(names[0]):
+                        yield second
+
+
+_LABELS = re.compile(r"(?i)(^|_)(y|labels?|targets?|classes)(_|$)")
+
+
+def _shuffled(code, statement):
+    """The name that a statement shuffles: `np.random.shuffle(y)`, `y[torch.randperm(n)]`."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        call = statement.value
+        if code.called(call) in ("random.shuffle", "numpy.random.shuffle") and call.args:
+            return text(call.args[0])
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Subscript):
+        drawn = code.called(statement.value.slice)
+        if drawn in ("torch.randperm", "numpy.random.permutation"):
+            return text(statement.value.value)
+    return None

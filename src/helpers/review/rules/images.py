@@ -3,9 +3,9 @@
 import ast
 import re
 
-from helpers.review.kinds import is_model, no_graph
+from helpers.review.kinds import batch_loop, is_model, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, argument, const, last, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, above, argument, const, last, method, receiver, text
 from helpers.review.tracing import construction
 
 
@@ -154,6 +154,25 @@ def augmented_split(code):
             continue
         if re.search(r"(?i)val|test|dev", target) and _trained_too(code, node, target):
             yield node
+    yield from _sampled_split(code)
+
+
+def _sampled_split(code):
+    """Loaders of one dataset with a random transform, one with the sampler of a held-out part."""
+    loaders = [one for one in code.calls if code.called(one) == "data.DataLoader" and one.args]
+    for call in loaders:
+        name = text(argument(call, "sampler", 3)) or ""
+        dataset = construction(code, call.args[0])
+        if dataset is None or not re.search(r"(?i)val|test|dev", name):
+            continue
+        others = [
+            text(argument(one, "sampler", 3)) or ""
+            for one in loaders
+            if one is not call and text(one.args[0]) == text(call.args[0])
+        ]
+        if any("train" in one.lower() for one in others):
+            if random_parts(code, argument(dataset, "transform")):
+                yield call
 
 
 def _trained_too(code, node, target):
@@ -261,3 +280,25 @@ def _inference_without_normalize(code):
         for call in code.calls_under(function):
             if is_model(code, call.func) and no_graph(code, call):
                 yield call
+
+
+@rule("images-scaled-twice", "wrong")
+def scaled_twice(code):
+    """`images / 255` of images that `ToTensor` has scaled to the range from 0 to 1."""
+    composed = {code.called(one) for one in code.of(ast.Call)}
+    if "transforms.ToTensor" not in composed or re.search(
+        r"PILToTensor|pil_to_tensor|ToImage|read_image|\* *255|imread|from_numpy", code.source
+    ):
+        return
+    for node in code.of(ast.BinOp, ast.AugAssign):
+        left = node.left if isinstance(node, ast.BinOp) else node.target
+        right = node.right if isinstance(node, ast.BinOp) else node.value
+        if not isinstance(node.op, ast.Div) or const(right) not in (255, 256):
+            continue
+        while method(left) in ("float", "to", "cuda", "type") and receiver(left) is not None:
+            left = receiver(left)
+        loops = [one for one in above(node, ast.For) if batch_loop(code, one)]
+        if isinstance(left, ast.Name) and loops:
+            given = [one for loop in loops for one in ast.walk(loop.target)]
+            if left.id in map(text, given):
+                yield node

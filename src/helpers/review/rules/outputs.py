@@ -6,7 +6,7 @@ import re
 from helpers.review.code import Part
 from helpers.review.kinds import kind, returns
 from helpers.review.registry import rule
-from helpers.review.syntax import argument, const, is_open, method, receiver
+from helpers.review.syntax import argument, const, is_open, method, receiver, text
 from helpers.review.tracing import construction, is_activation, loss_calls
 
 _KEEP = {"squeeze", "view", "flatten", "reshape", "float", "to"}
@@ -143,3 +143,25 @@ def _reduces(code, call):
             or const(argument(constructor, "reduction")) == "mean"
         )
     )
+
+
+@rule("losses-output-range", "wrong")
+def output_of_other_range(code):
+    """A decoder that ends in a sigmoid, and `mse_loss(recon, images)` of normalized images."""
+    normalized = [
+        one
+        for call in code.calls
+        if code.called(call) == "transforms.Compose" and call.args
+        for one in getattr(call.args[0], "elts", ())
+        if code.called(one) == "transforms.Normalize"
+    ]
+    if not normalized or re.search(r"(?i)denorm|unnorm|inv_?norm", code.source):
+        return
+    for name, module in (("mse_loss", "MSELoss"), ("l1_loss", "L1Loss")):
+        for call, given in loss_calls(code, name, module):
+            target = argument(call, "target", 1)
+            output = code.value(given) if isinstance(given, ast.Name) else given
+            output = output.value if isinstance(output, Part) else output
+            same = isinstance(output, ast.Call) and text(target) in map(text, output.args)
+            if same and is_activation(code, given, {"sigmoid", "relu"}):
+                yield call

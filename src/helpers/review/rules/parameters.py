@@ -314,3 +314,36 @@ def swapped_options(code):
             elif option.arg in ("weight_decay", "momentum"):
                 if re.fullmatch(r"(?i)lr|learning_?rate", name):
                     yield option.value
+
+
+@rule("training-model-replaced", "wrong")
+def model_made_again(code):
+    """`model = Net()` again after the optimizer has got `model.parameters()`."""
+    for scope, name, made, model in optimizers(code):
+        if not model or "." in model:
+            continue
+        later = [one.end for one in scope.assigned[name] if one.end > made.end]
+        stop = min(later, default=(1 << 30, 0))
+        for one in scope.assigned.get(model, ()):
+            again = made.end < one.end < stop and not exclusive(one.statement, made.statement)
+            if not again or not isinstance(one.value, ast.Call) or not _made_anew(code, one.value):
+                continue
+            loops = set(above(one.statement, *LOOPS))
+            together = loops & set(above(made.statement, *LOOPS))
+            stepped = [
+                use
+                for use in code.uses(scope, name)
+                if one.end < place(use) < stop
+                and isinstance(use.parent, ast.Call | ast.Attribute)
+                or one.end < place(use) < stop
+                and isinstance(use.parent, ast.keyword)
+            ]
+            if stepped and loops == together:
+                yield one.statement
+
+
+def _made_anew(code, value):
+    """A call that makes a module of a class of this file, also moved to a device."""
+    while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
+        value = receiver(value)
+    return isinstance(value, ast.Call) and text(value.func) in code.classes
