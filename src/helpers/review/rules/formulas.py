@@ -363,3 +363,29 @@ def _is_summed_kl(code, node):
             return False
     whole = code.called(node) == "torch.sum" and len(node.args) == 1 and not node.keywords
     return whole and bool(re.search(r"(?i)log_?(var|sigma).*exp|exp.*log_?var", ast.unparse(node)))
+
+
+@rule("diffusion-sqrt", "wrong")
+def noise_without_root(code):
+    """`alpha_bar * x0 + (1 - alpha_bar) * noise`: the factors are the square roots."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
+            continue
+        sides = [one for one in (node.left, node.right) if isinstance(one, ast.BinOp)]
+        if len(sides) != 2 or not all(isinstance(one.op, ast.Mult) for one in sides):
+            continue
+        names = [" ".join(names_in(one)) for one in sides]
+        noisy = re.search(r"(?i)(^|[ _.])(noise|eps(ilon)?)($|[ _])", names[1])
+        alpha = r"(?i)alphas?_?(bar|hat|cumprod|prod)"
+        if not noisy or not all(re.search(alpha, one) for one in names):
+            continue
+        factors = [text(one) or text(getattr(one, "value", None)) or "" for one in _own(sides)]
+        values = [code.value(one) for one in _own(sides) if isinstance(one, ast.Name)]
+        written = " ".join(ast.unparse(one) for one in values if isinstance(one, ast.AST))
+        if not re.search(r"(?i)sqrt|\*\* *0?\.5|root", " ".join([*factors, written, *names])):
+            if not re.search(r"sqrt|\*\* 0\.5|pow", ast.unparse(node)):
+                yield node
+
+
+def _own(sides):
+    return [one for side in sides for one in (side.left, side.right)]

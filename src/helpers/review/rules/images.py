@@ -5,7 +5,17 @@ import re
 
 from helpers.review.kinds import batch_loop, is_model, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, above, argument, const, last, method, receiver, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    above,
+    argument,
+    const,
+    is_open,
+    last,
+    method,
+    receiver,
+    text,
+)
 from helpers.review.tracing import construction
 
 
@@ -302,3 +312,31 @@ def scaled_twice(code):
             given = [one for loop in loops for one in ast.walk(loop.target)]
             if left.id in map(text, given):
                 yield node
+
+
+@rule("images-normalize-differs", "wrong")
+def normalized_apart(code):
+    """`Normalize` with other numbers in the transform of the test images than in training."""
+    found = {}
+    for node in code.of(ast.Assign):
+        name = text(node.targets[0]) or ""
+        if code.called(node.value) != "transforms.Compose" or not node.value.args:
+            continue
+        part = re.search(r"(?i)train|val|test", name)
+        for one in getattr(node.value.args[0], "elts", ()):
+            if code.called(one) == "transforms.Normalize" and part and not is_open(one):
+                given = [argument(one, "mean", 0), argument(one, "std", 1)]
+                numbers = [_numbers(code, value) for value in given]
+                if None not in numbers:
+                    found.setdefault(part[0].lower() == "train", []).append((one, numbers))
+    if len(found.get(True, ())) == 1:
+        for one, numbers in found.get(False, ()):
+            if numbers != found[True][0][1]:
+                yield one
+
+
+def _numbers(code, node):
+    """The numbers of a list or tuple, also through a name."""
+    node = code.value(node) if isinstance(node, ast.Name) else node
+    values = [const(one) for one in getattr(node, "elts", ())]
+    return values if values and all(isinstance(v, int | float) for v in values) else None

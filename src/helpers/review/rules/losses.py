@@ -299,12 +299,12 @@ def pos_weight_inverted(code):
     """`pos_weight = n_positive / n_negative`: the rare class gets the smaller weight."""
     for call in code.calls:
         given = argument(call, "pos_weight")
-        while isinstance(given, ast.Call | ast.List | ast.Name):
+        for _ in range(6):
             if isinstance(given, ast.Name):
                 given = code.value(given)
             elif isinstance(given, ast.List):
                 given = given.elts[0] if len(given.elts) == 1 else None
-            else:
+            elif isinstance(given, ast.Call):
                 given = given.args[0] if given.args else receiver(given)
         if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Div):
             continue
@@ -313,3 +313,19 @@ def pos_weight_inverted(code):
         if re.search(positive, above_) and not re.search(negative, above_):
             if re.search(negative, below):
                 yield given
+
+
+@rule("losses-grad-forced", "wrong")
+def gradient_forced(code):
+    """`loss.requires_grad = True` before `loss.backward()`: the loss has no graph, only a flag."""
+    for node in code.of(ast.Assign, ast.Call):
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            flag = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
+            name = text(target.value) if flag and const(node.value) is True else None
+        else:
+            value = node.args[0] if node.args else ast.Constant(True)
+            flag = method(node) == "requires_grad_" and const(value) is True
+            name = text(receiver(node)) if flag else None
+        if name and name in node.scope.backward and re.search(r"(?i)loss|cost|err", name):
+            yield node

@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.code import Part
-from helpers.review.kinds import is_model, iterated, kind, steps
+from helpers.review.kinds import batch_loop, is_model, iterated, kind, steps
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     LOOPS,
@@ -316,3 +316,32 @@ def _is_class(code, node, depth):
             return value.index == 1 and code.called(value.value) == "torch.max"
         return value is not None and _is_class(code, value, depth + 1)
     return method(node) in ("argmax", "round") or isinstance(node, ast.Compare)
+
+
+@rule("evaluation-argmax-all", "wrong")
+def argmax_of_batch(code):
+    """`(torch.argmax(output) == labels).sum()`: one index for the whole batch."""
+    for call in code.calls:
+        if method(call) != "argmax" or code.called(call) not in ("", "torch.argmax"):
+            continue
+        given = (call.args[0] if call.args else None) if code.called(call) else receiver(call)
+        whole = not call.keywords and len(call.args) == bool(code.called(call))
+        output = code.value(given) if isinstance(given, ast.Name) else given
+        if not whole or not isinstance(output, ast.Call) or not is_model(code, output.func):
+            continue
+        loops = [one for one in above(call, *LOOPS) if batch_loop(code, one)]
+        if loops and _counted_matches(code, call):
+            yield call
+
+
+def _counted_matches(code, call):
+    """The result is compared, and the matches are summed."""
+    up = call.parent
+    names = [text(one) for one in getattr(up, "targets", ())]
+    uses = [one for name in names if name for one in code.uses(call.scope, name)] or [call]
+    return any(
+        isinstance(one.parent, ast.Compare)
+        and isinstance(one.parent.parent, ast.Attribute)
+        and one.parent.parent.attr == "sum"
+        for one in uses
+    )

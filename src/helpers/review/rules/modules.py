@@ -417,6 +417,9 @@ def constant_weights(code):
             if not given.removesuffix(".data").endswith(".weight"):
                 continue
             own = method(call) in ("fill_", "zero_")
+            value = argument(call, "val", 1 if initial else 0)
+            if value is not None and const(value) is None:
+                continue  # a computed value, such as the weights of a mean
             (fixed if code.called(call) in fills or own else drawn).append(call)
         if fixed and not drawn:
             yield fixed[0]

@@ -324,9 +324,11 @@ def model_made_again(code):
             continue
         later = [one.end for one in scope.assigned[name] if one.end > made.end]
         stop = min(later, default=(1 << 30, 0))
-        for one in scope.assigned.get(model, ()):
+        models = scope.assigned.get(model, ())
+        first = [_class_made(code, one.value) for one in models if one.end < made.end][-1:]
+        for one in models:
             again = made.end < one.end < stop and not exclusive(one.statement, made.statement)
-            if not again or not isinstance(one.value, ast.Call) or not _made_anew(code, one.value):
+            if not again or [_class_made(code, one.value)] != first or first == [None]:
                 continue
             loops = set(above(one.statement, *LOOPS))
             together = loops & set(above(made.statement, *LOOPS))
@@ -334,16 +336,15 @@ def model_made_again(code):
                 use
                 for use in code.uses(scope, name)
                 if one.end < place(use) < stop
-                and isinstance(use.parent, ast.Call | ast.Attribute)
-                or one.end < place(use) < stop
-                and isinstance(use.parent, ast.keyword)
+                and isinstance(use.parent, ast.Call | ast.Attribute | ast.keyword)
             ]
             if stepped and loops == together:
                 yield one.statement
 
 
-def _made_anew(code, value):
-    """A call that makes a module of a class of this file, also moved to a device."""
+def _class_made(code, value):
+    """The class of this file that a call makes, also moved to a device."""
     while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
-    return isinstance(value, ast.Call) and text(value.func) in code.classes
+    name = text(value.func) if isinstance(value, ast.Call) else None
+    return name if name in code.classes else None

@@ -46,7 +46,9 @@ def _reduced(node):
 @rule("rl-sign", "wrong")
 def return_minimized(code):
     """`loss = (log_probs * returns).mean()` without the minus: the return is minimized."""
-    if re.search(r"[(\[=,:] *-[\w.(]*(log|dist|pi\b)|maximize=True|\*= *-|-loss|neg", code.source):
+    if re.search(
+        r"[(\[=,:] *-[\w.(]*(log|dist|pi\b)|maximize=True|\*= *-|-loss\b|neg_?log|nll", code.source
+    ):
         return
     for node in code.of(ast.BinOp):
         factors = _factors(node)
@@ -99,9 +101,10 @@ def _is_weight(node):
 
 def _is_entropy(code, node):
     """`dist.entropy()`, also through `mean`, `sum` and a name."""
-    node = _value(code, node)
-    while method(node) in ("mean", "sum") and receiver(node) is not None:
-        node = _value(code, receiver(node))
+    for _ in range(4):
+        node = _value(code, node)
+        if method(node) in ("mean", "sum") and receiver(node) is not None:
+            node = receiver(node)
     return method(node) == "entropy" and receiver(node) is not None
 
 
