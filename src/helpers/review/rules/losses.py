@@ -320,12 +320,17 @@ def gradient_forced(code):
     """`loss.requires_grad = True` before `loss.backward()`: the loss has no graph, only a flag."""
     for node in code.of(ast.Assign, ast.Call):
         if isinstance(node, ast.Assign):
-            target = node.targets[0]
+            target, value = node.targets[0], node.value
             flag = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
-            name = text(target.value) if flag and const(node.value) is True else None
+            base = target.value if flag else None
         else:
             value = node.args[0] if node.args else ast.Constant(True)
-            flag = method(node) == "requires_grad_" and const(value) is True
-            name = text(receiver(node)) if flag else None
-        if name and name in node.scope.backward and re.search(r"(?i)loss|cost|err", name):
+            base = receiver(node) if method(node) == "requires_grad_" else None
+        if not isinstance(base, ast.Name) or const(value) is not True:
+            continue
+        loss = code.value(base)
+        computed = isinstance(loss, ast.Call) and re.search(
+            r"(?i)loss|criterion|entropy|mse", ast.unparse(loss.func)
+        )
+        if computed and base.id in node.scope.backward:
             yield node
