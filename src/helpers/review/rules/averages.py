@@ -128,7 +128,9 @@ def _inner(outer):
 def _counters(code, outer, loop):
     for node in code.walk(loop):
         name = _counted(node)
-        if not name or not re.search(r"(?i)correct|total|hits|running|n_|num_|count", name):
+        counts = r"(?i)correct|total|hits|running|n_|num_|count"
+        counts += r"|loss|acc|dice|iou" if isinstance(node, ast.Call) else ""
+        if not name or not re.search(counts, name):
             continue
         values = loop.scope.assigned.get(name, ())
         inside = [v for v in values if outer.lineno < v.statement.lineno <= outer.end_lineno]

@@ -5,6 +5,7 @@ import re
 
 from helpers.review.kinds import is_model
 from helpers.review.registry import rule
+from helpers.review.rules.formulas import number
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import LOOPS, above, const, inside, method, names_in, receiver, text
 
@@ -290,3 +291,46 @@ def _unmasked(code, stored):
         if networks and not _MASK.search(written):
             yield node
             return
+
+
+@rule("rl-soft", "wrong")
+def target_not_averaged(code):
+    """`for a, b in zip(target.parameters(), q.parameters()): a = …`, or with exchanged weights."""
+    for loop in code.of(ast.For):
+        both = getattr(loop.iter, "args", ()) if method(loop.iter) == "zip" else ()
+        names = [text(one) for one in getattr(loop.target, "elts", ())]
+        if len(both) != 2 or len(names) != 2 or {method(one) for one in both} != {"parameters"}:
+            continue
+        owners = [text(receiver(one)) or "" for one in both]
+        for name, owner in zip(names, owners, strict=True):
+            if name and re.search(r"(?i)target|tgt|ema|teacher|momentum", owner):
+                yield from _updates(code, loop, name)
+
+
+def _updates(code, loop, name):
+    """Yield the statements that rebind the variable, or keep a small part of the old weights."""
+    for node in ast.walk(loop):
+        value = node.value if isinstance(node, ast.Assign) else None
+        if method(node) == "copy_" and len(node.args) == 1:
+            value = node.args[0]
+        if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+            continue
+        assigned = isinstance(node, ast.Assign)
+        written = text(node.targets[0] if assigned else receiver(node))
+        if (written or "").removesuffix(".data") != name or name not in names_in(value):
+            continue
+        kept = next((one for one in (value.left, value.right) if name in names_in(one)), None)
+        part = _share(code, [one for one in _factors(kept) if name not in names_in(one)])
+        if written == name and assigned or part is not None and part < 0.5:
+            yield node
+
+
+def _share(code, factors):
+    """The number of a factor `tau` or `1 - tau`."""
+    if len(factors) != 1:
+        return None
+    node = factors[0]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        one, tau = number(code, node.left), number(code, node.right)
+        return one - tau if one is not None and tau is not None else None
+    return number(code, node)
