@@ -8,6 +8,7 @@ import sysconfig
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +73,15 @@ def test_a_script_with_other_expressions_is_reviewed(text, chance):
     except (ValueError, RecursionError):  # no source can express it
         return
     reviewed(changed)
+
+
+@pytest.mark.parametrize("value", ["x.mean()", "[x]", "torch.tensor(x)", "x.squeeze()", "x[-1]"])
+def test_a_name_that_is_made_from_itself_is_reviewed(value):
+    used = "nn.BCEWithLogitsLoss(pos_weight=x), loss + 0.1 * x, x.softmax(1) @ v, dice_loss(x, y)"
+    body = (
+        f"    x = {value}\n    loss = F.mse_loss(x, y) + 0.1 * x\n    loss.backward()\n    {used}\n"
+    )
+    reviewed(f"import torch\nfrom torch import nn\nfor _ in range(3):\n{body}")
 
 
 @settings(max_examples=40, deadline=None)

@@ -94,88 +94,6 @@ def sample_changed(code):
                 yield one
 
 
-@rule("images-pair-random", "wrong")
-def pair_transformed_apart(code):
-    """`self.crop(image)` and `self.crop(mask)`: each call samples other random parameters."""
-    kept = r"manual_seed|random\.seed|get_state|set_state|get_params|tv_tensors|ReplayCompose"
-    for function in code.of(*FUNCTIONS):
-        if function.name not in ("__getitem__", "__call__") or re.search(kept, code.part(function)):
-            continue
-        calls = {}
-        for call in code.calls_under(function):
-            name, given = text(call.func), text(call.args[0]) if len(call.args) == 1 else None
-            if name and given and not call.keywords and _draws(code, call.func):
-                calls.setdefault(name, {})[given] = call
-        for given in calls.values():
-            masks = [one for one in given if _MASK.search(one)]
-            if masks and len(given) == 2 and len(masks) == 1:
-                yield given[masks[0]]
-
-
-_MASK = re.compile(
-    r"(?i)(^|[_.\['\"])(mask|label|seg(mentation)?|gt|weight(ing)?|depth|target)s?\b"
-)
-
-
-def _draws(code, func):
-    """A random geometric transform of this file, alone or in a `Compose`."""
-    made = construction(code, func)
-    geometric = r"transforms\.Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Affine)"
-    parts = [made, *random_parts(code, made)] if made is not None else []
-    return any(re.fullmatch(geometric, code.called(one)) for one in parts)
-
-
-@rule("images-mask-color", "wrong")
-def mask_recoloured(code):
-    """`mask_transform` with `ColorJitter` or `Normalize`: it changes the classes."""
-    for scope in code.scopes:
-        for name, values in scope.assigned.items():
-            if not re.search(r"(?i)(^|_|\.)(mask|seg|label)_?(transforms?|tfms?|aug\w*|tf)$", name):
-                continue
-            for one in values:
-                if code.called(one.value) == "transforms.Compose" and one.value.args:
-                    for part in getattr(one.value.args[0], "elts", ()):
-                        if re.fullmatch(
-                            r"transforms\.(ColorJitter|Normalize|GaussianBlur|RandomGrayscale)",
-                            code.called(part),
-                        ):
-                            yield part
-
-
-@rule("images-mask-scaled", "wrong")
-def mask_scaled(code):
-    """`ToTensor()(mask).long()`: `ToTensor` divides by 255, so all classes become 0."""
-    for call in code.calls:
-        if method(call) not in ("long", "int") or call.args or code.called(call):
-            continue
-        value, names = receiver(call), set()
-        for _ in range(6):
-            names |= {one for one in (text(value),) if one}
-            if isinstance(value, ast.Name):
-                value = code.value(value)
-            elif method(value) in ("squeeze", "unsqueeze", "contiguous") and receiver(value):
-                value = receiver(value)
-            elif isinstance(value, ast.Subscript):
-                value = value.value
-        if isinstance(value, ast.Call) and _scales(code, value):
-            given = " ".join(map(ast.unparse, value.args))
-            if re.search(r"(?i)mask|label|seg|target|gt\b", f"{given} {' '.join(names)}"):
-                yield call
-
-
-def _scales(code, call):
-    """`ToTensor()(x)`, `to_tensor(x)`, or a `Compose` that ends in `ToTensor()`."""
-    if code.called(call) == "torchvision.transforms.functional.to_tensor":
-        return True
-    if code.called(call) == "transforms.to_tensor":
-        return True
-    made = construction(code, call.func) if not code.called(call) else None
-    if code.called(made) == "transforms.Compose" and made.args:
-        steps = made.args[0].elts if isinstance(made.args[0], ast.List) else [None]
-        made = steps[-1] if steps else None
-    return isinstance(made, ast.Call) and code.called(made) == "transforms.ToTensor"
-
-
 @rule("loading-next-iter", "wasted")
 def first_batch_again(code):
     """`next(iter(loader))` in a training loop: a new pass, and so its first batch, each time."""
@@ -282,97 +200,6 @@ def same_split(code):
                 yield call
             if name and train is False and re.search(r"(?i)^train_?(set|data|dataset)?$", name):
                 yield call
-
-
-@rule("images-normalize-error", "raises")
-def normalize_before_tensor(code):
-    """`Compose([Normalize(…), ToTensor()])`: a PIL image has no mean."""
-    for call in code.calls:
-        if code.called(call) not in ("transforms.Compose", "torchvision.transforms.v2.Compose"):
-            continue
-        given = call.args[0] if call.args else None
-        if isinstance(given, ast.List):
-            names = [last(one.func) if isinstance(one, ast.Call) else "" for one in given.elts]
-            if "Normalize" in names and "ToTensor" in names:
-                if names.index("Normalize") < names.index("ToTensor"):
-                    yield given.elts[names.index("Normalize")]
-
-
-_AUGMENTS = re.compile(
-    r"transforms\.(Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Erasing|Affine)|"
-    r"ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide)"
-)
-
-
-def random_parts(code, node):
-    """Return the random transforms of a `Compose`, also through a name."""
-    node = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
-    if code.called(node) != "transforms.Compose" or not node.args:
-        return []
-    given = node.args[0]
-    return [one for one in getattr(given, "elts", ()) if _AUGMENTS.fullmatch(code.called(one))]
-
-
-@rule("images-augmented-test", "wrong")
-def augmented_test(code):
-    """Random augmentation in the transform of the test set."""
-    named = re.compile(
-        r"(?i)^(test|val(id)?|eval)_?(transforms?|tfms?|aug\w*|tf)$|"
-        r"^transforms?_(test|val(id)?|eval)$"
-    )
-    held_out = re.compile(r"(?i)^(self\.)?(test|val(id)?|validation)_?(set|data|dataset|ds)$")
-    for scope in code.scopes:
-        for name, values in scope.assigned.items():
-            for one in values:
-                if named.search(name):
-                    yield from random_parts(code, one.value)
-                elif held_out.search(name) and isinstance(one.value, ast.Call):
-                    transform = argument(one.value, "transform")
-                    if not named.search(text(transform) or "") and random_parts(code, transform):
-                        yield one.statement
-
-
-@rule("images-augmented-split", "wrong")
-def augmented_split(code):
-    """`random_split` or `Subset` of a dataset whose transform is random: the test part too."""
-    if re.search(r"\.transforms? = |deepcopy|copy\.copy", code.source):
-        return
-    for node in code.of(ast.Assign):
-        name = code.called(node.value)
-        target = text(node.targets[0]) or ast.unparse(node.targets[0])
-        if name not in ("data.random_split", "data.Subset") or not node.value.args:
-            continue
-        dataset = construction(code, node.value.args[0])
-        if dataset is None or not random_parts(code, argument(dataset, "transform")):
-            continue
-        if re.search(r"(?i)val|test|dev", target) and _trained_too(code, node, target):
-            yield node
-
-
-def _trained_too(code, node, target):
-    """A part of the same dataset is for training."""
-    if "train" in target.lower():
-        return True
-    given = text(node.value.args[0])
-    return any(
-        code.called(one.value) == "data.Subset"
-        and text(one.value.args[0] if one.value.args else None) == given
-        and "train" in (text(one.targets[0]) or "").lower()
-        for one in code.of(ast.Assign)
-        if one.scope is node.scope
-    )
-
-
-@rule("images-tensor-twice", "raises")
-def tensor_twice(code):
-    """`Compose([ToTensor(), …, ToTensor()])`: the second gets a tensor."""
-    for call in code.calls:
-        if code.called(call) == "transforms.Compose" and call.args:
-            parts = [code.called(one) for one in getattr(call.args[0], "elts", ())]
-            if parts.count("transforms.ToTensor") == 2 and "transforms.ToPILImage" not in parts:
-                n = len(parts) - 1 - parts[::-1].index("transforms.ToTensor")
-                if all(parts):
-                    yield call.args[0].elts[n]
 
 
 @rule("evaluation-val-is-test", "wrong")
@@ -526,82 +353,62 @@ def _trained_over(code, function):
             yield loop
 
 
-@rule("images-normalize-missing", "wrong")
-def normalize_missing(code):
-    """`Normalize` in the transform of the training images, not in that of the test images."""
-    training = re.compile(r"(?i)^(self\.)?(train(ing)?_?(transforms?|tfms?|tf)|transforms?_train)$")
-    other = re.compile(
-        r"(?i)^(self\.)?((test|val(id)?|eval|infer(ence)?|predict)_?(transforms?|tfms?|tf)|"
-        r"transforms?_(test|val(id)?|eval))$"
+@rule("evaluation-whole-trained", "wrong")
+def trained_on_whole(code):
+    """`DataLoader(dataset, shuffle=True)` of what `random_split` has divided: the test part too."""
+    for node in code.of(ast.Assign):
+        if code.called(node.value) != "data.random_split" or not node.value.args:
+            continue
+        whole, parts = text(node.value.args[0]), getattr(node.targets[0], "elts", ())
+        names = [text(one) or "" for one in parts]
+        held = [one for one in names if re.search(r"(?i)val|test|dev", one)]
+        kept = [one for one in names if re.search(r"(?i)train", one)]
+        if not whole or not held or not kept or _whole_is_kept(code, node, whole, kept):
+            continue
+        loaded = {}
+        for call in code.calls:
+            if code.called(call) == "data.DataLoader" and call.args and call.owner is node.owner:
+                loaded.setdefault(text(call.args[0]), call)
+        trains = whole in loaded and const(argument(loaded[whole], "shuffle", 2)) is True
+        if trains and held[0] in loaded and kept[0] not in loaded:
+            yield loaded[whole]
+
+
+def _whole_is_kept(code, node, whole, kept):
+    """The names of the parts, or of the whole, change after the split."""
+    given = {*kept, whole}
+    return any(
+        text(one.targets[0]) == whole and one.lineno > node.lineno
+        for one in code.of(ast.Assign)
+        if one.owner is node.owner and text(one.targets[0]) in given
     )
-    for scope in code.scopes:
-        parts = {n: v[-1] for n, v in scope.assigned.items() if _composed(code, v[-1].value)}
-        normalized = [_composed(code, v.value) for n, v in parts.items() if training.match(n)]
-        if len(normalized) != 1 or "transforms.Normalize" not in normalized[0]:
-            continue
-        for name, one in parts.items():
-            names = _composed(code, one.value)
-            tensor = "transforms.ToTensor" in names
-            if other.match(name) and tensor and not any("Normalize" in n for n in names):
-                if not re.search(rf"\b{re.escape(name)}\.transforms|normalize\(", code.source):
-                    yield one.statement
-    yield from _normalize_in_dict(code)
-    yield from _inference_without_normalize(code)
-    yield from _composed_for_inference(code)
 
 
-def _normalize_in_dict(code):
-    """`{"train": Compose([…, Normalize(…)]), "val": Compose([…, ToTensor()])}`."""
-    for node in code.of(ast.Dict):
-        pairs = zip(node.keys, node.values, strict=True)
-        parts = {const(key): (_composed(code, value), value) for key, value in pairs}
-        if "transforms.Normalize" not in (parts.get("train", ((), None))[0] or ()):
-            continue
-        for key in ("val", "valid", "validation", "test"):
-            names, value = parts.get(key, (None, None))
-            if names and "transforms.ToTensor" in names and "transforms.Normalize" not in names:
-                if not re.search(r"normalize\(", code.source):
-                    yield value
+@rule("tensor-recipes-apart", "wrong")
+def shuffled_apart(code):
+    """`x[torch.randperm(n)]` and `y[torch.randperm(n)]`: inputs and labels do not match."""
+    for node in code.nodes:
+        for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if not isinstance(block, list):
+                continue
+            for first, second in zip(block, block[1:], strict=False):
+                names = _shuffled(code, first), _shuffled(code, second)
+                if all(names) and names[0] != names[1] and _LABELS.search(names[1]):
+                    if not _LABELS.search(names[0]):
+                        yield second
 
 
-def _composed_for_inference(code):
-    """A function reads an image and predicts; of all the file's transforms, only its lacks it."""
-    made = [(one, _composed(code, one)) for one in code.calls if method(one) == "Compose"]
-    if any(names is None for _, names in made) or re.search(r"normalize\(", code.source):
-        return
-    apart = [one for one, names in made if "transforms.Normalize" not in names]
-    if len(made) < 2 or len(apart) != 1 or "transforms.ToTensor" not in _composed(code, apart[0]):
-        return
-    function = code.function(apart[0])
-    source = "" if isinstance(function, ast.Module) else code.part(function)
-    if re.search(r"\bimread\(|Image\.open\(", source):
-        if any(
-            no_graph(code, one) and is_model(code, one.func) for one in code.calls_under(function)
-        ):
-            yield apart[0]
+_LABELS = re.compile(r"(?i)(^|_)(y|labels?|targets?|classes)(_|$)")
 
 
-def _composed(code, node):
-    """Return the names of the transforms of a `Compose`; None for others and for unknown ones."""
-    if code.called(node) != "transforms.Compose" or not node.args:
-        return None
-    names = [code.called(one) for one in getattr(node.args[0], "elts", ())]
-    return names if names and all(one.startswith("transforms.") for one in names) else None
-
-
-def _inference_without_normalize(code):
-    """An image is read, divided by 255 and given to the model; the dataset also normalizes."""
-    made = [one for one in code.calls if code.called(one) == "transforms.Normalize"]
-    if len(made) == 0 or not any(name == "__getitem__" for _, name in code.functions):
-        return
-    own = {owner for owner, name in code.functions if name == "__getitem__"}
-    if not all(one.owner is not None and one.owner.name in own for one in made):
-        return
-    for (owner, _), function in code.functions.items():
-        source = code.part(function)
-        reads = re.search(r"\bimread\(|Image\.open\(", source) and re.search(r"/ ?255", source)
-        if owner in own or not reads or re.search(r"(?i)normal|mean|std|transform|prepro", source):
-            continue
-        for call in code.calls_under(function):
-            if is_model(code, call.func) and no_graph(code, call):
-                yield call
+def _shuffled(code, statement):
+    """The name that a statement shuffles: `np.random.shuffle(y)`, `y[torch.randperm(n)]`."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        call = statement.value
+        if code.called(call) in ("random.shuffle", "numpy.random.shuffle") and call.args:
+            return text(call.args[0])
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Subscript):
+        drawn = code.called(statement.value.slice)
+        if drawn in ("torch.randperm", "numpy.random.permutation"):
+            return text(statement.value.value)
+    return None

@@ -5,13 +5,13 @@ import re
 
 from helpers.review.registry import rule
 from helpers.review.syntax import argument, const, method, names_in, receiver, text
-from helpers.review.tracing import is_activation
+from helpers.review.tracing import construction, is_activation
 
 
-def _number(code, node):
+def number(code, node):
     """Return the value of a number, also of `float("-inf")`, `-np.inf` and a name."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _number(code, node.operand)
+        value = number(code, node.operand)
         return None if value is None else -value
     if isinstance(node, ast.Call) and text(node.func) == "float" and node.args:
         written = str(const(node.args[0])).lower()
@@ -20,7 +20,7 @@ def _number(code, node):
         return float("inf")
     if isinstance(node, ast.Name) and code.value(node) is not None:
         value = code.value(node)
-        return _number(code, value) if isinstance(value, ast.AST) else None
+        return number(code, value) if isinstance(value, ast.AST) else None
     if isinstance(node, ast.Name):
         return _default(node)
     value = const(node)
@@ -46,12 +46,13 @@ def _goes_to_softmax(code, call):
     name = text(receiver(call)) if isinstance(up, ast.Expr) else name
     return name is not None and any(
         code.value(one) is call or isinstance(up, ast.Expr) and one.lineno > call.lineno
-        for one in _softmaxed(code, call.scope)
+        for one in softmax_inputs(code, call.scope)
         if text(one) == name
     )
 
 
-def _softmaxed(code, scope):
+def softmax_inputs(code, scope):
+    """Yield the names in a scope that a softmax gets."""
     for call in code.calls:
         if call.scope is scope and method(call) == "softmax":
             given = argument(call, "input", 0) if code.called(call) else receiver(call)
@@ -67,7 +68,7 @@ def mask_value(code):
     for call in code.calls:
         if method(call) not in ("masked_fill", "masked_fill_") or len(call.args) < 2:
             continue
-        value = _number(code, call.args[1])
+        value = number(code, call.args[1])
         if value is not None and value > -50 and _goes_to_softmax(code, call):
             yield call
 
@@ -78,7 +79,7 @@ def mask_after_softmax(code):
     for call in code.calls:
         if method(call) not in ("masked_fill", "masked_fill_") or len(call.args) < 2:
             continue
-        value = _number(code, call.args[1])
+        value = number(code, call.args[1])
         if value is not None and value < -50 and is_activation(code, receiver(call), {"softmax"}):
             yield call
 
@@ -88,14 +89,14 @@ def mask_reversed(code):
     """`key_padding_mask=ids != pad`, `masked_fill(tril == 1, -inf)`: what is visible is masked."""
     for call in code.calls:
         for name in ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask"):
-            if _keeps_true(code, argument(call, name)) is True and not _own_function(code, call):
+            if keeps_true(code, argument(call, name)) is True and not _own_function(code, call):
                 yield argument(call, name)
         if method(call) in ("masked_fill", "masked_fill_") and len(call.args) == 2:
-            value = _number(code, call.args[1])
-            if value is not None and value < -50 and _keeps_true(code, call.args[0]) is True:
+            value = number(code, call.args[1])
+            if value is not None and value < -50 and keeps_true(code, call.args[0]) is True:
                 yield call
         if code.called(call) == "F.scaled_dot_product_attention":
-            if _keeps_true(code, argument(call, "attn_mask", 3)) is False:
+            if keeps_true(code, argument(call, "attn_mask", 3)) is False:
                 yield call
 
 
@@ -105,15 +106,15 @@ def _own_function(code, call):
     return name in code.classes or bool(code.targets(call))
 
 
-def _keeps_true(code, node, depth=0):
+def keeps_true(code, node, depth=0):
     """Return whether True in a mask means visible; None if the file does not show it."""
     if node is None or depth > 5:
         return None
     if isinstance(node, ast.Name):
         value = code.value(node)
-        return _keeps_true(code, value, depth + 1) if isinstance(value, ast.AST) else None
+        return keeps_true(code, value, depth + 1) if isinstance(value, ast.AST) else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        inner = _keeps_true(code, node.operand, depth + 1)
+        inner = keeps_true(code, node.operand, depth + 1)
         return None if inner is None else not inner
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return _compared_mask(code, node, depth)
@@ -123,10 +124,10 @@ def _keeps_true(code, node, depth=0):
         return _triangle(code, node)
     name = method(node)
     if name in ("logical_not",):
-        inner = _keeps_true(code, receiver(node) or node.args[0], depth + 1)
+        inner = keeps_true(code, receiver(node) or node.args[0], depth + 1)
         return None if inner is None else not inner
     if name in ("bool", "to", "cuda", "unsqueeze", "expand", "repeat") and not code.called(node):
-        return _keeps_true(code, receiver(node), depth + 1)
+        return keeps_true(code, receiver(node), depth + 1)
     return None
 
 
@@ -151,11 +152,11 @@ def _compared_mask(code, node, depth):
         r"(?i)(^|[._])pad(ding)?(_?(idx|index|id|token|token_id|value))?$", text(other) or ""
     ):
         return not equal
-    inner = _keeps_true(code, node.left, depth + 1)
-    number = const(other)
-    if inner is None or number not in (0, 1, True, False):
+    inner = keeps_true(code, node.left, depth + 1)
+    one = const(other)
+    if inner is None or one not in (0, 1, True, False):
         return None
-    return inner if bool(number) is equal else not inner
+    return inner if bool(one) is equal else not inner
 
 
 @rule("attention-mask-queries", "wrong")
@@ -167,7 +168,7 @@ def mask_of_queries(code):
         inner = receiver(call)
         if method(inner) == "unsqueeze" and inner.args and const(inner.args[0]) == 1:
             if isinstance(receiver(inner), ast.Compare) and (
-                _keeps_true(code, receiver(inner)) is not None
+                keeps_true(code, receiver(inner)) is not None
             ):
                 source = code.part(code.function(call))
                 if not re.search(r"unsqueeze\((1|2|-2)\)\.unsqueeze\((1|2|-2)\)", source):
@@ -258,3 +259,137 @@ def _doubled(node):
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and const(node.left) == 2:
         return node.right if names_in(node.right) else None
     return None
+
+
+@rule("vae-noise", "wrong")
+def uniform_noise(code):
+    """`mu + std * torch.rand_like(std)`: the noise must be normal."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult) or not isinstance(node.parent, ast.BinOp):
+            continue
+        for std, noise in ((node.left, node.right), (node.right, node.left)):
+            value = code.value(std) if isinstance(std, ast.Name) else std
+            exponent = ast.unparse(_exponent(code, value) or ast.Constant(""))
+            drawn = code.value(noise) if isinstance(noise, ast.Name) else noise
+            uniform = code.called(drawn) in ("torch.rand_like", "torch.rand")
+            if uniform and re.search(r"(?i)log_?(var|std|sigma)", exponent):
+                yield drawn
+
+
+@rule("vae-kl-sign", "wrong")
+def kl_with_plus(code):
+    """`loss = bce + 0.5 * torch.sum(1 + logvar - mu**2 - logvar.exp())`: minus the divergence."""
+    if re.search(r"(?i)elbo|lower_bound", code.source):
+        return
+    for node in code.of(ast.BinOp):
+        if isinstance(node.parent, ast.BinOp) or not isinstance(node.op, ast.Sub):
+            continue
+        signs = dict(_signed(node, 1))
+        logs = [one for one in signs if re.search(r"(?i)log", text(one) or "") and signs[one] > 0]
+        powers = [one for one in signs if _exponent(code, one) is not None and signs[one] < 0]
+        if not logs or not powers or not any(const(one) == 1 for one in signs):
+            continue
+        end = _scaled(node)
+        if end is not None and _added_to_loss(code, end):
+            yield node
+
+
+def _signed(node, sign):
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        yield from _signed(node.left, sign)
+        yield from _signed(node.right, -sign if isinstance(node.op, ast.Sub) else sign)
+    else:
+        yield node, sign
+
+
+def _scaled(node):
+    """Climb over sums and positive factors; None if a minus is among them."""
+    while True:
+        up = node.parent
+        if isinstance(up, ast.Call) and method(up) in ("sum", "mean") and node in up.args:
+            node = up
+        elif isinstance(up, ast.Attribute) and up.attr in ("sum", "mean"):
+            node = up.parent
+        elif isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mult | ast.Div):
+            other = up.right if node is up.left else up.left
+            if not isinstance(const(other), int | float) or const(other) < 0:
+                return None
+            node = up
+        else:
+            return None if isinstance(up, ast.UnaryOp) else node
+
+
+def _added_to_loss(code, node):
+    """The value is added to a reconstruction loss, also by its name, and never subtracted."""
+    up = node.parent
+    uses = [node]
+    if isinstance(up, ast.Assign):
+        name = text(up.targets[0])
+        uses = [one for one in code.uses(node.scope, name or "") if one.lineno > node.lineno]
+    sums = [one.parent for one in uses if isinstance(one.parent, ast.BinOp)]
+    losses = re.compile(r"(?i)loss|recon|bce|mse|cross_entropy")
+    return bool(sums) and all(
+        isinstance(one.op, ast.Add) and losses.search(ast.unparse(one)) for one in sums
+    )
+
+
+@rule("vae-reduction", "wrong")
+def mean_and_sum(code):
+    """`F.mse_loss(recon, x)` is a mean over the pixels, and the KL divergence is a sum."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
+            continue
+        for first, second in ((node.left, node.right), (node.right, node.left)):
+            first = code.value(first) if isinstance(first, ast.Name) else first
+            second = code.value(second) if isinstance(second, ast.Name) else second
+            if _is_mean_loss(code, first) and _is_summed_kl(code, second):
+                yield first
+
+
+def _is_mean_loss(code, node):
+    names = ("F.mse_loss", "F.binary_cross_entropy", "F.binary_cross_entropy_with_logits")
+    made = node if code.called(node) in names else construction(code, getattr(node, "func", None))
+    if made is None or code.called(made) not in (*names, "nn.MSELoss", "nn.BCELoss"):
+        return False
+    reduction = argument(made, "reduction")
+    old = argument(made, "size_average") or argument(made, "reduce")
+    return old is None and (reduction is None or const(reduction) == "mean")
+
+
+def _is_summed_kl(code, node):
+    """`-0.5 * torch.sum(1 + logvar - mu**2 - logvar.exp())`, without a weight."""
+    while isinstance(node, ast.BinOp | ast.UnaryOp):
+        if isinstance(node, ast.UnaryOp):
+            node = node.operand
+        elif isinstance(node.op, ast.Mult) and const(node.left) in (0.5, -0.5):
+            node = node.right
+        else:
+            return False
+    whole = code.called(node) == "torch.sum" and len(node.args) == 1 and not node.keywords
+    return whole and bool(re.search(r"(?i)log_?(var|sigma).*exp|exp.*log_?var", ast.unparse(node)))
+
+
+@rule("diffusion-sqrt", "wrong")
+def noise_without_root(code):
+    """`alpha_bar * x0 + (1 - alpha_bar) * noise`: the factors are the square roots."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
+            continue
+        sides = [one for one in (node.left, node.right) if isinstance(one, ast.BinOp)]
+        if len(sides) != 2 or not all(isinstance(one.op, ast.Mult) for one in sides):
+            continue
+        names = [" ".join(names_in(one)) for one in sides]
+        noisy = re.search(r"(?i)(^|[ _.])(noise|eps(ilon)?)($|[ _])", names[1])
+        alpha = r"(?i)alphas?_?(bar|hat|cumprod|prod)"
+        if not noisy or not all(re.search(alpha, one) for one in names):
+            continue
+        factors = [text(one) or text(getattr(one, "value", None)) or "" for one in _own(sides)]
+        values = [code.value(one) for one in _own(sides) if isinstance(one, ast.Name)]
+        written = " ".join(ast.unparse(one) for one in values if isinstance(one, ast.AST))
+        if not re.search(r"(?i)sqrt|\*\* *0?\.5|root", " ".join([*factors, written, *names])):
+            if not re.search(r"sqrt|\*\* 0\.5|pow", ast.unparse(node)):
+                yield node
+
+
+def _own(sides):
+    return [one for side in sides for one in (side.left, side.right)]

@@ -475,3 +475,31 @@ def _uses_fake(code, value, depth):
             ):
                 return True
     return False
+
+
+@rule("gan-generator-labels", "wrong")
+def generator_against_itself(code):
+    """`g_loss = criterion(D(fake), zeros)`: the generator learns to be recognized."""
+    if re.search(r"(?i)(real|valid)\w* *= *.*\bzeros", code.source):
+        return  # real images have label 0 here
+    generator = r"(?i)^(g|gen|generator)_?loss(_?(gan|adv|fake))?$|^(loss|err)_?(g|gen|generator)$"
+    for call in code.calls:
+        up = call.parent
+        name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+        if not name or not re.match(generator, name) or len(call.args) < 2 or call.keywords:
+            continue
+        given = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
+        while method(given) in ("squeeze", "view", "reshape", "flatten") and receiver(given):
+            given = receiver(given)
+        judged = isinstance(given, ast.Call) and is_model(code, given.func)
+        detached = judged and any(method(one) == "detach" for one in given.args)
+        if judged and not detached and is_loss_call(code, call) and _is_fake(code, call.args[1]):
+            yield call
+
+
+def _is_fake(code, node):
+    """A tensor of zeros, also by its name."""
+    if re.fullmatch(r"(?i)(fake|zero)s?_?(labels?|targets?)?|labels?_?fake", text(node) or ""):
+        return True
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    return code.called(value) in ("torch.zeros", "torch.zeros_like")

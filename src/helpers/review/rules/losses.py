@@ -3,9 +3,19 @@
 import ast
 import re
 
-from helpers.review.kinds import is_model, kind, no_graph
+from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
-from helpers.review.syntax import above, argument, const, is_open, method, receiver, text
+from helpers.review.rules.learning import differentiated
+from helpers.review.syntax import (
+    FUNCTIONS,
+    above,
+    argument,
+    const,
+    is_open,
+    method,
+    receiver,
+    text,
+)
 from helpers.review.tracing import ends_in, is_activation, is_loss_call, loss_calls
 
 _BCE = "binary_cross_entropy"
@@ -191,3 +201,136 @@ def rebuilt(code):
                     given, ast.Constant
                 ):
                     yield value
+
+
+@rule("losses-exponential", "wrong")
+def exponential_of_loss(code):
+    """`torch.exp(criterion(output, target))` as the loss: it overflows."""
+    for call in code.calls:
+        given = call.args[0] if code.called(call) == "torch.exp" and call.args else None
+        if method(call) == "exp" and not code.called(call):
+            given = receiver(call)
+        inner = given.left if isinstance(given, ast.BinOp) else given
+        if isinstance(inner, ast.Call) and is_loss_call(code, inner):
+            if differentiated(code, call, 0):
+                yield call
+
+
+@rule("losses-dice-sign", "wrong")
+def overlap_minimized(code):
+    """`class DiceLoss` that returns the Dice coefficient: a small loss is a small overlap."""
+    for function in code.of(*FUNCTIONS):
+        owner = function.owner.name if function.owner is not None else ""
+        name = owner if function.name == "forward" else function.name
+        if not re.search(r"(?i)(dice|iou|jaccard|tversky).*loss|loss.*(dice|iou)", name):
+            continue
+        if re.search(rf"(1\.?0?|-) *-? *(self\.)?{name}|-{name}", code.source):
+            continue
+        values = returns(code, function)
+        value = values[0] if len(values) == 1 else None
+        for _ in range(3):
+            value = code.value(value) if isinstance(value, ast.Name) else value
+            value = receiver(value) if method(value) in ("mean", "sum") else value
+        ratio = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
+        if ratio and re.search(r"(?i)inter|\btp\b|2\.? \*", ast.unparse(value.left)):
+            if "-" not in ast.unparse(value) and "Function" not in _bases(function.owner):
+                yield values[0]
+
+
+def _bases(owner):
+    return "" if owner is None else " ".join(map(ast.unparse, owner.bases))
+
+
+@rule("losses-log-sum-exp", "wrong")
+def log_of_sum(code):
+    """`torch.log(torch.sum(torch.exp(logits), dim=1))`: it overflows, `logsumexp` does not."""
+    bounded = re.compile(r"(?i)max|clamp|sim|cos|norm|dist|shift|sigmoid|tanh|- *m\b|logadd|beta")
+    for call in code.calls:
+        if method(call) != "log" or code.called(call) not in ("", "torch.log"):
+            continue
+        total = _argument_or_base(code, call, "torch.log")
+        if method(total) != "sum" or code.called(total) not in ("", "torch.sum"):
+            continue
+        power = _argument_or_base(code, total, "torch.sum")
+        if method(power) != "exp" or code.called(power) not in ("", "torch.exp"):
+            continue
+        given = _argument_or_base(code, power, "torch.exp")
+        value = code.value(given) if isinstance(given, ast.Name) else given
+        written = ast.unparse(given) + (ast.unparse(value) if isinstance(value, ast.AST) else "")
+        scores = re.search(r"(?i)logits?|log_?p(rob)?s?|scores?|energ|log_?lik|outputs?", written)
+        if scores and not bounded.search(written):
+            yield call
+
+
+def _argument_or_base(code, call, name):
+    """`x` of `torch.log(x)` and of `x.log()`."""
+    if code.called(call) == name:
+        return call.args[0] if call.args else None
+    return receiver(call)
+
+
+@rule("losses-item-part", "wrong")
+def term_without_graph(code):
+    """`loss = loss_a + loss_b.item()`: the second term has no gradient."""
+    for node in code.of(ast.Assign):
+        name = text(node.targets[0])
+        if name not in node.scope.backward or not isinstance(node.value, ast.BinOp):
+            continue
+        terms = list(_added(node.value))
+        cut = [one for one in terms if method(one) == "item" and not code.called(one)]
+        named = [one for one in cut if re.search(r"(?i)loss|reg|penalty", ast.unparse(one))]
+        if len(named) < len(terms):
+            yield from named
+
+
+def _added(node):
+    """The terms of a sum, without their constant factors."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        yield from _added(node.left)
+        yield from _added(node.right)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and const(node.left):
+        yield node.right
+    else:
+        yield node
+
+
+@rule("losses-pos-weight", "wrong")
+def pos_weight_inverted(code):
+    """`pos_weight = n_positive / n_negative`: the rare class gets the smaller weight."""
+    for call in code.calls:
+        given = argument(call, "pos_weight")
+        for _ in range(6):
+            if isinstance(given, ast.Name):
+                given = code.value(given)
+            elif isinstance(given, ast.List):
+                given = given.elts[0] if len(given.elts) == 1 else None
+            elif isinstance(given, ast.Call):
+                given = given.args[0] if given.args else receiver(given)
+        if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Div):
+            continue
+        above_, below = (ast.unparse(one) for one in (given.left, given.right))
+        positive, negative = r"(?i)pos|n_?1\b|ones", r"(?i)neg|n_?0\b|zeros|total|len\("
+        if re.search(positive, above_) and not re.search(negative, above_):
+            if re.search(negative, below):
+                yield given
+
+
+@rule("losses-grad-forced", "wrong")
+def gradient_forced(code):
+    """`loss.requires_grad = True` before `loss.backward()`: the loss has no graph, only a flag."""
+    for node in code.of(ast.Assign, ast.Call):
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+            flag = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
+            base = target.value if flag else None
+        else:
+            value = node.args[0] if node.args else ast.Constant(True)
+            base = receiver(node) if method(node) == "requires_grad_" else None
+        if not isinstance(base, ast.Name) or const(value) is not True:
+            continue
+        loss = code.value(base)
+        computed = isinstance(loss, ast.Call) and re.search(
+            r"(?i)loss|criterion|entropy|mse", ast.unparse(loss.func)
+        )
+        if computed and base.id in node.scope.backward:
+            yield node

@@ -6,7 +6,17 @@ import re
 from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_module_class, kind
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, place, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    above,
+    argument,
+    const,
+    is_open,
+    method,
+    place,
+    receiver,
+    text,
+)
 
 LAYERS = re.compile(
     r"nn\.((Lazy)?(Linear|Bilinear|Embedding|EmbeddingBag|LSTM|GRU|RNN|LSTMCell|GRUCell|"
@@ -386,3 +396,30 @@ def same_with_stride(code):
                 stride = const(argument(call, "stride", 3))
                 if isinstance(stride, int) and stride > 1:
                     yield call
+
+
+@rule("modules-constant-init", "wrong")
+def constant_weights(code):
+    """`nn.init.constant_(m.weight, 0.1)` for each linear layer: all its neurons stay equal."""
+    fills = ("init.constant_", "init.zeros_", "init.ones_")
+    for node in code.of(ast.If):
+        tested = ast.unparse(node.test)
+        if not re.search(r"isinstance\(.*\b(Linear|Conv\w+)\b|find\(['\"](Linear|Conv)", tested):
+            continue
+        if re.search(r"(?i)norm|==.*zero|not ", tested):
+            continue
+        drawn, fixed = [], []
+        for call in ast.walk(ast.Module(node.body, [])):
+            if not isinstance(call, ast.Call):
+                continue
+            initial = code.called(call).startswith("init.") and call.args
+            given = text(call.args[0] if initial else receiver(call)) or ""
+            if not given.removesuffix(".data").endswith(".weight"):
+                continue
+            own = method(call) in ("fill_", "zero_")
+            value = argument(call, "val", 1 if initial else 0)
+            if value is not None and const(value) is None:
+                continue  # a computed value, such as the weights of a mean
+            (fixed if code.called(call) in fills or own else drawn).append(call)
+        if fixed and not drawn:
+            yield fixed[0]

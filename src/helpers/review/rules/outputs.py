@@ -4,10 +4,10 @@ import ast
 import re
 
 from helpers.review.code import Part
-from helpers.review.kinds import kind, returns
+from helpers.review.kinds import kind, no_graph, returns
 from helpers.review.registry import rule
-from helpers.review.syntax import argument, const, is_open, method, receiver
-from helpers.review.tracing import construction, is_activation, loss_calls
+from helpers.review.syntax import argument, const, is_open, method, receiver, text
+from helpers.review.tracing import construction, is_activation, is_loss_call, loss_calls
 
 _KEEP = {"squeeze", "view", "flatten", "reshape", "float", "to"}
 
@@ -143,3 +143,51 @@ def _reduces(code, call):
             or const(argument(constructor, "reduction")) == "mean"
         )
     )
+
+
+@rule("losses-output-range", "wrong")
+def output_of_other_range(code):
+    """A decoder that ends in a sigmoid, and `mse_loss(recon, images)` of normalized images."""
+    normalized = [
+        one
+        for call in code.calls
+        if code.called(call) == "transforms.Compose" and call.args
+        for one in getattr(call.args[0], "elts", ())
+        if code.called(one) == "transforms.Normalize"
+    ]
+    if not normalized or re.search(r"(?i)denorm|unnorm|inv_?norm", code.source):
+        return
+    for name, module in (("mse_loss", "MSELoss"), ("l1_loss", "L1Loss")):
+        for call, given in loss_calls(code, name, module):
+            target = argument(call, "target", 1)
+            output = code.value(given) if isinstance(given, ast.Name) else given
+            output = output.value if isinstance(output, Part) else output
+            same = isinstance(output, ast.Call) and text(target) in map(text, output.args)
+            if same and is_activation(code, given, {"sigmoid", "relu"}):
+                yield call
+
+
+@rule("losses-ctc-logits", "wrong")
+def ctc_of_logits(code):
+    """`ctc_loss(fc(x).permute(1, 0, 2), …)` without `log_softmax`."""
+    for call in code.calls:
+        name = code.called(call)
+        if name != "F.ctc_loss" if name else kind(code, call.func) != "lossfn:CTCLoss":
+            continue
+        given = argument(call, "log_probs", 0)
+        for _ in range(6):
+            given = code.value(given) if isinstance(given, ast.Name) else given
+            if method(given) in ("permute", "transpose", "contiguous") and receiver(given):
+                given = receiver(given)
+        if given is not None and last_linear(code, given) is not None:
+            yield call
+
+
+@rule("losses-rounded", "wrong")
+def loss_of_rounded(code):
+    """`criterion(torch.round(model(x)), y)`: the gradient of `round` is 0."""
+    for call in code.calls:
+        if is_loss_call(code, call) and call.args and not no_graph(code, call):
+            if is_activation(code, call.args[0], {"round", "floor", "ceil", "sign"}):
+                if code.methods(code.function(call), "backward"):
+                    yield call

@@ -314,3 +314,37 @@ def swapped_options(code):
             elif option.arg in ("weight_decay", "momentum"):
                 if re.fullmatch(r"(?i)lr|learning_?rate", name):
                     yield option.value
+
+
+@rule("training-model-replaced", "wrong")
+def model_made_again(code):
+    """`model = Net()` again after the optimizer has got `model.parameters()`."""
+    for scope, name, made, model in optimizers(code):
+        if not model or "." in model:
+            continue
+        later = [one.end for one in scope.assigned[name] if one.end > made.end]
+        stop = min(later, default=(1 << 30, 0))
+        models = scope.assigned.get(model, ())
+        first = [_class_made(code, one.value) for one in models if one.end < made.end][-1:]
+        for one in models:
+            again = made.end < one.end < stop and not exclusive(one.statement, made.statement)
+            if not again or [_class_made(code, one.value)] != first or first == [None]:
+                continue
+            loops = set(above(one.statement, *LOOPS))
+            together = loops & set(above(made.statement, *LOOPS))
+            stepped = [
+                use
+                for use in code.uses(scope, name)
+                if one.end < place(use) < stop
+                and isinstance(use.parent, ast.Call | ast.Attribute | ast.keyword)
+            ]
+            if stepped and loops == together:
+                yield one.statement
+
+
+def _class_made(code, value):
+    """The class of this file that a call makes, also moved to a device."""
+    while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
+        value = receiver(value)
+    name = text(value.func) if isinstance(value, ast.Call) else None
+    return name if name in code.classes else None

@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.flow import events
-from helpers.review.kinds import batch_loop, is_scheduler, iterated, kind
+from helpers.review.kinds import batch_loop, is_optimizer, is_scheduler, iterated, kind
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
@@ -227,8 +227,10 @@ def _counts_few(code, constructor):
     """`StepLR(optimizer, step_size=7)`: a number of epochs, too small for batches."""
     name = code.called(constructor)
     if name == "sched.StepLR":
-        size = const(argument(constructor, "step_size", 1))
-        return isinstance(size, int) and size <= 50
+        given = argument(constructor, "step_size", 1)
+        size, written = const(given), ast.unparse(given or ast.Constant(""))
+        counted = re.search(r"(?i)epochs?\b", written) and not re.search(r"len\(|\*", written)
+        return isinstance(size, int) and size <= 50 or bool(counted)
     given = argument(constructor, "milestones", 1) if name == "sched.MultiStepLR" else None
     numbers = [const(one) for one in getattr(given, "elts", ())]
     return bool(numbers) and all(isinstance(n, int) and n <= 300 for n in numbers)
@@ -329,3 +331,23 @@ def one_optimizer_twice(code):
 
 def _is_optimizer(code, values):
     return any(kind(code, one.value) == "optimizer" for one in values)
+
+
+@rule("training-step-or-scheduler", "wrong")
+def either_step(code):
+    """`if scheduler: scheduler.step()`, `else: optimizer.step()`: the weights never change."""
+    for node in code.of(ast.If):
+        if not node.orelse:
+            continue
+        body, other = ast.Module(node.body, []), ast.Module(node.orelse, [])
+        first = [one for one in ast.walk(body) if method(one) == "step"]
+        second = [one for one in ast.walk(other) if method(one) == "step"]
+        scheduled = first and all(is_scheduler(code, receiver(one)) for one in first)
+        updates = [one for one in second if is_optimizer(code, receiver(one))]
+        around = [
+            one
+            for one in code.methods(code.function(node), "step")
+            if is_optimizer(code, receiver(one)) and not inside(one, node)
+        ]
+        if scheduled and updates and not around:
+            yield updates[0]

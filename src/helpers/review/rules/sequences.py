@@ -235,3 +235,47 @@ def _flat(node):
     """`x.view(-1)`, `x.reshape(-1, n)`."""
     sizes = method(node) in ("view", "reshape") and node.args and const(node.args[0]) == -1
     return bool(sizes) or method(node) == "flatten" and not node.args
+
+
+@rule("sequences-last-sample", "wrong")
+def last_of_batch(code):
+    """`out[-1]` of an LSTM with `batch_first=True`: the last sample, not the last step."""
+    for call in code.calls:
+        first = argument(call, "batch_first", _RECURRENT.get(code.called(call)))
+        if code.called(call) not in _RECURRENT or const(first) is not True or call.owner is None:
+            continue
+        layer, forward = _attribute(code, call), code.functions.get((call.owner.name, "forward"))
+        if layer is None or forward is None or _MOVED.search(code.part(forward)):
+            continue
+        for node in ast.walk(forward):
+            taken = isinstance(node, ast.Subscript) and const(node.slice) == -1
+            value = code.value(node.value) if taken and isinstance(node.value, ast.Name) else None
+            made = value.value if isinstance(value, Part) and value.index == 0 else None
+            if isinstance(made, ast.Call) and text(made.func) == layer:
+                targets = getattr(made.parent, "targets", ())
+                outputs = [getattr(one, "elts", [None])[0] for one in targets]
+                if text(node.value) in map(text, outputs):  # not `_, (h, c)`
+                    yield node
+
+
+@rule("attention-position-axis", "wrong")
+def positions_of_batch(code):
+    """`x + self.pe[:x.size(0)]` with layers that have `batch_first=True`: the batch is counted."""
+    first = [
+        call
+        for call in code.calls
+        if code.called(call) in (*_LAYERS, "nn.Transformer")
+        and const(argument(call, "batch_first")) is True
+    ]
+    if not first or _MOVED.search(re.sub(r"pe\w*\.\w+\([^)]*\)(\.\w+\([^)]*\))*", "", code.source)):
+        return
+    for node in code.of(ast.Subscript):
+        table = re.fullmatch(r"self\.(pe|pos\w*|encoding)(\.data)?", text(node.value) or "")
+        at = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+        upper = at.upper if table and isinstance(at, ast.Slice) else None
+        counted = re.fullmatch(
+            r"(\w+)\.(size\(0\)|shape\[0\])", ast.unparse(upper) if upper else ""
+        )
+        added = isinstance(node.parent, ast.BinOp) and isinstance(node.parent.op, ast.Add)
+        if counted and added and counted[1] in map(text, (node.parent.left, node.parent.right)):
+            yield node

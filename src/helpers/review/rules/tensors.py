@@ -55,7 +55,9 @@ def result_unused(code):
         base = receiver(call)
         if base is None or code.dotted(call.func) or code.is_display(node):
             continue
-        if method(call) in _PURE | MOVES - {"type"} and kind(code, base) in ("tensor", "loss"):
+        gradient = (text(base) or "").removesuffix(".data").endswith(".grad")
+        tensor = gradient or kind(code, base) in ("tensor", "loss")
+        if method(call) in _PURE | MOVES - {"type"} and tensor:
             if not any(above(node, ast.Try)) and not isinstance(node.parent, ast.With):
                 yield node
 

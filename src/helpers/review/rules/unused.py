@@ -224,3 +224,17 @@ def _mentioned(code, scope, name, statement):
 
 def _trains(code):
     return "backward(" in code.source
+
+
+@rule("names-compared", "wrong")
+def compared_as_statement(code):
+    """`param.requires_grad == False` as a statement: it compares, and assigns nothing."""
+    for node in code.of(ast.Expr):
+        value = node.value
+        if not isinstance(value, ast.Compare) or not isinstance(value.ops[0], ast.Eq):
+            continue
+        assigned = isinstance(value.left, ast.Attribute | ast.Name) and len(value.ops) == 1
+        fixed = isinstance(value.comparators[0], ast.Constant)
+        if assigned and fixed and not code.is_display(node) and not any(above(node, ast.With)):
+            if node.parent is not code.tree or "requires_grad" in ast.unparse(value):
+                yield node

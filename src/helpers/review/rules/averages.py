@@ -1,0 +1,378 @@
+"""Sums, counters and averages over the batches of an epoch."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.kinds import batch_loop, kind
+from helpers.review.registry import rule
+from helpers.review.rules.metrics import tensor_of
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    argument,
+    const,
+    inside,
+    method,
+    names_in,
+    place,
+    receiver,
+    text,
+)
+from helpers.review.tracing import construction
+
+
+@rule("training-uneven-sum", "wrong")
+def sum_of_means(code):
+    """`total += loss.item()` divided by `len(dataset)`: means of batches, divided by samples."""
+    for node in code.of(ast.AugAssign):
+        if not isinstance(node.op, ast.Add):
+            continue
+        loop = next(above(node, *LOOPS), None)
+        name = text(node.target)
+        if (
+            loop is None
+            or not name
+            or not batch_loop(code, loop)
+            or not (_mean_loss(code, node.value) or _mean_of_matches(node.value))
+        ):
+            continue
+        yield from _divided_by(code, name, loop, _SAMPLES)
+
+
+def _mean_loss(code, node):
+    """`loss.item()` of a loss that is a mean."""
+    base = receiver(node) if method(node) == "item" else node
+    value = code.value(base) if isinstance(base, ast.Name) else base
+    if not isinstance(value, ast.Call) or kind(code, value) != "loss":
+        return False
+    constructor = construction(code, value.func) if not code.called(value) else value
+    return (
+        constructor is not None
+        and argument(constructor, "reduction") is None
+        and argument(constructor, "size_average") is None
+    )
+
+
+def _mean_of_matches(node):
+    """`(predicted == y).float().mean()`, the accuracy of a batch."""
+    node = receiver(node) if method(node) == "item" else node
+    if method(node) != "mean":
+        return False
+    compared = receiver(node) if receiver(node) is not None and not node.args else node.args[:1]
+    compared = compared[0] if isinstance(compared, list) else compared
+    return isinstance(compared, ast.AST) and any(
+        isinstance(one, ast.Compare) or method(one) == "eq" for one in ast.walk(compared)
+    )
+
+
+_SAMPLES = r"len\([\w.\[\]'\"]*(\.dataset|_?set|_data(set)?|dataset)\)"
+
+
+def _divided_by(code, name, loop, pattern):
+    """Yield the divisions of a sum after the loop by what the pattern matches."""
+    for node in code.walk(code.function(loop)):
+        divided = (
+            node.left
+            if isinstance(node, ast.BinOp)
+            else node.target
+            if isinstance(node, ast.AugAssign)
+            else None
+        )
+        if divided is None or not isinstance(node.op, ast.Div) or text(divided) != name:
+            continue
+        by = node.right if isinstance(node, ast.BinOp) else node.value
+        number = code.value(by) if isinstance(by, ast.Name) else None
+        by = number if isinstance(number, ast.Call) else by
+        if node.lineno > loop.lineno and re.fullmatch(pattern, ast.unparse(by)):
+            yield node
+
+
+@rule("evaluation-sampler-length", "wrong")
+def length_of_both_parts(code):
+    """`total / len(loader.dataset)` with a `SubsetRandomSampler`: that is the whole dataset."""
+    for node in code.of(ast.BinOp, ast.AugAssign):
+        by = node.right if isinstance(node, ast.BinOp) else node.value
+        length = isinstance(by, ast.Call) and text(by.func) == "len" and by.args
+        if not length or not isinstance(node.op, ast.Div):
+            continue
+        given = by.args[0]
+        if isinstance(given, ast.Attribute) and given.attr == "dataset":
+            loader = construction(code, given.value)
+            sampler = argument(loader, "sampler") if isinstance(loader, ast.Call) else None
+            made = construction(code, sampler) if isinstance(sampler, ast.Name) else sampler
+            if code.called(made).endswith("SubsetRandomSampler"):
+                yield by
+
+
+@rule("evaluation-never-reset", "wrong")
+def counter_not_reset(code):
+    """`correct` counts on over all epochs, and each epoch divides it."""
+    for outer in code.loops:
+        if not isinstance(outer, ast.For) or any(above(outer, *LOOPS)):
+            continue
+        if not re.search(r"(?i)epoch", ast.unparse(outer.target)) or not code.methods(
+            outer, "backward", follow=2
+        ):
+            continue
+        for loop in _inner(outer):
+            yield from _counters(code, outer, loop)
+
+
+def _inner(outer):
+    for statement in ast.walk(outer):
+        if isinstance(statement, ast.For) and statement is not outer:
+            yield statement
+
+
+def _counters(code, outer, loop):
+    for node in code.walk(loop):
+        name = _counted(node)
+        counts = r"(?i)correct|total|hits|running|n_|num_|count"
+        counts += r"|loss|acc|dice|iou" if isinstance(node, ast.Call) else ""
+        if not name or not re.search(counts, name):
+            continue
+        values = loop.scope.assigned.get(name, ())
+        inside = [v for v in values if outer.lineno < v.statement.lineno <= outer.end_lineno]
+        before = [v for v in values if v.statement.lineno < outer.lineno]
+        zero = any(const(v.value) == 0 or isinstance(v.value, ast.List) for v in before)
+        if zero and not inside and _averaged(code, outer, loop, name):
+            yield node
+
+
+def _counted(node):
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return text(node.target)
+    if method(node) == "append" and isinstance(node.func, ast.Attribute):
+        return text(receiver(node))
+    return None
+
+
+def _averaged(code, outer, loop, name):
+    """The epoch computes a mean of it after the inner loop: `correct / total`, `np.mean(name)`."""
+    quoted = re.escape(name)
+    mean = re.compile(
+        rf"mean\({quoted}\)|sum\({quoted}\) / len|100\.?\d* \* {quoted} / |"
+        rf"\b{quoted}(\.item\(\)|\.double\(\)|\.float\(\))? / (total|n_|num|count|len)"
+    )
+    return any(
+        mean.search(code.part(statement))
+        for statement in ast.walk(outer)
+        if isinstance(statement, ast.stmt)
+        and not isinstance(statement, LOOPS)
+        and statement.lineno > loop.end_lineno
+    )
+
+
+@rule("evaluation-metric-kept", "wrong")
+def metric_not_reset(code):
+    """A metric object that is updated in each epoch, in a file without `reset()`."""
+    if re.search(
+        r"reset|(?i:lightning|ignite)", re.sub(r"def reset\b|self\.reset\(", "", code.source)
+    ):
+        return
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            made = values[0].value
+            if len(values) == 1 and isinstance(made, ast.Call) and _accumulates(code, made):
+                for loop in code.loops:
+                    if loop.scope is scope and values[0].end < place(loop) and _epochs(code, loop):
+                        if any(inside(one, loop) for one in code.uses(scope, name)):
+                            yield values[0].statement
+                            break
+
+
+def _epochs(code, loop):
+    """The loop over epochs of a training."""
+    named = isinstance(loop, ast.For) and re.search(r"(?i)epoch", ast.unparse(loop.target))
+    return named and not any(above(loop, *LOOPS)) and code.methods(loop, "backward", follow=3)
+
+
+def _accumulates(code, made):
+    """A metric of torchmetrics, or an object of this file that adds up and can be reset."""
+    if code.called(made).startswith("torchmetrics."):
+        return code.called(made).rpartition(".")[2][:1].isupper()
+    name = made.func.id if isinstance(made.func, ast.Name) else ""
+    if (name, "reset") not in code.functions:
+        return False
+    owner = code.classes[name]
+    added = [n for n in ast.walk(owner) if isinstance(n, ast.AugAssign)]
+    return any((text(one.target) or "").startswith("self.") for one in added)
+
+
+@rule("evaluation-batch-count", "wrong")
+def accuracy_over_batches(code):
+    """`correct / len(loader)`: a number of samples divided by a number of batches."""
+    for node in code.nodes:
+        if (
+            not isinstance(node, ast.BinOp)
+            or not isinstance(node.op, ast.Div)
+            or not isinstance(node.left, ast.Name)
+        ):
+            continue
+        by = ast.unparse(node.right)
+        if not re.fullmatch(r"len\([\w.]*(loader|_dl)\)", by):
+            continue
+        name = node.left.id
+        adds = [
+            n
+            for n in code.nodes
+            if isinstance(n, ast.AugAssign) and text(n.target) == name and n.scope is node.scope
+        ]
+        if any(
+            re.search(r"==.*\.sum\(\)|\.eq\(.*\.sum\(\)|torch\.sum\(.*==", ast.unparse(n.value))
+            and "/" not in ast.unparse(n.value)
+            and "mean" not in ast.unparse(n.value)
+            for n in adds
+        ):
+            yield node
+
+
+@rule("evaluation-last-batch", "wrong")
+def last_batch(code):
+    """`loss / len(loader)` after the loop, where `loss` is that of the last batch."""
+    summed = {(n.scope, text(n.target)) for n in code.of(ast.AugAssign)}
+    for node in code.of(ast.BinOp):
+        name = text(tensor_of(node.left)) if isinstance(node.op, ast.Div) else None
+        if not name or (node.scope, name) in summed:
+            continue
+        values = [one for one in node.scope.assigned.get(name, ()) if one.end < place(node)]
+        loop = values[-1].statement.parent if values else None
+        if not isinstance(loop, ast.For) or loop.end_lineno >= node.lineno:
+            continue
+        if batch_loop(code, loop) or code.methods(loop, "backward"):
+            if _of_batch(code, values[-1].value, name) and _counts(node, summed):
+                yield node
+
+
+def _of_batch(code, value, name):
+    """A loss, or a number of hits, of one batch only."""
+    if isinstance(value, Part) or name in names_in(value):
+        return False
+    hits = method(value) == "sum" and any(isinstance(one, ast.Compare) for one in ast.walk(value))
+    return hits or kind(code, tensor_of(value)) == "loss"
+
+
+def _counts(node, summed):
+    """The divisor is a length, or a name that is counted up."""
+    by = node.right
+    length = isinstance(by, ast.Call) and text(by.func) == "len"
+    return length or (node.scope, text(by)) in summed
+
+
+@rule("evaluation-index-sum", "wrong")
+def index_summed(code):
+    """`batches += i` for `i, batch in enumerate(loader)`, and then a division by `batches`."""
+    divisors = [n.right for n in code.of(ast.BinOp) if isinstance(n.op, ast.Div)]
+    for node in code.of(ast.AugAssign):
+        loop = next(above(node, ast.For), None)
+        if loop is None or not isinstance(node.op, ast.Add) or not isinstance(node.value, ast.Name):
+            continue
+        pair = loop.target if isinstance(loop.target, ast.Tuple) else None
+        counted = isinstance(loop.iter, ast.Call) and text(loop.iter.func) == "enumerate"
+        if counted and pair is not None and text(pair.elts[0]) == node.value.id:
+            name = text(node.target)
+            if any(one.scope is node.scope and name in names_in(one) for one in divisors):
+                yield node
+
+
+@rule("evaluation-divided-twice", "wrong")
+def divided_twice(code):
+    """`total_loss = total_loss / n`, and `total_loss / n` again below."""
+    for node in code.of(ast.Assign, ast.AugAssign):
+        name, by = _divided(node)
+        if not name or not re.search(r"(?i)loss|acc|err|total|avg|mean|running|metric", name):
+            continue
+        body = next((b for b in _bodies(node.parent) if node in b), ())
+        for statement in body[body.index(node) + 1 :] if node in body else ():
+            if any(text(n) == name for n in ast.walk(statement) if _is_stored(n)):
+                break
+            for one in ast.walk(statement):
+                if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+                    if text(one.left) == name and ast.dump(one.right) == by:
+                        yield one
+
+
+def _divided(node):
+    """Return the name and the divisor of `x = x / n` and `x /= n`."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    value = node.value
+    if isinstance(node, ast.Assign):
+        whole = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
+        if not whole or text(value.left) != text(target):
+            return None, None
+        value = value.right
+    elif not isinstance(node.op, ast.Div):
+        return None, None
+    return (None, None) if isinstance(value, ast.Constant) else (text(target), ast.dump(value))
+
+
+def _bodies(node):
+    return [getattr(node, name, None) or [] for name in ("body", "orelse", "finalbody")]
+
+
+def _is_stored(node):
+    return isinstance(getattr(node, "ctx", None), ast.Store)
+
+
+@rule("evaluation-batch-size", "wrong")
+def batches_of_one_size(code):
+    """`correct / (len(loader) * batch_size)`: the last batch is smaller."""
+    if re.search(r"drop_last=True", code.source):
+        return
+    for node in code.of(ast.BinOp):
+        by = node.right
+        if not isinstance(node.op, ast.Div) or not isinstance(by, ast.BinOp):
+            continue
+        if isinstance(by.op, ast.Mult) and re.search(r"(?i)correct|hits|acc", ast.unparse(node)):
+            sides = sorted((ast.unparse(by.left), ast.unparse(by.right)))
+            if any(re.fullmatch(r"len\([\w.]*(loader|_dl)\)", one) for one in sides):
+                if any(re.search(r"(?i)batch_?size$", one) for one in sides):
+                    yield node
+
+
+@rule("evaluation-print-interval", "wrong")
+def other_interval(code):
+    """`if i % 2000 == 1999: print(running_loss / 1000)`: the mean of another number of batches."""
+    for node in code.of(ast.If):
+        interval = _interval(node.test)
+        reset = {
+            text(one.targets[0])
+            for one in node.body
+            if isinstance(one, ast.Assign) and const(one.value) == 0
+        }
+        for one in ast.walk(ast.Module(node.body, [])) if interval and reset else ():
+            if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
+                by = const(one.right)
+                if text(one.left) in reset and isinstance(by, int) and by > 1 and by != interval:
+                    yield one
+
+
+def _interval(test):
+    """`2000` of `i % 2000 == 1999` and `(i + 1) % 2000 == 0`."""
+    left = test.left if isinstance(test, ast.Compare) and len(test.ops) == 1 else None
+    if not isinstance(left, ast.BinOp) or not isinstance(left.op, ast.Mod):
+        return None
+    value = const(left.right)
+    return value if isinstance(value, int) and value > 1 else None
+
+
+@rule("evaluation-weighted-count", "wrong")
+def samples_over_batches(code):
+    """`total += loss.item() * x.size(0)` divided by `len(loader)`: samples, divided by batches."""
+    for node in code.of(ast.AugAssign):
+        loop, name = next(above(node, *LOOPS), None), text(node.target)
+        product = node.value
+        if loop is None or not name or not isinstance(product, ast.BinOp):
+            continue
+        if not isinstance(node.op, ast.Add) or not isinstance(product.op, ast.Mult):
+            continue
+        sides = (product.left, product.right), (product.right, product.left)
+        weighted = any(
+            method(loss) == "item"
+            and re.search(r"(?i)loss|criterion", ast.unparse(loss))
+            and re.search(r"\.size\(0\)|\.shape\[0\]|^len\((?!.*loader)", ast.unparse(size))
+            for loss, size in sides
+        )
+        if weighted and batch_loop(code, loop):
+            yield from _divided_by(code, name, loop, r"len\([\w.\[\]'\"]*(loader|_dl)\w*\)")

@@ -1,0 +1,342 @@
+"""Images: their transforms and masks."""
+
+import ast
+import re
+
+from helpers.review.kinds import batch_loop, is_model, no_graph
+from helpers.review.registry import rule
+from helpers.review.syntax import (
+    FUNCTIONS,
+    above,
+    argument,
+    const,
+    is_open,
+    last,
+    method,
+    receiver,
+    text,
+)
+from helpers.review.tracing import construction
+
+
+@rule("images-pair-random", "wrong")
+def pair_transformed_apart(code):
+    """`self.crop(image)` and `self.crop(mask)`: each call samples other random parameters."""
+    kept = r"manual_seed|random\.seed|get_state|set_state|get_params|tv_tensors|ReplayCompose"
+    for function in code.of(*FUNCTIONS):
+        if function.name not in ("__getitem__", "__call__") or re.search(kept, code.part(function)):
+            continue
+        calls = {}
+        for call in code.calls_under(function):
+            name, given = text(call.func), text(call.args[0]) if len(call.args) == 1 else None
+            if name and given and not call.keywords and _draws(code, call.func):
+                calls.setdefault(name, {})[given] = call
+        for given in calls.values():
+            masks = [one for one in given if _MASK.search(one)]
+            if masks and len(given) == 2 and len(masks) == 1:
+                yield given[masks[0]]
+
+
+_MASK = re.compile(
+    r"(?i)(^|[_.\['\"])(mask|label|seg(mentation)?|gt|weight(ing)?|depth|target)s?\b"
+)
+
+
+def _draws(code, func):
+    """A random geometric transform of this file, alone or in a `Compose`."""
+    made = construction(code, func)
+    geometric = r"transforms\.Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Affine)"
+    parts = [made, *random_parts(code, made)] if made is not None else []
+    return any(re.fullmatch(geometric, code.called(one)) for one in parts)
+
+
+@rule("images-mask-color", "wrong")
+def mask_recoloured(code):
+    """`mask_transform` with `ColorJitter` or `Normalize`: it changes the classes."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            if not re.search(r"(?i)(^|_|\.)(mask|seg|label)_?(transforms?|tfms?|aug\w*|tf)$", name):
+                continue
+            for one in values:
+                if code.called(one.value) == "transforms.Compose" and one.value.args:
+                    for part in getattr(one.value.args[0], "elts", ()):
+                        if re.fullmatch(
+                            r"transforms\.(ColorJitter|Normalize|GaussianBlur|RandomGrayscale)",
+                            code.called(part),
+                        ):
+                            yield part
+
+
+@rule("images-mask-scaled", "wrong")
+def mask_scaled(code):
+    """`ToTensor()(mask).long()`: `ToTensor` divides by 255, so all classes become 0."""
+    for call in code.calls:
+        if method(call) not in ("long", "int") or call.args or code.called(call):
+            continue
+        value, names = receiver(call), set()
+        for _ in range(6):
+            names |= {one for one in (text(value),) if one}
+            if isinstance(value, ast.Name):
+                value = code.value(value)
+            elif method(value) in ("squeeze", "unsqueeze", "contiguous") and receiver(value):
+                value = receiver(value)
+            elif isinstance(value, ast.Subscript):
+                value = value.value
+        if isinstance(value, ast.Call) and _scales(code, value):
+            given = " ".join(map(ast.unparse, value.args))
+            if re.search(r"(?i)mask|label|seg|target|gt\b", f"{given} {' '.join(names)}"):
+                yield call
+
+
+def _scales(code, call):
+    """`ToTensor()(x)`, `to_tensor(x)`, or a `Compose` that ends in `ToTensor()`."""
+    if code.called(call) == "torchvision.transforms.functional.to_tensor":
+        return True
+    if code.called(call) == "transforms.to_tensor":
+        return True
+    made = construction(code, call.func) if not code.called(call) else None
+    if code.called(made) == "transforms.Compose" and made.args:
+        steps = made.args[0].elts if isinstance(made.args[0], ast.List) else [None]
+        made = steps[-1] if steps else None
+    return isinstance(made, ast.Call) and code.called(made) == "transforms.ToTensor"
+
+
+@rule("images-normalize-error", "raises")
+def normalize_before_tensor(code):
+    """`Compose([Normalize(…), ToTensor()])`: a PIL image has no mean."""
+    for call in code.calls:
+        if code.called(call) not in ("transforms.Compose", "torchvision.transforms.v2.Compose"):
+            continue
+        given = call.args[0] if call.args else None
+        if isinstance(given, ast.List):
+            names = [last(one.func) if isinstance(one, ast.Call) else "" for one in given.elts]
+            if "Normalize" in names and "ToTensor" in names:
+                if names.index("Normalize") < names.index("ToTensor"):
+                    yield given.elts[names.index("Normalize")]
+
+
+_AUGMENTS = re.compile(
+    r"transforms\.(Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Erasing|Affine)|"
+    r"ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide)"
+)
+
+
+def random_parts(code, node):
+    """Return the random transforms of a `Compose`, also through a name."""
+    node = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
+    if code.called(node) != "transforms.Compose" or not node.args:
+        return []
+    given = node.args[0]
+    return [one for one in getattr(given, "elts", ()) if _AUGMENTS.fullmatch(code.called(one))]
+
+
+@rule("images-augmented-test", "wrong")
+def augmented_test(code):
+    """Random augmentation in the transform of the test set."""
+    named = re.compile(
+        r"(?i)^(test|val(id)?|eval)_?(transforms?|tfms?|aug\w*|tf)$|"
+        r"^transforms?_(test|val(id)?|eval)$"
+    )
+    held_out = re.compile(r"(?i)^(self\.)?(test|val(id)?|validation)_?(set|data|dataset|ds)$")
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            for one in values:
+                if named.search(name):
+                    yield from random_parts(code, one.value)
+                elif held_out.search(name) and isinstance(one.value, ast.Call):
+                    transform = argument(one.value, "transform")
+                    if not named.search(text(transform) or "") and random_parts(code, transform):
+                        yield one.statement
+
+
+@rule("images-augmented-split", "wrong")
+def augmented_split(code):
+    """`random_split` or `Subset` of a dataset whose transform is random: the test part too."""
+    if re.search(r"\.transforms? = |deepcopy|copy\.copy", code.source):
+        return
+    for node in code.of(ast.Assign):
+        name = code.called(node.value)
+        target = text(node.targets[0]) or ast.unparse(node.targets[0])
+        if name not in ("data.random_split", "data.Subset") or not node.value.args:
+            continue
+        dataset = construction(code, node.value.args[0])
+        if dataset is None or not random_parts(code, argument(dataset, "transform")):
+            continue
+        if re.search(r"(?i)val|test|dev", target) and _trained_too(code, node, target):
+            yield node
+    yield from _sampled_split(code)
+
+
+def _sampled_split(code):
+    """Loaders of one dataset with a random transform, one with the sampler of a held-out part."""
+    loaders = [one for one in code.calls if code.called(one) == "data.DataLoader" and one.args]
+    for call in loaders:
+        name = text(argument(call, "sampler", 3)) or ""
+        dataset = construction(code, call.args[0])
+        if dataset is None or not re.search(r"(?i)val|test|dev", name):
+            continue
+        others = [
+            text(argument(one, "sampler", 3)) or ""
+            for one in loaders
+            if one is not call and text(one.args[0]) == text(call.args[0])
+        ]
+        if any("train" in one.lower() for one in others):
+            if random_parts(code, argument(dataset, "transform")):
+                yield call
+
+
+def _trained_too(code, node, target):
+    """A part of the same dataset is for training."""
+    if "train" in target.lower():
+        return True
+    given = text(node.value.args[0])
+    return any(
+        code.called(one.value) == "data.Subset"
+        and text(one.value.args[0] if one.value.args else None) == given
+        and "train" in (text(one.targets[0]) or "").lower()
+        for one in code.of(ast.Assign)
+        if one.scope is node.scope
+    )
+
+
+@rule("images-tensor-twice", "raises")
+def tensor_twice(code):
+    """`Compose([ToTensor(), …, ToTensor()])`: the second gets a tensor."""
+    for call in code.calls:
+        if code.called(call) == "transforms.Compose" and call.args:
+            parts = [code.called(one) for one in getattr(call.args[0], "elts", ())]
+            if parts.count("transforms.ToTensor") == 2 and "transforms.ToPILImage" not in parts:
+                n = len(parts) - 1 - parts[::-1].index("transforms.ToTensor")
+                if all(parts):
+                    yield call.args[0].elts[n]
+
+
+@rule("images-normalize-missing", "wrong")
+def normalize_missing(code):
+    """`Normalize` in the transform of the training images, not in that of the test images."""
+    training = re.compile(r"(?i)^(self\.)?(train(ing)?_?(transforms?|tfms?|tf)|transforms?_train)$")
+    other = re.compile(
+        r"(?i)^(self\.)?((test|val(id)?|eval|infer(ence)?|predict)_?(transforms?|tfms?|tf)|"
+        r"transforms?_(test|val(id)?|eval))$"
+    )
+    for scope in code.scopes:
+        parts = {n: v[-1] for n, v in scope.assigned.items() if _composed(code, v[-1].value)}
+        normalized = [_composed(code, v.value) for n, v in parts.items() if training.match(n)]
+        if len(normalized) != 1 or "transforms.Normalize" not in normalized[0]:
+            continue
+        for name, one in parts.items():
+            names = _composed(code, one.value)
+            tensor = "transforms.ToTensor" in names
+            if other.match(name) and tensor and not any("Normalize" in n for n in names):
+                if not re.search(rf"\b{re.escape(name)}\.transforms|normalize\(", code.source):
+                    yield one.statement
+    yield from _normalize_in_dict(code)
+    yield from _inference_without_normalize(code)
+    yield from _composed_for_inference(code)
+
+
+def _normalize_in_dict(code):
+    """`{"train": Compose([…, Normalize(…)]), "val": Compose([…, ToTensor()])}`."""
+    for node in code.of(ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        parts = {const(key): (_composed(code, value), value) for key, value in pairs}
+        if "transforms.Normalize" not in (parts.get("train", ((), None))[0] or ()):
+            continue
+        for key in ("val", "valid", "validation", "test"):
+            names, value = parts.get(key, (None, None))
+            if names and "transforms.ToTensor" in names and "transforms.Normalize" not in names:
+                if not re.search(r"normalize\(", code.source):
+                    yield value
+
+
+def _composed_for_inference(code):
+    """A function reads an image and predicts; of all the file's transforms, only its lacks it."""
+    made = [(one, _composed(code, one)) for one in code.calls if method(one) == "Compose"]
+    if any(names is None for _, names in made) or re.search(r"normalize\(", code.source):
+        return
+    apart = [one for one, names in made if "transforms.Normalize" not in names]
+    if len(made) < 2 or len(apart) != 1 or "transforms.ToTensor" not in _composed(code, apart[0]):
+        return
+    function = code.function(apart[0])
+    source = "" if isinstance(function, ast.Module) else code.part(function)
+    if re.search(r"\bimread\(|Image\.open\(", source):
+        if any(
+            no_graph(code, one) and is_model(code, one.func) for one in code.calls_under(function)
+        ):
+            yield apart[0]
+
+
+def _composed(code, node):
+    """Return the names of the transforms of a `Compose`; None for others and for unknown ones."""
+    if code.called(node) != "transforms.Compose" or not node.args:
+        return None
+    names = [code.called(one) for one in getattr(node.args[0], "elts", ())]
+    return names if names and all(one.startswith("transforms.") for one in names) else None
+
+
+def _inference_without_normalize(code):
+    """An image is read, divided by 255 and given to the model; the dataset also normalizes."""
+    made = [one for one in code.calls if code.called(one) == "transforms.Normalize"]
+    if len(made) == 0 or not any(name == "__getitem__" for _, name in code.functions):
+        return
+    own = {owner for owner, name in code.functions if name == "__getitem__"}
+    if not all(one.owner is not None and one.owner.name in own for one in made):
+        return
+    for (owner, _), function in code.functions.items():
+        source = code.part(function)
+        reads = re.search(r"\bimread\(|Image\.open\(", source) and re.search(r"/ ?255", source)
+        if owner in own or not reads or re.search(r"(?i)normal|mean|std|transform|prepro", source):
+            continue
+        for call in code.calls_under(function):
+            if is_model(code, call.func) and no_graph(code, call):
+                yield call
+
+
+@rule("images-scaled-twice", "wrong")
+def scaled_twice(code):
+    """`images / 255` of images that `ToTensor` has scaled to the range from 0 to 1."""
+    composed = {code.called(one) for one in code.of(ast.Call)}
+    if "transforms.ToTensor" not in composed or re.search(
+        r"PILToTensor|pil_to_tensor|ToImage|read_image|\* *255|imread|from_numpy", code.source
+    ):
+        return
+    for node in code.of(ast.BinOp, ast.AugAssign):
+        left = node.left if isinstance(node, ast.BinOp) else node.target
+        right = node.right if isinstance(node, ast.BinOp) else node.value
+        if not isinstance(node.op, ast.Div) or const(right) not in (255, 256):
+            continue
+        while method(left) in ("float", "to", "cuda", "type") and receiver(left) is not None:
+            left = receiver(left)
+        loops = [one for one in above(node, ast.For) if batch_loop(code, one)]
+        if isinstance(left, ast.Name) and loops:
+            given = [one for loop in loops for one in ast.walk(loop.target)]
+            if left.id in map(text, given):
+                yield node
+
+
+@rule("images-normalize-differs", "wrong")
+def normalized_apart(code):
+    """`Normalize` with other numbers in the transform of the test images than in training."""
+    found = {}
+    for node in code.of(ast.Assign):
+        name = text(node.targets[0]) or ""
+        if code.called(node.value) != "transforms.Compose" or not node.value.args:
+            continue
+        part = re.search(r"(?i)train|val|test", name)
+        for one in getattr(node.value.args[0], "elts", ()):
+            if code.called(one) == "transforms.Normalize" and part and not is_open(one):
+                given = [argument(one, "mean", 0), argument(one, "std", 1)]
+                numbers = [_numbers(code, value) for value in given]
+                if None not in numbers:
+                    found.setdefault(part[0].lower() == "train", []).append((one, numbers))
+    if len(found.get(True, ())) == 1:
+        for one, numbers in found.get(False, ()):
+            if numbers != found[True][0][1]:
+                yield one
+
+
+def _numbers(code, node):
+    """The numbers of a list or tuple, also through a name."""
+    node = code.value(node) if isinstance(node, ast.Name) else node
+    values = [const(one) for one in getattr(node, "elts", ())]
+    return values if values and all(isinstance(v, int | float) for v in values) else None

@@ -1,0 +1,336 @@
+"""Reinforcement learning: signs, returns, exploration."""
+
+import ast
+import re
+
+from helpers.review.kinds import is_model
+from helpers.review.registry import rule
+from helpers.review.rules.formulas import number
+from helpers.review.rules.learning import differentiated
+from helpers.review.syntax import LOOPS, above, const, inside, method, names_in, receiver, text
+
+_LOG_PROB = re.compile(r"(?i)(^|[._])log_?(p|pi|probs?)s?(_|$)")
+_RETURN = re.compile(
+    r"(?i)(^|[._])(returns?|advantages?|adv|deltas?|rewards?|discounted\w*|g|r)(\.detach)?$"
+)
+_GAMMA = re.compile(r"(?i)gamma|discount|\b0?\.9\d*\b")
+_MASK = re.compile(r"(?i)mask|done|terminal|terminated|not_|cont|alive")
+
+
+def _value(code, node):
+    """What a name contains, else the expression itself."""
+    value = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
+    return value if isinstance(value, ast.AST) else node
+
+
+def _factors(node):
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
+
+
+def _reduced(node):
+    """Climb from an expression over `.mean()`, `torch.sum(…)` and sums; None if it is negated."""
+    while True:
+        up = node.parent
+        called = isinstance(up, ast.Call) and method(up) in ("mean", "sum") and node in up.args
+        if called or isinstance(up, ast.Attribute) and up.attr in ("mean", "sum", "squeeze"):
+            node = up if called else up.parent
+        elif isinstance(up, ast.BinOp) and isinstance(up.op, ast.Add):
+            node = up
+        elif isinstance(up, ast.BinOp | ast.UnaryOp):
+            return None
+        else:
+            return node
+
+
+@rule("rl-sign", "wrong")
+def return_minimized(code):
+    """`loss = (log_probs * returns).mean()` without the minus: the return is minimized."""
+    if re.search(
+        r"[(\[=,:] *-[\w.(]*(log|dist|pi\b)|maximize=True|\*= *-|-loss\b|neg_?log|nll", code.source
+    ):
+        return
+    for node in code.of(ast.BinOp):
+        factors = _factors(node)
+        if len(factors) < 2 or isinstance(node.parent, ast.BinOp) and _is_product(node.parent):
+            continue
+        names = [" ".join(names_in(one)) for one in factors]
+        chosen = [n for n in names if any(map(_LOG_PROB.search, n.split()))]
+        weights = [n for n in names if n not in chosen and any(map(_RETURN.search, n.split()))]
+        signs = [one for one in factors if isinstance(one, ast.UnaryOp) or const(one) is not None]
+        if len(chosen) == 1 and weights and not signs:
+            end = _reduced(node)
+            if end is not None and differentiated(code, end, 0) and not _of_pairs(code, factors):
+                yield node
+
+
+def _is_product(node):
+    return isinstance(node.op, ast.Mult | ast.Div)
+
+
+def _of_pairs(code, factors):
+    """A factor is the negative of something, or a loss."""
+    values = (_value(code, one) for one in factors)
+    return any(isinstance(v, ast.UnaryOp) or "loss" in method(v) for v in values)
+
+
+@rule("rl-entropy", "wrong")
+def entropy_minimized(code):
+    """`policy_loss + 0.01 * dist.entropy().mean()`: the entropy is minimized."""
+    for node in code.of(ast.BinOp, ast.AugAssign):
+        if not isinstance(node.op, ast.Add) or "maximize=True" in code.source:
+            continue
+        term = node.right if isinstance(node, ast.BinOp) else node.value
+        rest = node.left if isinstance(node, ast.BinOp) else node.target
+        factors = _factors(term)
+        negative = any(isinstance(one, ast.UnaryOp) for one in factors)
+        if negative or not re.search(r"(?i)loss", " ".join(names_in(rest))):
+            continue
+        weights = [one for one in factors if _is_weight(one)]
+        if len(factors) == len(weights) + 1 and any(_is_entropy(code, one) for one in factors):
+            target = text(node.target) if isinstance(node, ast.AugAssign) else None
+            if target in node.scope.backward or not target and differentiated(code, node, 0):
+                yield node
+
+
+def _is_weight(node):
+    value = const(node)
+    named = re.search(r"(?i)coef|beta|weight|alpha|scale|ent_?c", text(node) or "")
+    return isinstance(value, int | float) and value > 0 or bool(named)
+
+
+def _is_entropy(code, node):
+    """`dist.entropy()`, also through `mean`, `sum` and a name."""
+    for _ in range(4):
+        node = _value(code, node)
+        if method(node) in ("mean", "sum") and receiver(node) is not None:
+            node = receiver(node)
+    return method(node) == "entropy" and receiver(node) is not None
+
+
+def _recursion(loop, name_in):
+    """Yield the assignments `total = x + gamma * total` of a loop, with the name."""
+    for node in ast.walk(loop):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp):
+            continue
+        name = text(node.targets[0])
+        if name and isinstance(node.value.op, ast.Add) and name in names_in(node.value):
+            if _GAMMA.search(ast.unparse(node.value)) and name_in & names_in(node.value):
+                yield node, name
+
+
+def _is_reversed(node):
+    return re.search(r"reversed|::-1|flip|-1, -1|\[-1:", ast.unparse(node))
+
+
+@rule("rl-returns", "wrong")
+def returns_in_wrong_order(code):
+    """`for r in rewards: total = r + gamma * total`: the sum must start at the end."""
+    for loop in code.of(ast.For):
+        if not re.search(r"(?i)rewards?|rews?\b", ast.unparse(loop.iter)):
+            continue
+        targets = names_in(loop.target)
+        around = code.part(code.function(loop))
+        turns = len(re.findall(r"reverse|::-1|flip|insert\(0|appendleft|-1, -1", around))
+        for node, name in _recursion(loop, targets):
+            stored = [
+                one
+                for one in code.methods(loop, "append")
+                if len(one.args) == 1 and text(one.args[0]) == name
+            ]
+            if _is_reversed(loop.iter):
+                if stored and turns == 1 and method(loop.iter) != "zip":
+                    yield stored[0]
+            elif stored and not turns:
+                yield node
+
+
+@rule("rl-gae-order", "wrong")
+def advantages_forward(code):
+    """`for t in range(n): gae = delta + gamma * lam * gae`: the sum must start at the end."""
+    for loop, node, _ in _gae(code):
+        around = code.part(code.function(loop))
+        if not re.search(r"reverse|::-1|flip|-1, -1|T - ", around):
+            yield node
+
+
+@rule("rl-gae-mask", "wrong")
+def advantages_without_mask(code):
+    """`gae = delta + gamma * lam * gae` of several episodes without `* (1 - done)`."""
+    for loop, node, name in _gae(code):
+        around = code.part(code.function(loop))
+        resets = any(
+            isinstance(one, ast.If) and _MASK.search(ast.unparse(one.test))
+            for one in ast.walk(loop)
+        )
+        product = node.value.left if name in names_in(node.value.left) else node.value.right
+        if _MASK.search(around) and not resets and not _MASK.search(ast.unparse(product)):
+            if not any(_MASK.search(ast.unparse(_value(code, one))) for one in _factors(product)):
+                yield node
+
+
+def _gae(code):
+    """Yield the loops with `gae = delta + gamma * lam * gae`, the assignment and the name."""
+    for loop in code.of(ast.For):
+        for node in ast.walk(loop):
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp):
+                continue
+            name = text(node.targets[0]) or ""
+            written = ast.unparse(node.value)
+            recursive = isinstance(node.value.op, ast.Add) and name in names_in(node.value)
+            if recursive and re.search(r"(?i)gae|adv", name) and re.search(r"(?i)delta", written):
+                if re.search(r"(?i)lam|tau", written) and next(above(node, *LOOPS), 0) is loop:
+                    yield loop, node, name
+
+
+_DRAWS = (
+    "random.random",
+    "random.uniform",
+    "numpy.random.rand",
+    "numpy.random.random",
+    "numpy.random.uniform",
+    "torch.rand",
+)
+
+
+@rule("rl-epsilon", "wrong")
+def exploration_inverted(code):
+    """`if random.random() > epsilon: action = env.action_space.sample()`: explores too often."""
+    falls = r"(?i)eps\w*(_|\.)?(decay|end|final|min)|eps\w* *\*= *0?\.|decay\w*eps"
+    if not re.search(falls, code.source):
+        return
+    for node in code.of(ast.If):
+        sign = _explores_if(code, node.test)
+        if sign is None:
+            continue
+        body, other = (" ".join(map(ast.unparse, part)) for part in (node.body, node.orelse))
+        explores = re.search(r"action_space\.sample|random\.(choice|rand\w*)\(", body)
+        greedy = re.search(r"argmax|\.max\(", body)
+        first, second = (greedy, explores) if sign else (explores, greedy)
+        rest = r"\.sample\(|random\." if sign else r"argmax|\.max\("
+        if first and not second and re.search(rest, other):
+            yield node.test
+
+
+def _explores_if(code, test):
+    """True for `draw < epsilon`, False for `draw > epsilon`, None for another condition."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    left, right = test.left, test.comparators[0]
+    less = isinstance(test.ops[0], ast.Lt | ast.LtE)
+    if not less and not isinstance(test.ops[0], ast.Gt | ast.GtE):
+        return None
+    for draw, limit, sign in ((left, right, less), (right, left, not less)):
+        named = re.search(r"(?i)(^|[._])eps(ilon)?(_threshold)?$", text(limit) or "")
+        if named and code.called(_value(code, draw)) in _DRAWS:
+            return sign
+    return None
+
+
+@rule("rl-ratio", "wrong")
+def ratio_inverted(code):
+    """`ratio = torch.exp(old_log_prob - log_prob)` in PPO: new and old are exchanged."""
+    for call in code.calls:
+        if method(call) != "exp":
+            continue
+        given = call.args[0] if code.called(call) == "torch.exp" and call.args else receiver(call)
+        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else ""
+        if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Sub):
+            continue
+        sides = [" ".join(names_in(one)) for one in (given.left, given.right)]
+        old = [bool(re.search(r"(?i)(^|[_. ])old|_old|prev", one)) for one in sides]
+        clipped = re.search(r"(?i)clamp|clip", code.part(code.function(call)))
+        if old == [True, False] and re.search(r"(?i)ratio", name or "") and clipped:
+            if re.search(r"(?i)adv", code.part(code.function(call))):
+                yield call
+
+
+@rule("rl-done-stored", "wrong")
+def done_not_stored(code):
+    """`buffer.add((state, action, next_state, reward))` without `done`, and a target without it."""
+    if re.search(r"Pendulum|non_final|is not None|= None\b", code.source):
+        return
+    names = r"add|push|append|store\w*|remember|put|save\w*"
+    for call in code.calls:
+        if not re.fullmatch(names, method(call)) or not call.args:
+            continue
+        given = " ".join(ast.unparse(one) for one in call.args)
+        whole = re.search(r"(?i)reward", given) and re.search(r"(?i)next|new_|state_\b", given)
+        function = code.function(call)
+        if not whole or _MASK.search(given) or not _has_done(code, function):
+            continue
+        yield from _unmasked(code, call)
+
+
+def _has_done(code, function):
+    """`done` is a result of `env.step(action)` in this function."""
+    return any(
+        method(one.value.value if hasattr(one.value, "index") else one.value) == "step"
+        for name, values in getattr(function, "assigned", {}).items()
+        if re.fullmatch(r"(?i)dones?|terminated|terminal", name)
+        for one in values
+    )
+
+
+def _unmasked(code, stored):
+    """Yield `reward + gamma * next_q` of a network, without a mask."""
+    for node in code.of(ast.BinOp):
+        written = ast.unparse(node)
+        if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
+            continue
+        if not re.match(r"(?i)\w*(reward|rew)s?\w*(\[.*\])? \+ .*(gamma|discount)", written):
+            continue
+        if _MASK.search(code.part(code.function(node))) and not inside(stored, code.function(node)):
+            continue
+        networks = [
+            one
+            for one in ast.walk(code.function(node))
+            if isinstance(one, ast.Call) and is_model(code, one.func)
+        ]
+        if networks and not _MASK.search(written):
+            yield node
+            return
+
+
+@rule("rl-soft", "wrong")
+def target_not_averaged(code):
+    """`for a, b in zip(target.parameters(), q.parameters()): a = …`, or with exchanged weights."""
+    for loop in code.of(ast.For):
+        both = getattr(loop.iter, "args", ()) if method(loop.iter) == "zip" else ()
+        names = [text(one) for one in getattr(loop.target, "elts", ())]
+        if len(both) != 2 or len(names) != 2 or {method(one) for one in both} != {"parameters"}:
+            continue
+        owners = [text(receiver(one)) or "" for one in both]
+        for name, owner in zip(names, owners, strict=True):
+            if name and re.search(r"(?i)target|tgt|ema|teacher|momentum", owner):
+                yield from _updates(code, loop, name)
+
+
+def _updates(code, loop, name):
+    """Yield the statements that rebind the variable, or keep a small part of the old weights."""
+    for node in ast.walk(loop):
+        value = node.value if isinstance(node, ast.Assign) else None
+        if method(node) == "copy_" and len(node.args) == 1:
+            value = node.args[0]
+        if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
+            continue
+        assigned = isinstance(node, ast.Assign)
+        written = text(node.targets[0] if assigned else receiver(node))
+        if (written or "").removesuffix(".data") != name or name not in names_in(value):
+            continue
+        kept = next((one for one in (value.left, value.right) if name in names_in(one)), None)
+        part = _share(code, [one for one in _factors(kept) if name not in names_in(one)])
+        if written == name and assigned or part is not None and part < 0.5:
+            yield node
+
+
+def _share(code, factors):
+    """The number of a factor `tau` or `1 - tau`."""
+    if len(factors) != 1:
+        return None
+    node = factors[0]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        one, tau = number(code, node.left), number(code, node.right)
+        return one - tau if one is not None and tau is not None else None
+    return number(code, node)

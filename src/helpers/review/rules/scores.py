@@ -1,0 +1,201 @@
+"""Softmax and masks of attention."""
+
+import ast
+import re
+
+from helpers.review.kinds import kind
+from helpers.review.registry import rule
+from helpers.review.rules.formulas import keeps_true, number, softmax_inputs
+from helpers.review.syntax import argument, const, inside, method, names_in, receiver, text
+from helpers.review.tracing import construction
+
+
+def _products(code, node):
+    """Return whether an expression is a product of queries and keys, also scaled and named."""
+    for _ in range(6):
+        if isinstance(node, ast.Name):
+            node = code.value(node)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Mult):
+            node = node.left
+        else:
+            break
+    matrix = isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
+    return matrix or method(node) in ("matmul", "bmm", "einsum", "baddbmm")
+
+
+_MASKED = re.compile(r"(?i)(^|[._])(\w*mask|tril|causal)$")
+
+
+@rule("attention-mask-multiplied", "wrong")
+def mask_multiplied(code):
+    """`softmax(scores * mask)`: a score of 0 still has a weight."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult) or isinstance(node.parent, ast.BinOp):
+            continue
+        for scores, mask in ((node.left, node.right), (node.right, node.left)):
+            if _MASKED.search(text(mask) or "") and _products(code, scores):
+                if _is_softmaxed(code, node):
+                    yield node
+
+
+def _is_softmaxed(code, node):
+    up = node.parent
+    if isinstance(up, ast.Call) and method(up) == "softmax":
+        return True
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    return name is not None and any(
+        code.value(one) is node for one in softmax_inputs(code, node.scope) if text(one) == name
+    )
+
+
+@rule("attention-mask-sign", "wrong")
+def mask_reversed_by_sum(code):
+    """`scores + (ids != pad) * -1e9`: the visible positions are masked."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult):
+            continue
+        up = node.parent
+        if not isinstance(up, ast.BinOp) or not isinstance(up.op, ast.Add | ast.Sub):
+            continue
+        for mask, value in ((node.left, node.right), (node.right, node.left)):
+            size = number(code, value)
+            if size is None or abs(size) < 1000:
+                continue
+            low = size < 0 if isinstance(up.op, ast.Add) else size > 0
+            if low and _keeps(code, mask) is True:
+                yield node
+
+
+def _keeps(code, node):
+    """Return whether 1 in a mask means visible, also of `1 - mask`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and const(node.left) == 1:
+        inner = _keeps(code, node.right)
+        return None if inner is None else not inner
+    if isinstance(node, ast.Name) and isinstance(value := code.value(node), ast.AST):
+        return _keeps(code, value)
+    if method(node) in ("float", "long", "int", "double", "half") and receiver(node) is not None:
+        return _keeps(code, receiver(node))
+    return keeps_true(code, node)
+
+
+def _softmax(code, node):
+    """Return the softmax that an expression or its name comes from, and its `dim`."""
+    for _ in range(4):
+        if isinstance(node, ast.Name):
+            node = code.value(node)
+        elif re.search(r"(?i)drop", method(node)) and getattr(node, "args", ()):
+            node = node.args[0]
+        else:
+            break
+    if not isinstance(node, ast.Call):
+        return None, None
+    name = code.called(node)
+    if name in ("F.softmax", "torch.softmax"):
+        return node, const(argument(node, "dim", 1))
+    if not name and method(node) == "softmax" and kind(code, node.func) is None:
+        return node, const(argument(node, "dim", 0))
+    made = construction(code, node.func)
+    dim = argument(made, "dim", 0) if code.called(made) == "nn.Softmax" else None
+    return node, const(dim) if dim is not None else None
+
+
+@rule("attention-softmax-axis", "wrong")
+def softmax_over_other_axis(code):
+    """`softmax(scores, dim=1)` and `bmm(weights, values)`, which sums over the last axis."""
+    found = set()
+    for node in code.of(ast.Call, ast.BinOp):
+        for weights, axis in _contracted(code, node):
+            call, dim = _softmax(code, weights)
+            if call is None or not isinstance(dim, int) or isinstance(dim, bool):
+                continue
+            same_sign = (dim < 0) == (axis < 0)
+            if same_sign and dim != axis and call not in found:
+                found.add(call)
+                yield call
+
+
+def _contracted(code, node):
+    """Yield the weights of a weighted sum with the axis that is summed, counted both ways."""
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.MatMult):
+            yield node.left, -1
+        return
+    name = code.called(node)
+    if name in ("torch.bmm", "torch.matmul") and len(node.args) == 2:
+        yield node.args[0], -1
+        if name == "torch.bmm":
+            yield node.args[0], 2
+    elif not name and method(node) in ("bmm", "matmul") and len(node.args) == 1:
+        yield receiver(node), -1
+        if method(node) == "bmm":
+            yield receiver(node), 2
+    elif name == "torch.einsum" and len(node.args) == 3:
+        yield from _einsum(node)
+    else:
+        yield from _summed_product(code, node, name)
+
+
+def _einsum(node):
+    """The letter of the first operand that the second has and the result has not."""
+    written = const(node.args[0])
+    form = re.fullmatch(r"\s*(\w+)\s*,\s*(\w+)\s*->\s*(\w+)\s*", str(written))
+    if not form:
+        return
+    first, second, result = form.groups()
+    lost = [n for n, letter in enumerate(first) if letter in second and letter not in result]
+    if len(lost) == 1:
+        yield node.args[1], lost[0]
+        yield node.args[1], lost[0] - len(first)
+
+
+def _summed_product(code, node, name):
+    """`torch.sum(weights * x, dim=1)` and `(weights * x).sum(dim=1)`."""
+    if method(node) != "sum" or name not in ("", "torch.sum"):
+        return
+    product = (node.args[0] if node.args else None) if name else receiver(node)
+    if isinstance(product, ast.Name):
+        product = code.value(product)
+    dim = const(argument(node, "dim", 1 if name else 0))
+    if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
+        if isinstance(dim, int) and not isinstance(dim, bool):
+            yield product.left, dim
+            yield product.right, dim
+
+
+@rule("attention-target-mask", "wrong")
+def decoder_without_mask(code):
+    """`nn.Transformer` called with embedded target tokens and without `tgt_mask`."""
+    for call in code.calls:
+        made = construction(code, call.func) if not code.called(call) else None
+        name = code.called(made) if made is not None else ""
+        if name not in ("nn.Transformer", "nn.TransformerDecoder") or len(call.args) > 2:
+            continue
+        if any(one.arg in (None, "tgt_mask", "tgt_is_causal") for one in call.keywords):
+            continue
+        at = 1 if name == "nn.Transformer" else 0
+        target = argument(call, "tgt", at)
+        if target is not None and _embedded_tokens(code, target, 0):
+            yield call
+
+
+def _embedded_tokens(code, node, depth):
+    """The tensor comes from `nn.Embedding` of tokens that are given to the method."""
+    if depth > 6 or not isinstance(node, ast.AST):
+        return False
+    if isinstance(node, ast.Name):
+        value = code.value(node)
+        return (
+            isinstance(value, ast.AST)
+            and not inside(node, value)
+            and _embedded_tokens(code, value, depth + 1)
+        )
+    if isinstance(node, ast.BinOp):
+        return any(_embedded_tokens(code, one, depth + 1) for one in (node.left, node.right))
+    if not isinstance(node, ast.Call):
+        return False
+    made = construction(code, node.func) if not code.called(node) else None
+    if made is not None and code.called(made) == "nn.Embedding" and node.args:
+        names = " ".join(names_in(node.args[0]))
+        return bool(re.search(r"(?i)tgt|trg|target|dec|caption|\by\b", names))
+    inner = [*node.args[:1], *([receiver(node)] if receiver(node) is not None else [])]
+    return any(_embedded_tokens(code, one, depth + 1) for one in inner)
