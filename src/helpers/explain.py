@@ -517,12 +517,14 @@ def explain(pasted: str, lang: str = "en") -> str:
 
 
 def answers(question: str, lang: str = "en") -> list[str]:
-    """Return the symptoms and sections that answer a question: title, address, answer in short."""
+    """Return up to two symptoms and three sections that answer a question, the best first.
+
+    Each is given with its title, its address and, for a section, the answer in short.
+    """
     places = questions().find(plain(question))
-    shown = [
-        *[place for place in places if place.kind == "symptom"][:2],
-        *[place for place in places if place.kind == "section"][:3],
-    ]
+    symptoms = [place for place in places if place.kind == "symptom"][:2]
+    sections = [place for place in places if place.kind == "section"][:3]
+    shown = [place for place in places if place in symptoms + sections]
     return [
         "\n".join(
             [

@@ -107,21 +107,23 @@ class Questions:
         return scores
 
     def _units(self, question: str) -> Iterator[str]:
-        """Yield known phrases, words, and pairs of Chinese characters that the book has."""
+        """Yield known phrases that the book has, words, and pairs of Chinese characters."""
         end = 0
-        for match in [*self._names.finditer(question), None]:
-            between = question[end : match.start() if match else None]
-            for chunk in _CHUNK.findall(between):
-                if not _HAN.match(chunk):
-                    yield from [chunk] if chunk.lower() not in self._small else []
-                    continue
-                for run in self._small_han.split(chunk):
-                    yield from (
-                        pair for pair in sorted(_terms(run)) if pair[1:] and self._seen[pair]
-                    )
-            if match:
+        for match in self._names.finditer(question):
+            if self._hits(match[0]):  # otherwise its words count like others
+                yield from self._words(question[end : match.start()])
                 yield match[0]
                 end = match.end()
+        yield from self._words(question[end:])
+
+    def _words(self, text: str) -> Iterator[str]:
+        """Yield the words of a text, and the pairs of Chinese characters that the book has."""
+        for chunk in _CHUNK.findall(text):
+            if not _HAN.match(chunk):
+                yield from [chunk] if chunk.lower() not in self._small else []
+                continue
+            for run in self._small_han.split(chunk):
+                yield from (pair for pair in sorted(_terms(run)) if pair[1:] and self._seen[pair])
 
 
 def _stem(word: str) -> str:
@@ -151,7 +153,8 @@ def _of(texts: dict[str, str]) -> set[str]:
 
 
 def _key(name: str) -> str:
-    return re.sub(r"[\s_-]+", "", name.lower())
+    """Return a name as it is compared: "undo the scaling" and "undo scaling" are one."""
+    return re.sub(r"\b(?:the|an?|of)\b|[\s_-]+", "", name.lower())
 
 
 def _bounded(name: str) -> str:

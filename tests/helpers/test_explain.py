@@ -396,6 +396,20 @@ def test_a_question_gets_symptoms_and_sections(question, lang, symptom, section)
     assert section in text
 
 
+@pytest.mark.parametrize(
+    ("question", "lang", "first"),
+    [
+        ("undo scaling", "en", "time_series.html#undo-the-scaling-of-one-feature"),
+        ("反归一化", "zh", "time_series.html#undo-the-scaling-of-one-feature"),
+        ("滑动窗口", "zh", "time_series.html#windows-of-several-features-without-a-copy"),
+        ("loss is nan", "en", "symptoms.html#loss-nan"),  # a symptom that answers better is first
+        ("batched submatrix indexing", "en", "tensor_recipes.html#submatrix-indexing"),
+    ],
+)
+def test_the_best_answer_to_a_question_is_first(question, lang, first):
+    assert f"({first}" in explain.answers(question, lang)[0]
+
+
 def test_a_name_in_the_prose_of_few_sections_leads_to_them():
     data = explain._DATA["places"]
     named = [place for place in data if place.get("names")]
