@@ -8,6 +8,8 @@
   const HAN = /^[\u3400-\u9fff]/;
   const BOOST = { title: 6, names: 3, text: 1, code: 0.5 };
   const MESSAGE = /\b\w*(?:Error|Exception|Warning|Interrupt)\b/;
+  const LONG_QUESTION = 80; // characters; a longer text may be a message
+  const VALUES = /[([<'"`][^)\]>'"`]*\d|::|\w\.\w+\(/; // numbers in brackets, calls
   // The end of a text for an address: long ones are refused by servers, half characters by browsers.
   const inAddress = (text) =>
     encodeURIComponent(text.slice(-LONGEST).replace(/\p{Surrogate}/gu, "\ufffd"));
@@ -420,7 +422,7 @@
 
   const isMessage = (text) =>
     (MESSAGE.test(text) && chunks(text).length > 2) ||
-    text.length > 80 ||
+    (text.length > LONG_QUESTION && VALUES.test(text)) ||
     /Traceback \(most/.test(text);
 
   const ready = mini.addAllAsync(
@@ -488,8 +490,11 @@
         make("span", hit.code ? "search-line search-code" : "search-line", hit.line),
       ]),
     );
-    if (isMessage(words))
-      groups.unshift(
+    const message = isMessage(words);
+    if (message || words.length > LONG_QUESTION)
+      groups.splice(
+        message ? 0 : groups.length,
+        0,
         option(
           `${root}errors.html${globalThis.bookPasted?.address(words) ?? ""}`,
           "search-message",
