@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from typing import TextIO
 
@@ -52,6 +53,18 @@ class PythonBlocks(SphinxTransform):
                         block["highlight_args"]["hl_lines"] = assertions(block.astext())
 
 
+class Signed(SphinxTransform):
+    """Mark short code such as `-inf` and `--skip`, which a line must not break after its hyphen."""
+
+    default_priority = 220
+
+    def apply(self) -> None:
+        """Give such code the class `signed`."""
+        for code in self.document.findall(nodes.literal):
+            if re.fullmatch(r"-\S{1,20}", code.astext()):
+                code["classes"].append("signed")
+
+
 def assertions(source: str) -> list[int]:
     """Return the numbers of the lines of a cell that belong to an assertion.
 
@@ -70,6 +83,7 @@ def assertions(source: str) -> list[int]:
 
 
 def setup(app: Sphinx) -> None:
-    """Register the transform and the formatter."""
+    """Register the transforms and the formatter."""
     app.add_transform(PythonBlocks)
+    app.add_transform(Signed)
     app.connect("builder-inited", lambda app: use_formatter(app, LightFormatter))
