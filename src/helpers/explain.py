@@ -758,8 +758,18 @@ _CLIPBOARDS = (
 )
 
 
-# Words, or Chinese, without a folder and without the ending of a file.
-_QUESTION = re.compile(r"(?=.*[\s\u3400-\u9fff])(?!.*[/\\])(?!.*\.(?:txt|log|out|err|md)$).+", re.S)
+# Lines, words or Chinese, without the beginning of a path and without the ending of a file.
+_QUESTION = re.compile(
+    r"(?=.*[\s\u3400-\u9fff])(?![/\\~.]|[A-Za-z]:\\)"
+    r"(?!.*\.(?:txt|log|out|err|md)$).+|.*\n.*",
+    re.S,
+)
+
+
+def _question(name: str) -> bool:
+    """Return whether an argument is a text to explain, and not the name of a file."""
+    missing = not os.path.lexists(name) and not os.path.isdir(os.path.dirname(name))
+    return not name or missing and bool(_QUESTION.fullmatch(name))
 
 
 def _pasted(name: str | None, clipboard: bool) -> str:
@@ -775,8 +785,7 @@ def _pasted(name: str | None, clipboard: bool) -> str:
             raise OSError(f"none of these programs is installed: {names}")
         return decoded(subprocess.run(command, capture_output=True).stdout)
     if name not in (None, "-"):
-        question = _QUESTION.fullmatch(name) and not os.path.lexists(name)
-        return name if question else decoded(Path(name).read_bytes())
+        return decoded(os.fsencode(name) if _question(name) else Path(name).read_bytes())
     if sys.stdin is None:
         raise OSError("it is closed")
     if sys.stdin.isatty():

@@ -453,6 +453,28 @@ def test_an_argument_that_is_no_file_is_a_question(question, tmp_path):
     assert run("my log.txt").returncode == run(str(tmp_path / "a b")).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("argument", "code"),
+    [
+        ("", 2),
+        (".", 2),
+        ("a folder", 2),
+        ("a folder/no such file", 2),
+        ("./loss is nan", 2),
+        ("~/loss is nan", 2),
+        ("C:\\runs\\my log", 2),
+        ("the loss is nan/inf", 1),
+        ("损失是 nan/inf", 1),
+        ('  File "/a/b.py", line 3, in f\nRuntimeError: CUDA out of memory.', 0),
+    ],
+)
+def test_text_with_a_slash_and_paths_with_a_space(argument, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a folder").mkdir()
+    done = run(argument)
+    assert done.returncode == code and b"Traceback (most" not in done.stderr
+
+
 def test_what_it_does_not_know_and_what_it_cannot_read(tmp_path):
     assert run(pasted="zymurgy").returncode == 1
     for done, told in (
