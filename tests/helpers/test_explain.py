@@ -93,6 +93,22 @@ def test_the_last_exception_of_a_chain_counts_most():
 
 
 @pytest.mark.parametrize(
+    "warning",
+    [
+        "FutureWarning: `torch.jit.script` is deprecated. Please switch to `torch.compile` or "
+        "`torch.export`.",
+        "UserWarning: Detected call of `lr_scheduler.step()` before `optimizer.step()`. "
+        "In PyTorch 1.1.0 and later, you should call them in the opposite order",
+    ],
+)
+def test_an_error_comes_before_a_warning_wherever_it_stands(warning):
+    alone = best(warning).entry["id"]
+    for text in (f"a.py:12: {warning}\n  x()\n{SHAPES}", f"{SHAPES}\na.py:12: {warning}"):
+        found = [answer.entry["id"] for answer in explain.messages().find(text)]
+        assert found == [best(SHAPES).entry["id"], alone]
+
+
+@pytest.mark.parametrize(
     ("relation", "values", "expected"),
     [
         ("m multiple of n", {"m": "32", "n": "8"}, True),
