@@ -199,6 +199,7 @@ class Messages {
       (a, b) =>
         b.sure - a.sure ||
         wrapper(a) - wrapper(b) ||
+        Boolean(a.beside) - Boolean(b.beside) ||
         rank(b) - rank(a) ||
         constant(b) - constant(a) ||
         a.entry - b.entry,
@@ -247,7 +248,9 @@ class Messages {
       .map((part, n) =>
         n % 2 ? values[(n - 1) / 2]?.replace(this.rules.get("edges", "g"), "") || "…" : part,
       );
-    const answer = { entry: wording.entry, score, sure: true, typed, span: [start, end], head };
+    // a warning, and the text has another message too
+    const beside = wording.kind.endsWith("Warning") && this.rules.heads(text).length > typed;
+    const answer = { entry: wording.entry, score, sure: true, typed, span: [start, end], head, beside };
     return this.cased(answer, wording, this.rules.about(text, start), values);
   }
   // Wordings of which the text has only a part: cut short, worded anew, typed from memory.

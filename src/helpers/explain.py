@@ -174,6 +174,7 @@ class Answer:
     typed: bool = False  # with its type in front
     span: tuple[int, int] = (0, 0)  # where, in the plain text
     head: list[str] = field(default_factory=list)  # the message as pasted; each second is a value
+    beside: bool = False  # a warning, and the text has another message too
 
     case: dict[str, Any] | None = None  # the special case whose condition is met
     values: dict[str, str] = field(default_factory=dict)
@@ -247,9 +248,9 @@ class Messages:
             for answer in best.values():
                 answer.sure = False
 
-        def rank(n: int) -> tuple[bool, bool, float, int, int]:
-            a = best[n]
-            return not a.sure, bool(a.entry.get("wraps")), -round(a.score, 6), -a.constant, n
+        def rank(n: int) -> tuple[bool, bool, bool, float, int, int]:
+            a, wraps = best[n], bool(best[n].entry.get("wraps"))
+            return not a.sure, wraps, a.beside, -round(a.score, 6), -a.constant, n
 
         matches = [best[n] for n in sorted(best, key=rank)]
         least = _LIMITS.kept * matches[0].score if matches else 0
@@ -281,7 +282,8 @@ class Messages:
         entry = self.entries[wording.entry]
         score *= _LIMITS.wraps if entry.get("wraps") else 1
         head = _head(wording, values, typed)
-        answer = Answer(entry, score, True, True, typed, (start, end), head)
+        beside = wording.kind.endswith("Warning") and len(_HEAD.findall(text)) > typed
+        answer = Answer(entry, score, True, True, typed, (start, end), head, beside=beside)
         return _cased(answer, wording, _about(text, start), values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
@@ -760,8 +762,18 @@ _CLIPBOARDS = (
 )
 
 
-# Words, or Chinese, without a folder and without the ending of a file.
-_QUESTION = re.compile(r"(?=.*[\s\u3400-\u9fff])(?!.*[/\\])(?!.*\.(?:txt|log|out|err|md)$).+", re.S)
+# Lines, words or Chinese, without the beginning of a path and without the ending of a file.
+_QUESTION = re.compile(
+    r"(?=.*[\s\u3400-\u9fff])(?![/\\~.]|[A-Za-z]:\\)"
+    r"(?!.*\.(?:txt|log|out|err|md)$).+|.*\n.*",
+    re.S,
+)
+
+
+def _question(name: str) -> bool:
+    """Return whether an argument is a text to explain, and not the name of a file."""
+    missing = not os.path.lexists(name) and not os.path.isdir(os.path.dirname(name))
+    return not name or missing and bool(_QUESTION.fullmatch(name))
 
 
 def _pasted(name: str | None, clipboard: bool) -> str:
@@ -777,8 +789,7 @@ def _pasted(name: str | None, clipboard: bool) -> str:
             raise OSError(f"none of these programs is installed: {names}")
         return decoded(subprocess.run(command, capture_output=True).stdout)
     if name not in (None, "-"):
-        question = _QUESTION.fullmatch(name) and not os.path.lexists(name)
-        return name if question else decoded(Path(name).read_bytes())
+        return decoded(os.fsencode(name) if _question(name) else Path(name).read_bytes())
     if sys.stdin is None:
         raise OSError("it is closed")
     if sys.stdin.isatty():

@@ -93,6 +93,22 @@ def test_the_last_exception_of_a_chain_counts_most():
 
 
 @pytest.mark.parametrize(
+    "warning",
+    [
+        "FutureWarning: `torch.jit.script` is deprecated. Please switch to `torch.compile` or "
+        "`torch.export`.",
+        "UserWarning: Detected call of `lr_scheduler.step()` before `optimizer.step()`. "
+        "In PyTorch 1.1.0 and later, you should call them in the opposite order",
+    ],
+)
+def test_an_error_comes_before_a_warning_wherever_it_stands(warning):
+    alone = best(warning).entry["id"]
+    for text in (f"a.py:12: {warning}\n  x()\n{SHAPES}", f"{SHAPES}\na.py:12: {warning}"):
+        found = [answer.entry["id"] for answer in explain.messages().find(text)]
+        assert found == [best(SHAPES).entry["id"], alone]
+
+
+@pytest.mark.parametrize(
     ("relation", "values", "expected"),
     [
         ("m multiple of n", {"m": "32", "n": "8"}, True),
@@ -465,6 +481,28 @@ def test_an_argument_that_is_no_file_is_a_question(question, tmp_path):
     done = run(question, "--lang", "en")
     assert done.returncode == 1 and b"symptoms.html#loss-does-not-go-down" in done.stdout
     assert run("my log.txt").returncode == run(str(tmp_path / "a b")).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("argument", "code"),
+    [
+        ("", 2),
+        (".", 2),
+        ("a folder", 2),
+        ("a folder/no such file", 2),
+        ("./loss is nan", 2),
+        ("~/loss is nan", 2),
+        ("C:\\runs\\my log", 2),
+        ("the loss is nan/inf", 1),
+        ("损失是 nan/inf", 1),
+        ('  File "/a/b.py", line 3, in f\nRuntimeError: CUDA out of memory.', 0),
+    ],
+)
+def test_text_with_a_slash_and_paths_with_a_space(argument, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a folder").mkdir()
+    done = run(argument)
+    assert done.returncode == code and b"Traceback (most" not in done.stderr
 
 
 def test_what_it_does_not_know_and_what_it_cannot_read(tmp_path):
