@@ -6,7 +6,7 @@ import re
 from helpers.review.code import Part
 from helpers.review.kinds import batch_loop, kind
 from helpers.review.registry import rule
-from helpers.review.rules.metrics import tensor_of
+from helpers.review.rules.metrics import single_samples, tensor_of
 from helpers.review.syntax import (
     LOOPS,
     above,
@@ -225,7 +225,8 @@ def accuracy_over_batches(code):
             and "mean" not in ast.unparse(n.value)
             for n in adds
         ):
-            yield node
+            if not single_samples(code):
+                yield node
 
 
 @rule("evaluation-last-batch", "wrong")
@@ -345,7 +346,21 @@ def other_interval(code):
             if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
                 by = const(one.right)
                 if text(one.left) in reset and isinstance(by, int) and by > 1 and by != interval:
-                    yield one
+                    if _sums_losses(code, one):
+                        yield one
+
+
+def _sums_losses(code, divided):
+    """The sum consists of `loss.item()`, one of each batch."""
+    added = [
+        one.value
+        for one in code.of(ast.AugAssign)
+        if one.scope is divided.scope and text(one.target) == text(divided.left)
+    ]
+    return all(
+        method(one) == "item" and re.search(r"(?i)loss|criterion", ast.unparse(one))
+        for one in added
+    )
 
 
 def _interval(test):

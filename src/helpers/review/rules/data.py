@@ -367,10 +367,12 @@ def trained_on_whole(code):
             continue
         loaded = {}
         for call in code.calls:
-            if code.called(call) == "data.DataLoader" and call.args and call.owner is node.owner:
-                loaded.setdefault(text(call.args[0]), call)
+            given = argument(call, "dataset", 0)
+            if code.called(call) == "data.DataLoader" and given and call.owner is node.owner:
+                loaded.setdefault(text(given), call)
         trains = whole in loaded and const(argument(loaded[whole], "shuffle", 2)) is True
-        if trains and held[0] in loaded and kept[0] not in loaded:
+        given = [one for one in code.uses(node.scope, kept[0]) if isinstance(one.parent, ast.Call)]
+        if trains and held[0] in loaded and all(method(one.parent) == "len" for one in given):
             yield loaded[whole]
 
 
@@ -394,11 +396,12 @@ def shuffled_apart(code):
             for first, second in zip(block, block[1:], strict=False):
                 names = _shuffled(code, first), _shuffled(code, second)
                 if all(names) and names[0] != names[1] and _LABELS.search(names[1]):
-                    if not _LABELS.search(names[0]):
+                    if not _LABELS.search(names[0]) and not _SOURCE.search(names[0]):
                         yield second
 
 
-_LABELS = re.compile(r"(?i)(^|_)(y|labels?|targets?|classes)(_|$)")
+_LABELS = re.compile(r"(?i)(^|_)(y|labels?|targets?)(_|$)")
+_SOURCE = re.compile(r"(?i)source|src")  # of another domain than the target
 
 
 def _shuffled(code, statement):

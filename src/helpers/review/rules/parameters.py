@@ -336,9 +336,12 @@ def model_made_again(code):
                 use
                 for use in code.uses(scope, name)
                 if one.end < place(use) < stop
-                and isinstance(use.parent, ast.Call | ast.Attribute | ast.keyword)
+                and (
+                    isinstance(use.parent, ast.Call | ast.keyword)
+                    or getattr(use.parent, "attr", "") == "step"
+                )
             ]
-            if stepped and loops == together:
+            if stepped and loops == together and "add_param_group" not in code.source:
                 yield one.statement
 
 

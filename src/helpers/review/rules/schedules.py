@@ -349,5 +349,6 @@ def either_step(code):
             for one in code.methods(code.function(node), "step")
             if is_optimizer(code, receiver(one)) and not inside(one, node)
         ]
-        if scheduled and updates and not around:
+        tested = re.search(r"(?i)sched(?!uled)", ast.unparse(node.test))
+        if tested and scheduled and updates and not around:
             yield updates[0]

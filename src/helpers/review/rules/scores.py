@@ -34,8 +34,16 @@ def mask_multiplied(code):
             continue
         for scores, mask in ((node.left, node.right), (node.right, node.left)):
             if _MASKED.search(text(mask) or "") and _products(code, scores):
-                if _is_softmaxed(code, node):
+                if _is_softmaxed(code, node) and not _filled_later(code, node):
                     yield node
+
+
+def _filled_later(code, node):
+    """`scores += …` or `scores.masked_fill_(…)` after the product."""
+    name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
+    changes = [one.target for one in code.of(ast.AugAssign) if one.scope is node.scope]
+    changes += [receiver(one) for one in code.calls if method(one).endswith("_")]
+    return any(name and text(one) == name and one.lineno > node.lineno for one in changes)
 
 
 def _is_softmaxed(code, node):
@@ -55,13 +63,17 @@ def mask_reversed_by_sum(code):
         if not isinstance(node.op, ast.Mult):
             continue
         up = node.parent
-        if not isinstance(up, ast.BinOp) or not isinstance(up.op, ast.Add | ast.Sub):
+        if not isinstance(up, ast.BinOp | ast.AugAssign) or not isinstance(
+            up.op, ast.Add | ast.Sub
+        ):
             continue
         for mask, value in ((node.left, node.right), (node.right, node.left)):
             size = number(code, value)
             if size is None or abs(size) < 1000:
                 continue
             low = size < 0 if isinstance(up.op, ast.Add) else size > 0
+            if isinstance(up.op, ast.Sub) and node is getattr(up, "left", None):
+                continue
             if low and _keeps(code, mask) is True:
                 yield node
 
@@ -75,6 +87,9 @@ def _keeps(code, node):
         return _keeps(code, value)
     if method(node) in ("float", "long", "int", "double", "half") and receiver(node) is not None:
         return _keeps(code, receiver(node))
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+        if all(isinstance(one, ast.Slice | ast.Constant) for one in node.slice.elts):
+            return _keeps(code, node.value)
     return keeps_true(code, node)
 
 
@@ -99,6 +114,9 @@ def _softmax(code, node):
     return node, const(dim) if dim is not None else None
 
 
+_ATTENTION = re.compile(r"(?i)\batt|attn|attention|scores?|energ|weights?|alpha|align")
+
+
 @rule("attention-softmax-axis", "wrong")
 def softmax_over_other_axis(code):
     """`softmax(scores, dim=1)` and `bmm(weights, values)`, which sums over the last axis."""
@@ -109,7 +127,9 @@ def softmax_over_other_axis(code):
             if call is None or not isinstance(dim, int) or isinstance(dim, bool):
                 continue
             same_sign = (dim < 0) == (axis < 0)
-            if same_sign and dim != axis and call not in found:
+            named = " ".join((text(weights) or "", *map(ast.unparse, call.args[:1])))
+            named += f" {text(receiver(call))}"
+            if same_sign and dim != axis and call not in found and _ATTENTION.search(named):
                 found.add(call)
                 yield call
 
@@ -170,6 +190,9 @@ def decoder_without_mask(code):
         name = code.called(made) if made is not None else ""
         if name not in ("nn.Transformer", "nn.TransformerDecoder") or len(call.args) > 2:
             continue
+        alone = r"(?i)step|generat|decode|infer|predict|sampl|greedy|beam|translat"
+        if re.search(alone, getattr(code.function(call), "name", "")):
+            continue  # the last position only is used
         if any(one.arg in (None, "tgt_mask", "tgt_is_causal") for one in call.keywords):
             continue
         at = 1 if name == "nn.Transformer" else 0
