@@ -332,7 +332,7 @@ def batches_of_one_size(code):
                     yield node
 
 
-@rule("evaluation-print-interval", "wrong")
+@rule("evaluation-print-interval", "wrong", "%")
 def other_interval(code):
     """`if i % 2000 == 1999: print(running_loss / 1000)`: the mean of another number of batches."""
     for node in code.of(ast.If):
@@ -372,7 +372,7 @@ def _interval(test):
     return value if isinstance(value, int) and value > 1 else None
 
 
-@rule("evaluation-weighted-count", "wrong")
+@rule("evaluation-weighted-count", "wrong", ".item()")
 def samples_over_batches(code):
     """`total += loss.item() * x.size(0)` divided by `len(loader)`: samples, divided by batches."""
     for node in code.of(ast.AugAssign):

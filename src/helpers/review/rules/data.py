@@ -353,7 +353,7 @@ def _trained_over(code, function):
             yield loop
 
 
-@rule("evaluation-whole-trained", "wrong")
+@rule("evaluation-whole-trained", "wrong", "random_split")
 def trained_on_whole(code):
     """`DataLoader(dataset, shuffle=True)` of what `random_split` has divided: the test part too."""
     for node in code.of(ast.Assign):
@@ -386,7 +386,7 @@ def _whole_is_kept(code, node, whole, kept):
     )
 
 
-@rule("tensor-recipes-apart", "wrong")
+@rule("tensor-recipes-apart", "wrong", "shuffle|randperm|permutation")
 def shuffled_apart(code):
     """`x[torch.randperm(n)]` and `y[torch.randperm(n)]`: inputs and labels do not match."""
     for node in code.nodes:

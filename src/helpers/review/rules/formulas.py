@@ -262,7 +262,7 @@ def _doubled(node):
     return None
 
 
-@rule("vae-noise", "wrong")
+@rule("vae-noise", "wrong", "rand(|rand_like(")
 def uniform_noise(code):
     """`mu + std * torch.rand_like(std)`: the noise must be normal."""
     for node in code.of(ast.BinOp):
@@ -279,7 +279,7 @@ def uniform_noise(code):
                 yield drawn
 
 
-@rule("vae-kl-sign", "wrong")
+@rule("vae-kl-sign", "wrong", "exp(")
 def kl_with_plus(code):
     """`loss = bce + 0.5 * torch.sum(1 + logvar - mu**2 - logvar.exp())`: minus the divergence."""
     if re.search(r"(?i)elbo|lower_bound", code.source):
@@ -346,7 +346,7 @@ def _weighted(node):
     return node
 
 
-@rule("vae-reduction", "wrong")
+@rule("vae-reduction", "wrong", "mse|MSE|binary_cross|BCE")
 def mean_and_sum(code):
     """`F.mse_loss(recon, x)` is a mean over the pixels, and the KL divergence is a sum."""
     if re.search(r"\.(size_average|reduction) *=", code.source):
@@ -387,7 +387,7 @@ def _is_summed_kl(code, node):
     return whole and bool(re.search(r"(?i)log_?(var|sigma).*exp|exp.*log_?var", ast.unparse(node)))
 
 
-@rule("diffusion-sqrt", "wrong")
+@rule("diffusion-sqrt", "wrong", "alpha|Alpha")
 def noise_without_root(code):
     """`alpha_bar * x0 + (1 - alpha_bar) * noise`: the factors are the square roots."""
     for node in code.of(ast.BinOp):

@@ -292,7 +292,7 @@ def _inference_without_normalize(code):
                 yield call
 
 
-@rule("images-scaled-twice", "wrong")
+@rule("images-scaled-twice", "wrong", "ToTensor")
 def scaled_twice(code):
     """`images / 255` of images that `ToTensor` has scaled to the range from 0 to 1."""
     composed = {code.called(one) for one in code.of(ast.Call)}
@@ -322,7 +322,7 @@ def _inputs(target):
     return inner[:1]
 
 
-@rule("images-normalize-differs", "wrong")
+@rule("images-normalize-differs", "wrong", "Normalize")
 def normalized_apart(code):
     """`Normalize` with other numbers in the transform of the test images than in training."""
     found = {}

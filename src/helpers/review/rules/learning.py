@@ -515,7 +515,11 @@ def _uses_fake(code, value, depth):
     return False
 
 
-@rule("gan-generator-labels", "wrong")
+@rule(
+    "gan-generator-labels",
+    "wrong",
+    "g_loss|G_loss|gen_loss|generator_loss|loss_g|loss_G|lossG|err_g|err_G|errG",
+)
 def generator_against_itself(code):
     """`g_loss = criterion(D(fake), zeros)`: the generator learns to be recognized."""
     if re.search(r"(?i)(real|valid)\w*(, *\w+)? *= *(.*\bzeros|0(\.0*)?(?![.\d]))", code.source):

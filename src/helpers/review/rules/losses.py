@@ -205,7 +205,7 @@ def rebuilt(code):
                     yield value
 
 
-@rule("losses-exponential", "wrong")
+@rule("losses-exponential", "wrong", "exp(")
 def exponential_of_loss(code):
     """`torch.exp(criterion(output, target))` as the loss: it overflows."""
     for call in code.calls:
@@ -228,7 +228,7 @@ def _grows(node):
     return isinstance(node.op, ast.Add) or scaled and value > 0
 
 
-@rule("losses-dice-sign", "wrong")
+@rule("losses-dice-sign", "wrong", "dice|Dice|iou|IoU|IOU|accard|versky")
 def overlap_minimized(code):
     """`class DiceLoss` that returns the Dice coefficient: a small loss is a small overlap."""
     for function in code.of(*FUNCTIONS):
@@ -262,7 +262,7 @@ def _bases(owner):
     return "" if owner is None else " ".join(map(ast.unparse, owner.bases))
 
 
-@rule("losses-log-sum-exp", "wrong")
+@rule("losses-log-sum-exp", "wrong", "log(")
 def log_of_sum(code):
     """`torch.log(torch.sum(torch.exp(logits), dim=1))`: it overflows, `logsumexp` does not."""
     bounded = re.compile(r"(?i)max|clamp|sim|cos|norm|dist|shift|soft|sigmoid|tanh|logadd|beta")
@@ -297,7 +297,7 @@ def _argument_or_base(code, call, name):
     return receiver(call)
 
 
-@rule("losses-item-part", "wrong")
+@rule("losses-item-part", "wrong", ".item()")
 def term_without_graph(code):
     """`loss = loss_a + loss_b.item()`: the second term has no gradient."""
     for node in code.of(ast.Assign, ast.AugAssign):
@@ -337,7 +337,7 @@ def _added(node):
 _MAKES = ("tensor", "as_tensor", "FloatTensor", "Tensor", "array", "to", "cuda", "float", "clamp")
 
 
-@rule("losses-pos-weight", "wrong")
+@rule("losses-pos-weight", "wrong", "pos_weight")
 def pos_weight_inverted(code):
     """`pos_weight = n_positive / n_negative`: the rare class gets the smaller weight."""
     for call in code.calls:
@@ -358,7 +358,7 @@ def pos_weight_inverted(code):
                 yield given
 
 
-@rule("losses-grad-forced", "wrong")
+@rule("losses-grad-forced", "wrong", "requires_grad")
 def gradient_forced(code):
     """`loss.requires_grad = True` before `loss.backward()`: the loss has no graph, only a flag."""
     for node in code.of(ast.Assign, ast.Call):

@@ -323,7 +323,7 @@ def single_samples(code):
     return re.search(r"batch_size ?= ?1\b|DataLoader\([\w.]+(, 1)?\)", code.source) is not None
 
 
-@rule("evaluation-argmax-all", "wrong")
+@rule("evaluation-argmax-all", "wrong", "argmax")
 def argmax_of_batch(code):
     """`(torch.argmax(output) == labels).sum()`: one index for the whole batch."""
     if single_samples(code):

@@ -408,7 +408,7 @@ _LAYER = re.compile(
 )
 
 
-@rule("modules-constant-init", "wrong")
+@rule("modules-constant-init", "wrong", "constant_(|zeros_(|ones_(|fill_(|zero_(")
 def constant_weights(code):
     """`nn.init.constant_(m.weight, 0.1)` for each linear layer: all its neurons stay equal."""
     fills = ("init.constant_", "init.zeros_", "init.ones_")

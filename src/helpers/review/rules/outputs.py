@@ -146,7 +146,7 @@ def _reduces(code, call):
     )
 
 
-@rule("losses-output-range", "wrong")
+@rule("losses-output-range", "wrong", "Normalize")
 def output_of_other_range(code):
     """A decoder that ends in a sigmoid, and `mse_loss(recon, images)` of normalized images."""
     parts = [
@@ -177,7 +177,7 @@ def _subtracts(normalize):
     return mean is not None and any(const(one) != 0 for one in getattr(mean, "elts", [mean]))
 
 
-@rule("losses-ctc-logits", "wrong")
+@rule("losses-ctc-logits", "wrong", "ctc_loss|CTCLoss")
 def ctc_of_logits(code):
     """`ctc_loss(fc(x).permute(1, 0, 2), …)` without `log_softmax`."""
     for call in code.calls:
@@ -193,7 +193,7 @@ def ctc_of_logits(code):
             yield call
 
 
-@rule("losses-rounded", "wrong")
+@rule("losses-rounded", "wrong", "round(|floor(|ceil(|sign(")
 def loss_of_rounded(code):
     """`criterion(torch.round(model(x)), y)`: the gradient of `round` is 0."""
     for call in code.calls:

@@ -316,7 +316,7 @@ def swapped_options(code):
                     yield option.value
 
 
-@rule("training-model-replaced", "wrong")
+@rule("training-model-replaced", "wrong", "optim")
 def model_made_again(code):
     """`model = Net()` again after the optimizer has got `model.parameters()`."""
     for scope, name, made, model in optimizers(code):

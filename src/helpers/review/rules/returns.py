@@ -44,7 +44,7 @@ def _reduced(node):
             return node
 
 
-@rule("rl-sign", "wrong")
+@rule("rl-sign", "wrong", "log_p|logp|log_P|logP")
 def return_minimized(code):
     """`loss = (log_probs * returns).mean()` without the minus: the return is minimized."""
     if re.search(
@@ -85,7 +85,7 @@ def _of_pairs(code, factors):
     )
 
 
-@rule("rl-entropy", "wrong")
+@rule("rl-entropy", "wrong", "entropy(")
 def entropy_minimized(code):
     """`policy_loss + 0.01 * dist.entropy().mean()`: the entropy is minimized."""
     if "maximize=True" in code.source or not re.search(
@@ -156,7 +156,7 @@ def _turned_by_caller(code, loop):
     return False
 
 
-@rule("rl-returns", "wrong")
+@rule("rl-returns", "wrong", "rew|Rew")
 def returns_in_wrong_order(code):
     """`for r in rewards: total = r + gamma * total`: the sum must start at the end."""
     for loop in code.of(ast.For):
@@ -180,7 +180,7 @@ def returns_in_wrong_order(code):
                 yield node
 
 
-@rule("rl-gae-order", "wrong")
+@rule("rl-gae-order", "wrong", "delta|Delta")
 def advantages_forward(code):
     """`for t in range(n): gae = delta + gamma * lam * gae`: the sum must start at the end."""
     for loop, node, _ in _gae(code):
@@ -190,7 +190,7 @@ def advantages_forward(code):
             yield node
 
 
-@rule("rl-gae-mask", "wrong")
+@rule("rl-gae-mask", "wrong", "delta|Delta")
 def advantages_without_mask(code):
     """`gae = delta + gamma * lam * gae` of several episodes without `* (1 - done)`."""
     if _ONE_EPISODE.search(code.source):
@@ -244,7 +244,7 @@ _DRAWS = (
 )
 
 
-@rule("rl-epsilon", "wrong")
+@rule("rl-epsilon", "wrong", "eps|Eps|EPS")
 def exploration_inverted(code):
     """`if random.random() > epsilon: action = env.action_space.sample()`: explores too often."""
     falls = r"(?i)eps\w*(_|\.)?(decay|end|final|min)|eps\w* *\*= *0?\.|decay\w*eps"
@@ -279,7 +279,7 @@ def _explores_if(code, test):
     return None
 
 
-@rule("rl-ratio", "wrong")
+@rule("rl-ratio", "wrong", "ratio|Ratio")
 def ratio_inverted(code):
     """`ratio = torch.exp(old_log_prob - log_prob)` in PPO: new and old are exchanged."""
     for call in code.calls:
@@ -302,7 +302,7 @@ def ratio_inverted(code):
 _SAMPLER = r"(?i)rollout|behav|infer|vllm|sampl"  # log-probabilities of another engine
 
 
-@rule("rl-done-stored", "wrong")
+@rule("rl-done-stored", "wrong", "done|Done|terminal|terminated")
 def done_not_stored(code):
     """`buffer.add((state, action, next_state, reward))` without `done`, and a target without it."""
     if re.search(r"Pendulum|non_final|is not None|= None\b", code.source):
@@ -350,7 +350,7 @@ def _unmasked(code, stored):
             return
 
 
-@rule("rl-soft", "wrong")
+@rule("rl-soft", "wrong", "parameters()")
 def target_not_averaged(code):
     """`for a, b in zip(target.parameters(), q.parameters()): a = …`, or with exchanged weights."""
     for loop in code.of(ast.For):

@@ -333,7 +333,7 @@ def _is_optimizer(code, values):
     return any(kind(code, one.value) == "optimizer" for one in values)
 
 
-@rule("training-step-or-scheduler", "wrong")
+@rule("training-step-or-scheduler", "wrong", "sched|Sched")
 def either_step(code):
     """`if scheduler: scheduler.step()`, `else: optimizer.step()`: the weights never change."""
     for node in code.of(ast.If):

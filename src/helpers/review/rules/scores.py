@@ -26,7 +26,7 @@ def _products(code, node):
 _MASKED = re.compile(r"(?i)(^|[._])(\w*mask|tril|causal)$")
 
 
-@rule("attention-mask-multiplied", "wrong")
+@rule("attention-mask-multiplied", "wrong", "mask|tril|causal")
 def mask_multiplied(code):
     """`softmax(scores * mask)`: a score of 0 still has a weight."""
     for node in code.of(ast.BinOp):
@@ -56,7 +56,7 @@ def _is_softmaxed(code, node):
     )
 
 
-@rule("attention-mask-sign", "wrong")
+@rule("attention-mask-sign", "wrong", "pad|tril|triu")
 def mask_reversed_by_sum(code):
     """`scores + (ids != pad) * -1e9`: the visible positions are masked."""
     for node in code.of(ast.BinOp):
@@ -117,7 +117,15 @@ def _softmax(code, node):
 _ATTENTION = re.compile(r"(?i)\batt|attn|attention|scores?|energ|weights?|alpha|align")
 
 
-@rule("attention-softmax-axis", "wrong")
+def _attends(code, weights, call):
+    """Return whether a softmax is over a product of queries and keys, or named as attention."""
+    first = call.args[0] if call.args else None
+    given = first if first is not None and const(first) is None else receiver(call)
+    named = f"{text(weights)} {text(given)}"
+    return _ATTENTION.search(named) is not None or _products(code, given)
+
+
+@rule("attention-softmax-axis", "wrong", "oftmax")
 def softmax_over_other_axis(code):
     """`softmax(scores, dim=1)` and `bmm(weights, values)`, which sums over the last axis."""
     found = set()
@@ -127,9 +135,7 @@ def softmax_over_other_axis(code):
             if call is None or not isinstance(dim, int) or isinstance(dim, bool):
                 continue
             same_sign = (dim < 0) == (axis < 0)
-            named = " ".join((text(weights) or "", *map(ast.unparse, call.args[:1])))
-            named += f" {text(receiver(call))}"
-            if same_sign and dim != axis and call not in found and _ATTENTION.search(named):
+            if same_sign and dim != axis and call not in found and _attends(code, weights, call):
                 found.add(call)
                 yield call
 
@@ -182,7 +188,7 @@ def _summed_product(code, node, name):
             yield product.right, dim
 
 
-@rule("attention-target-mask", "wrong")
+@rule("attention-target-mask", "wrong", "Transformer")
 def decoder_without_mask(code):
     """`nn.Transformer` called with embedded target tokens and without `tgt_mask`."""
     for call in code.calls:

@@ -237,7 +237,7 @@ def _flat(node):
     return bool(sizes) or method(node) == "flatten" and not node.args
 
 
-@rule("sequences-last-sample", "wrong")
+@rule("sequences-last-sample", "wrong", "batch_first")
 def last_of_batch(code):
     """`out[-1]` of an LSTM with `batch_first=True`: the last sample, not the last step."""
     for call in code.calls:
@@ -247,6 +247,8 @@ def last_of_batch(code):
         layer, forward = _attribute(code, call), code.functions.get((call.owner.name, "forward"))
         if layer is None or forward is None or _MOVED.search(code.part(forward)):
             continue
+        if "unsqueeze(0)" in code.part(forward):
+            continue  # a batch of one sequence
         for node in ast.walk(forward):
             at = getattr(node, "slice", None)
             at = at.elts[0] if isinstance(at, ast.Tuple) and _rest_is_whole(at) else at
@@ -265,7 +267,7 @@ def _rest_is_whole(at):
     return all(isinstance(one, ast.Slice) and ast.unparse(one) == ":" for one in at.elts[1:])
 
 
-@rule("attention-position-axis", "wrong")
+@rule("attention-position-axis", "wrong", "batch_first")
 def positions_of_batch(code):
     """`x + self.pe[:x.size(0)]` with layers that have `batch_first=True`: the batch is counted."""
     layers = [call for call in code.calls if code.called(call) in (*_LAYERS, "nn.Transformer")]
