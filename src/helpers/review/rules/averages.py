@@ -351,7 +351,7 @@ def other_interval(code):
 
 
 def _sums_losses(code, divided):
-    """The sum consists of `loss.item()`, one of each batch."""
+    """Return whether the sum consists of `loss.item()`, one of each batch."""
     added = [
         one.value
         for one in code.of(ast.AugAssign)
@@ -364,7 +364,7 @@ def _sums_losses(code, divided):
 
 
 def _interval(test):
-    """`2000` of `i % 2000 == 1999` and `(i + 1) % 2000 == 0`."""
+    """Return `2000` of `i % 2000 == 1999` and `(i + 1) % 2000 == 0`."""
     left = test.left if isinstance(test, ast.Compare) and len(test.ops) == 1 else None
     if not isinstance(left, ast.BinOp) or not isinstance(left.op, ast.Mod):
         return None

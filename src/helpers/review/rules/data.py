@@ -377,7 +377,7 @@ def trained_on_whole(code):
 
 
 def _whole_is_kept(code, node, whole, kept):
-    """The names of the parts, or of the whole, change after the split."""
+    """Return whether the name of the whole is assigned again after the split."""
     given = {*kept, whole}
     return any(
         text(one.targets[0]) == whole and one.lineno > node.lineno
@@ -405,7 +405,7 @@ _SOURCE = re.compile(r"(?i)source|src")  # of another domain than the target
 
 
 def _shuffled(code, statement):
-    """The name that a statement shuffles: `np.random.shuffle(y)`, `y[torch.randperm(n)]`."""
+    """Return the name that a statement shuffles, as `np.random.shuffle(y)` does."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
         if code.called(call) in ("random.shuffle", "numpy.random.shuffle") and call.args:

@@ -323,7 +323,7 @@ def _scaled(node):
 
 
 def _added_to_loss(code, node):
-    """The value is added to a reconstruction loss, also by its name, and never subtracted."""
+    """Return whether the value is added to a reconstruction loss, and never subtracted."""
     up = node.parent
     uses = [node]
     if isinstance(up, ast.Assign):
@@ -338,7 +338,7 @@ def _added_to_loss(code, node):
 
 
 def _weighted(node):
-    """Climb over `beta * kl`."""
+    """Return the product `beta * kl` of a node, else the node."""
     up = node.parent
     if isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mult):
         other = text(up.left if node is up.right else up.right) or ""
@@ -375,7 +375,7 @@ def _is_mean_loss(code, node):
 
 
 def _is_summed_kl(code, node):
-    """`-0.5 * torch.sum(1 + logvar - mu**2 - logvar.exp())`, without a weight."""
+    """Return whether a node is `-0.5 * torch.sum(1 + logvar - mu**2 - logvar.exp())`."""
     while isinstance(node, ast.BinOp | ast.UnaryOp):
         if isinstance(node, ast.UnaryOp):
             node = node.operand

@@ -351,7 +351,7 @@ def _broadcast(numbers):
 
 
 def _numbers(code, node):
-    """The numbers of a list or tuple, also through a name."""
+    """Return the numbers of a list or tuple, also through a name."""
     node = code.value(node) if isinstance(node, ast.Name) else node
     values = [const(one) for one in getattr(node, "elts", ())]
     return values if values and all(isinstance(v, int | float) for v in values) else None

@@ -541,7 +541,7 @@ def generator_against_itself(code):
 
 
 def _is_fake(code, node):
-    """A tensor of zeros, also by its name."""
+    """Return whether a node is a tensor of zeros, also by its name."""
     value = code.value(node) if isinstance(node, ast.Name) else node
     if isinstance(value, ast.Call):
         zeros = code.called(value) in ("torch.zeros", "torch.zeros_like")

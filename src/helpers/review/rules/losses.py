@@ -220,7 +220,7 @@ def exponential_of_loss(code):
 
 
 def _grows(node):
-    """`loss + x`, `loss * 2`: it grows with the loss."""
+    """Return whether `loss + x` or `loss * 2` grows with the loss."""
     if not isinstance(node, ast.BinOp):
         return False
     value = const(node.right)
@@ -291,7 +291,7 @@ def log_of_sum(code):
 
 
 def _argument_or_base(code, call, name):
-    """`x` of `torch.log(x)` and of `x.log()`."""
+    """Return `x` of `torch.log(x)` and of `x.log()`."""
     if code.called(call) == name:
         return call.args[0] if call.args else None
     return receiver(call)
@@ -324,7 +324,7 @@ def _differentiated_below(code, node, name):
 
 
 def _added(node):
-    """The terms of a sum, without their constant factors."""
+    """Yield the terms of a sum, without their constant factors."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         yield from _added(node.left)
         yield from _added(node.right)
@@ -380,7 +380,7 @@ def gradient_forced(code):
 
 
 def _cut(code, loss):
-    """The output in a loss has no graph: `argmax`, `detach` or a new tensor."""
+    """Return whether the output in a loss has no graph, as `argmax` and `detach`."""
     given = loss.args[0] if loss.args else None
     for _ in range(4):
         value = code.value(given) if isinstance(given, ast.Name) else given

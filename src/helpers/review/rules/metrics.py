@@ -342,7 +342,7 @@ def argmax_of_batch(code):
 
 
 def _counted_matches(code, call):
-    """The result is compared, and the matches are summed."""
+    """Return whether the result is compared, and the matches are summed."""
     up = call.parent
     names = [text(one) for one in getattr(up, "targets", ())]
     uses = [one for name in names if name for one in code.uses(call.scope, name)] or [call]

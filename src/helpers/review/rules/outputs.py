@@ -205,7 +205,7 @@ def loss_of_rounded(code):
 
 
 def _other_round(code, call):
-    """The rounded value is the target, or a function of this project rounds."""
+    """Return whether the rounded value is the target, or the rounding is not of PyTorch."""
     given = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
     if re.match(r"(?i)(\w+\.)?\w+\(?(y|labels?|targets?|gt)\b", ast.unparse(call.args[0])):
         return True

@@ -346,7 +346,7 @@ def model_made_again(code):
 
 
 def _class_made(code, value):
-    """The class of this file that a call makes, also moved to a device."""
+    """Return the class of this file that a call makes, also moved to a device."""
     while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     name = text(value.func) if isinstance(value, ast.Call) else None

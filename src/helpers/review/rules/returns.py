@@ -18,7 +18,7 @@ _MASK = re.compile(r"(?i)mask|done|terminal|terminated|not_|cont|alive")
 
 
 def _value(code, node):
-    """What a name contains, else the expression itself."""
+    """Return the value of a name, else the expression itself."""
     value = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
     return value if isinstance(value, ast.AST) else node
 
@@ -73,7 +73,7 @@ def _is_product(node):
 
 
 def _of_pairs(code, factors):
-    """A factor is the negative of something, or a loss."""
+    """Return whether a factor is negative, a loss, or a baseline minus a reward."""
     values = [_value(code, one) for one in factors]
     if any(isinstance(v, ast.UnaryOp) or "loss" in method(v) for v in values):
         return True
@@ -118,7 +118,7 @@ def _is_weight(code, node):
 
 
 def _is_entropy(code, node):
-    """`dist.entropy()`, also through `mean`, `sum` and a name."""
+    """Return whether a node is `dist.entropy()`, also through `mean`, `sum` and a name."""
     for _ in range(4):
         node = _value(code, node)
         if method(node) in ("mean", "sum") and receiver(node) is not None:
@@ -265,7 +265,7 @@ def exploration_inverted(code):
 
 
 def _explores_if(code, test):
-    """True for `draw < epsilon`, False for `draw > epsilon`, None for another condition."""
+    """Return True for `draw < epsilon`, False for `draw > epsilon`, else None."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None
     left, right = test.left, test.comparators[0]
@@ -321,7 +321,7 @@ def done_not_stored(code):
 
 
 def _has_done(code, function):
-    """`done` is a result of `env.step(action)` in this function."""
+    """Return whether `done` is a result of `env.step(action)` in this function."""
     return any(
         method(one.value.value if hasattr(one.value, "index") else one.value) == "step"
         for name, values in getattr(function, "assigned", {}).items()
@@ -387,7 +387,7 @@ def _updates(code, loop, name):
 
 
 def _share(code, factors):
-    """The number of a factor `tau` or `1 - tau`."""
+    """Return the number of a factor `tau` or `1 - tau`."""
     if len(factors) != 1:
         return None
     node = factors[0]

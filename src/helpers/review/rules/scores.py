@@ -39,7 +39,7 @@ def mask_multiplied(code):
 
 
 def _filled_later(code, node):
-    """`scores += …` or `scores.masked_fill_(…)` after the product."""
+    """Return whether `scores += …` or `scores.masked_fill_(…)` follows the product."""
     name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
     changes = [one.target for one in code.of(ast.AugAssign) if one.scope is node.scope]
     changes += [receiver(one) for one in code.calls if method(one).endswith("_")]
@@ -162,7 +162,7 @@ def _contracted(code, node):
 
 
 def _einsum(node):
-    """The letter of the first operand that the second has and the result has not."""
+    """Yield the axis of the first operand that the second has and the result has not."""
     written = const(node.args[0])
     form = re.fullmatch(r"\s*(\w+)\s*,\s*(\w+)\s*->\s*(\w+)\s*", str(written))
     if not form:
@@ -175,7 +175,7 @@ def _einsum(node):
 
 
 def _summed_product(code, node, name):
-    """`torch.sum(weights * x, dim=1)` and `(weights * x).sum(dim=1)`."""
+    """Yield the factors of `torch.sum(weights * x, dim=1)`, each with the axis."""
     if method(node) != "sum" or name not in ("", "torch.sum"):
         return
     product = (node.args[0] if node.args else None) if name else receiver(node)
@@ -208,7 +208,7 @@ def decoder_without_mask(code):
 
 
 def _embedded_tokens(code, node, depth):
-    """The tensor comes from `nn.Embedding` of tokens that are given to the method."""
+    """Return whether a tensor comes from `nn.Embedding` of target tokens."""
     if depth > 6 or not isinstance(node, ast.AST):
         return False
     if isinstance(node, ast.Name):

@@ -263,7 +263,7 @@ def last_of_batch(code):
 
 
 def _rest_is_whole(at):
-    """`-1, :, :`, and not `-1, :, 0`."""
+    """Return whether an index is `-1, :, :`, and not `-1, :, 0`."""
     return all(isinstance(one, ast.Slice) and ast.unparse(one) == ":" for one in at.elts[1:])
 
 
