@@ -14,17 +14,21 @@ SEVERITIES = ("wrong", "wasted", "raises")  # a wrong result, wasted work, an er
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: the id of its pitfall, what follows from the mistake, and the function."""
+    """A rule: the id of its pitfall, what follows from the mistake, and the function.
+
+    A source with none of the words in `mentions`, `a|b`, is not searched.
+    """
 
     id: str
     severity: str
     check: Check
+    mentions: str = ""
 
 
 RULES: dict[str, Rule] = {}
 
 
-def rule(pitfall: str, severity: str) -> Callable[[Check], Check]:
+def rule(pitfall: str, severity: str, mentions: str = "") -> Callable[[Check], Check]:
     """Register a function as the rule of a pitfall; `book/review.yml` has its words.
 
     Raises:
@@ -36,7 +40,7 @@ def rule(pitfall: str, severity: str) -> Callable[[Check], Check]:
         raise ValueError(f"{pitfall}: has two rules")
 
     def register(check: Check) -> Check:
-        RULES[pitfall] = Rule(pitfall, severity, check)
+        RULES[pitfall] = Rule(pitfall, severity, check, mentions)
         return check
 
     return register

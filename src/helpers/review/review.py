@@ -73,6 +73,8 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
 
 def _named(rule: Rule, code: Code) -> Iterator[ast.AST]:
     """Yield what a rule names; it stops at an expression that is nested too deeply for it."""
+    if not any(word in code.source for word in rule.mentions.split("|")):
+        return
     with suppress(RecursionError):
         yield from rule.check(code)
 

@@ -13,7 +13,7 @@ from helpers.review.review import review, words
 
 HERE = Path(__file__).parent
 CASES = {
-    name: body.split("--- right\n")
+    name: ["wrong", *re.split(r"^--- (right|wrong)\n", body, flags=re.M)]
     for name, body in re.findall(
         r"^=== (\S+)\n(.*?)(?=^=== |\Z)", (HERE / "cases.txt").read_text("utf8"), re.S | re.M
     )
@@ -30,10 +30,10 @@ def test_every_rule_has_a_case_and_words():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_rule_names_the_marked_line_and_nothing_after_the_fix(name):
-    wrong, right = CASES[name]
-    marked = [n for n, line in enumerate(wrong.split("\n"), 1) if line.endswith("# <-")]
-    assert found(wrong) == [(name, line) for line in marked]
-    assert found(right) == []
+    for kind, code in zip(CASES[name][::2], CASES[name][1::2], strict=True):
+        marked = [n for n, line in enumerate(code.split("\n"), 1) if line.endswith("# <-")]
+        assert bool(marked) == (kind == "wrong")
+        assert found(code) == [(name, line) for line in marked]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -6,7 +6,7 @@ import re
 from helpers.review.code import Part
 from helpers.review.kinds import batch_loop, kind
 from helpers.review.registry import rule
-from helpers.review.rules.metrics import tensor_of
+from helpers.review.rules.metrics import single_samples, tensor_of
 from helpers.review.syntax import (
     LOOPS,
     above,
@@ -225,7 +225,8 @@ def accuracy_over_batches(code):
             and "mean" not in ast.unparse(n.value)
             for n in adds
         ):
-            yield node
+            if not single_samples(code):
+                yield node
 
 
 @rule("evaluation-last-batch", "wrong")
@@ -331,7 +332,7 @@ def batches_of_one_size(code):
                     yield node
 
 
-@rule("evaluation-print-interval", "wrong")
+@rule("evaluation-print-interval", "wrong", "%")
 def other_interval(code):
     """`if i % 2000 == 1999: print(running_loss / 1000)`: the mean of another number of batches."""
     for node in code.of(ast.If):
@@ -345,11 +346,25 @@ def other_interval(code):
             if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
                 by = const(one.right)
                 if text(one.left) in reset and isinstance(by, int) and by > 1 and by != interval:
-                    yield one
+                    if _sums_losses(code, one):
+                        yield one
+
+
+def _sums_losses(code, divided):
+    """Return whether the sum consists of `loss.item()`, one of each batch."""
+    added = [
+        one.value
+        for one in code.of(ast.AugAssign)
+        if one.scope is divided.scope and text(one.target) == text(divided.left)
+    ]
+    return all(
+        method(one) == "item" and re.search(r"(?i)loss|criterion", ast.unparse(one))
+        for one in added
+    )
 
 
 def _interval(test):
-    """`2000` of `i % 2000 == 1999` and `(i + 1) % 2000 == 0`."""
+    """Return `2000` of `i % 2000 == 1999` and `(i + 1) % 2000 == 0`."""
     left = test.left if isinstance(test, ast.Compare) and len(test.ops) == 1 else None
     if not isinstance(left, ast.BinOp) or not isinstance(left.op, ast.Mod):
         return None
@@ -357,7 +372,7 @@ def _interval(test):
     return value if isinstance(value, int) and value > 1 else None
 
 
-@rule("evaluation-weighted-count", "wrong")
+@rule("evaluation-weighted-count", "wrong", ".item()")
 def samples_over_batches(code):
     """`total += loss.item() * x.size(0)` divided by `len(loader)`: samples, divided by batches."""
     for node in code.of(ast.AugAssign):

@@ -353,7 +353,7 @@ def _trained_over(code, function):
             yield loop
 
 
-@rule("evaluation-whole-trained", "wrong")
+@rule("evaluation-whole-trained", "wrong", "random_split")
 def trained_on_whole(code):
     """`DataLoader(dataset, shuffle=True)` of what `random_split` has divided: the test part too."""
     for node in code.of(ast.Assign):
@@ -367,15 +367,17 @@ def trained_on_whole(code):
             continue
         loaded = {}
         for call in code.calls:
-            if code.called(call) == "data.DataLoader" and call.args and call.owner is node.owner:
-                loaded.setdefault(text(call.args[0]), call)
+            given = argument(call, "dataset", 0)
+            if code.called(call) == "data.DataLoader" and given and call.owner is node.owner:
+                loaded.setdefault(text(given), call)
         trains = whole in loaded and const(argument(loaded[whole], "shuffle", 2)) is True
-        if trains and held[0] in loaded and kept[0] not in loaded:
+        given = [one for one in code.uses(node.scope, kept[0]) if isinstance(one.parent, ast.Call)]
+        if trains and held[0] in loaded and all(method(one.parent) == "len" for one in given):
             yield loaded[whole]
 
 
 def _whole_is_kept(code, node, whole, kept):
-    """The names of the parts, or of the whole, change after the split."""
+    """Return whether the name of the whole is assigned again after the split."""
     given = {*kept, whole}
     return any(
         text(one.targets[0]) == whole and one.lineno > node.lineno
@@ -384,7 +386,7 @@ def _whole_is_kept(code, node, whole, kept):
     )
 
 
-@rule("tensor-recipes-apart", "wrong")
+@rule("tensor-recipes-apart", "wrong", "shuffle|randperm|permutation")
 def shuffled_apart(code):
     """`x[torch.randperm(n)]` and `y[torch.randperm(n)]`: inputs and labels do not match."""
     for node in code.nodes:
@@ -394,15 +396,16 @@ def shuffled_apart(code):
             for first, second in zip(block, block[1:], strict=False):
                 names = _shuffled(code, first), _shuffled(code, second)
                 if all(names) and names[0] != names[1] and _LABELS.search(names[1]):
-                    if not _LABELS.search(names[0]):
+                    if not _LABELS.search(names[0]) and not _SOURCE.search(names[0]):
                         yield second
 
 
-_LABELS = re.compile(r"(?i)(^|_)(y|labels?|targets?|classes)(_|$)")
+_LABELS = re.compile(r"(?i)(^|_)(y|labels?|targets?)(_|$)")
+_SOURCE = re.compile(r"(?i)source|src")  # of another domain than the target
 
 
 def _shuffled(code, statement):
-    """The name that a statement shuffles: `np.random.shuffle(y)`, `y[torch.randperm(n)]`."""
+    """Return the name that a statement shuffles, as `np.random.shuffle(y)` does."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
         if code.called(call) in ("random.shuffle", "numpy.random.shuffle") and call.args:

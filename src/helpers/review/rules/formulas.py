@@ -4,6 +4,7 @@ import ast
 import re
 
 from helpers.review.registry import rule
+from helpers.review.rules.learning import negated
 from helpers.review.syntax import argument, const, method, names_in, receiver, text
 from helpers.review.tracing import construction, is_activation
 
@@ -261,7 +262,7 @@ def _doubled(node):
     return None
 
 
-@rule("vae-noise", "wrong")
+@rule("vae-noise", "wrong", "rand(|rand_like(")
 def uniform_noise(code):
     """`mu + std * torch.rand_like(std)`: the noise must be normal."""
     for node in code.of(ast.BinOp):
@@ -272,11 +273,13 @@ def uniform_noise(code):
             exponent = ast.unparse(_exponent(code, value) or ast.Constant(""))
             drawn = code.value(noise) if isinstance(noise, ast.Name) else noise
             uniform = code.called(drawn) in ("torch.rand_like", "torch.rand")
-            if uniform and re.search(r"(?i)log_?(var|std|sigma)", exponent):
+            named = "reparam" in getattr(code.function(node), "name", "")
+            named = named and re.fullmatch(r"std|sigma", text(std) or "")
+            if uniform and (named or re.search(r"(?i)log_?(var|std|sigma)", exponent)):
                 yield drawn
 
 
-@rule("vae-kl-sign", "wrong")
+@rule("vae-kl-sign", "wrong", "exp(")
 def kl_with_plus(code):
     """`loss = bce + 0.5 * torch.sum(1 + logvar - mu**2 - logvar.exp())`: minus the divergence."""
     if re.search(r"(?i)elbo|lower_bound", code.source):
@@ -290,7 +293,7 @@ def kl_with_plus(code):
         if not logs or not powers or not any(const(one) == 1 for one in signs):
             continue
         end = _scaled(node)
-        if end is not None and _added_to_loss(code, end):
+        if end is not None and _added_to_loss(code, end) and not negated(code, end):
             yield node
 
 
@@ -320,24 +323,39 @@ def _scaled(node):
 
 
 def _added_to_loss(code, node):
-    """The value is added to a reconstruction loss, also by its name, and never subtracted."""
+    """Return whether the value is added to a reconstruction loss, and never subtracted."""
     up = node.parent
     uses = [node]
     if isinstance(up, ast.Assign):
         name = text(up.targets[0])
         uses = [one for one in code.uses(node.scope, name or "") if one.lineno > node.lineno]
-    sums = [one.parent for one in uses if isinstance(one.parent, ast.BinOp)]
+    sums = [_weighted(one).parent for one in uses]
+    sums = [one for one in sums if isinstance(one, ast.BinOp)]
     losses = re.compile(r"(?i)loss|recon|bce|mse|cross_entropy")
     return bool(sums) and all(
         isinstance(one.op, ast.Add) and losses.search(ast.unparse(one)) for one in sums
     )
 
 
-@rule("vae-reduction", "wrong")
+def _weighted(node):
+    """Return the product `beta * kl` of a node, else the node."""
+    up = node.parent
+    if isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mult):
+        other = text(up.left if node is up.right else up.right) or ""
+        return up if re.search(r"(?i)beta|weight|lambda", other) else node
+    return node
+
+
+@rule("vae-reduction", "wrong", "mse|MSE|binary_cross|BCE")
 def mean_and_sum(code):
     """`F.mse_loss(recon, x)` is a mean over the pixels, and the KL divergence is a sum."""
+    if re.search(r"\.(size_average|reduction) *=", code.source):
+        return
+    scaled = {(one.scope, text(one.target)) for one in code.of(ast.AugAssign)}
     for node in code.of(ast.BinOp):
         if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
+            continue
+        if any((node.scope, text(one)) in scaled for one in (node.left, node.right)):
             continue
         for first, second in ((node.left, node.right), (node.right, node.left)):
             first = code.value(first) if isinstance(first, ast.Name) else first
@@ -357,7 +375,7 @@ def _is_mean_loss(code, node):
 
 
 def _is_summed_kl(code, node):
-    """`-0.5 * torch.sum(1 + logvar - mu**2 - logvar.exp())`, without a weight."""
+    """Return whether a node is `-0.5 * torch.sum(1 + logvar - mu**2 - logvar.exp())`."""
     while isinstance(node, ast.BinOp | ast.UnaryOp):
         if isinstance(node, ast.UnaryOp):
             node = node.operand
@@ -369,7 +387,7 @@ def _is_summed_kl(code, node):
     return whole and bool(re.search(r"(?i)log_?(var|sigma).*exp|exp.*log_?var", ast.unparse(node)))
 
 
-@rule("diffusion-sqrt", "wrong")
+@rule("diffusion-sqrt", "wrong", "alpha|Alpha")
 def noise_without_root(code):
     """`alpha_bar * x0 + (1 - alpha_bar) * noise`: the factors are the square roots."""
     for node in code.of(ast.BinOp):
@@ -379,14 +397,15 @@ def noise_without_root(code):
         if len(sides) != 2 or not all(isinstance(one.op, ast.Mult) for one in sides):
             continue
         names = [" ".join(names_in(one)) for one in sides]
-        noisy = re.search(r"(?i)(^|[ _.])(noise|eps(ilon)?)($|[ _])", names[1])
+        noisy = [one for one in names if re.search(r"(?i)(^|[ _.])(noise|eps(ilon)?)($|[ _])", one)]
         alpha = r"(?i)alphas?_?(bar|hat|cumprod|prod)"
-        if not noisy or not all(re.search(alpha, one) for one in names):
+        if len(noisy) != 1 or not all(re.search(alpha, one) for one in names):
             continue
         factors = [text(one) or text(getattr(one, "value", None)) or "" for one in _own(sides)]
-        values = [code.value(one) for one in _own(sides) if isinstance(one, ast.Name)]
+        values = [code.value(getattr(one, "value", one)) for one in _own(sides) if text(one)]
+        values += [code.value(one) for one in _own(sides) if isinstance(one, ast.Name)]
         written = " ".join(ast.unparse(one) for one in values if isinstance(one, ast.AST))
-        if not re.search(r"(?i)sqrt|\*\* *0?\.5|root", " ".join([*factors, written, *names])):
+        if not re.search(r"(?i)sqrt|\*\* *0?\.5|root|pow", " ".join([*factors, written, *names])):
             if not re.search(r"sqrt|\*\* 0\.5|pow", ast.unparse(node)):
                 yield node
 

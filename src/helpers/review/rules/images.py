@@ -292,12 +292,13 @@ def _inference_without_normalize(code):
                 yield call
 
 
-@rule("images-scaled-twice", "wrong")
+@rule("images-scaled-twice", "wrong", "ToTensor")
 def scaled_twice(code):
     """`images / 255` of images that `ToTensor` has scaled to the range from 0 to 1."""
     composed = {code.called(one) for one in code.of(ast.Call)}
     if "transforms.ToTensor" not in composed or re.search(
-        r"PILToTensor|pil_to_tensor|ToImage|read_image|\* *255|imread|from_numpy", code.source
+        r"PILToTensor|pil_to_tensor|ToImage|read_image|\* *255|imread|from_numpy|np\.load|astype",
+        code.source,
     ):
         return
     for node in code.of(ast.BinOp, ast.AugAssign):
@@ -309,12 +310,19 @@ def scaled_twice(code):
             left = receiver(left)
         loops = [one for one in above(node, ast.For) if batch_loop(code, one)]
         if isinstance(left, ast.Name) and loops:
-            given = [one for loop in loops for one in ast.walk(loop.target)]
+            given = [one for loop in loops for one in _inputs(loop.target)]
             if left.id in map(text, given):
                 yield node
 
 
-@rule("images-normalize-differs", "wrong")
+def _inputs(target):
+    """Return the first names of `images, labels` and of `i, (images, labels)`."""
+    parts = getattr(target, "elts", [target])
+    inner = next((one.elts for one in parts if isinstance(one, ast.Tuple)), parts)
+    return inner[:1]
+
+
+@rule("images-normalize-differs", "wrong", "Normalize")
 def normalized_apart(code):
     """`Normalize` with other numbers in the transform of the test images than in training."""
     found = {}
@@ -323,20 +331,27 @@ def normalized_apart(code):
         if code.called(node.value) != "transforms.Compose" or not node.value.args:
             continue
         part = re.search(r"(?i)train|val|test", name)
+        rest = re.sub(r"(?i)train(ing)?|val(id(ation)?)?|test(ing)?", "", name)
         for one in getattr(node.value.args[0], "elts", ()):
             if code.called(one) == "transforms.Normalize" and part and not is_open(one):
                 given = [argument(one, "mean", 0), argument(one, "std", 1)]
                 numbers = [_numbers(code, value) for value in given]
                 if None not in numbers:
-                    found.setdefault(part[0].lower() == "train", []).append((one, numbers))
+                    found.setdefault(part[0].lower() == "train", []).append((one, rest, numbers))
     if len(found.get(True, ())) == 1:
-        for one, numbers in found.get(False, ()):
-            if numbers != found[True][0][1]:
+        _, name, trained = found[True][0]
+        for one, rest, numbers in found.get(False, ()):
+            if rest == name and _broadcast(numbers) != _broadcast(trained):
                 yield one
 
 
+def _broadcast(numbers):
+    """Return the numbers, where equal ones of all channels are one number."""
+    return [one[:1] if len(set(one)) == 1 else one for one in numbers]
+
+
 def _numbers(code, node):
-    """The numbers of a list or tuple, also through a name."""
+    """Return the numbers of a list or tuple, also through a name."""
     node = code.value(node) if isinstance(node, ast.Name) else node
     values = [const(one) for one in getattr(node, "elts", ())]
     return values if values and all(isinstance(v, int | float) for v in values) else None

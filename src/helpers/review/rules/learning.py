@@ -9,6 +9,7 @@ from helpers.review.registry import rule
 from helpers.review.syntax import (
     LOOPS,
     above,
+    const,
     inside,
     method,
     names_in,
@@ -411,6 +412,43 @@ def differentiated(code, node, depth):
     )
 
 
+def negated(code, node, depth=0):
+    """Return whether a value, or a sum that contains it, is negated or subtracted later."""
+    while isinstance(node.parent, ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Call):
+        if _changes_sign(node.parent, node):
+            return True
+        node = node.parent
+    up = node.parent
+    if depth > 3:
+        return False
+    if isinstance(up, ast.Return):
+        name = getattr(code.function(node), "name", None)
+        return any(negated(code, one, depth + 1) for one in code.calls if method(one) == name)
+    if isinstance(up, ast.AugAssign):
+        return isinstance(up.op, ast.Sub) or isinstance(up.op, ast.Mult) and _is_negative(up.value)
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    return name is not None and any(
+        negated(code, one, depth + 1)
+        for one in code.of(ast.Name)
+        if one.id == name and one.scope is node.scope and one.lineno > node.lineno
+    )
+
+
+def _changes_sign(up, node):
+    if isinstance(up, ast.UnaryOp):
+        return isinstance(up.op, ast.USub)
+    if isinstance(up, ast.BinOp):
+        other = up.left if node is up.right else up.right
+        subtracted = isinstance(up.op, ast.Sub) and node is up.right
+        return subtracted or isinstance(up.op, ast.Mult | ast.Div) and _is_negative(other)
+    return method(up) in ("neg", "negative")
+
+
+def _is_negative(node):
+    value = const(node)
+    return isinstance(value, int | float) and value < 0
+
+
 def _through_detached(code, value, depth):
     if not isinstance(value, ast.Call) or depth > 2:
         return False
@@ -477,10 +515,14 @@ def _uses_fake(code, value, depth):
     return False
 
 
-@rule("gan-generator-labels", "wrong")
+@rule(
+    "gan-generator-labels",
+    "wrong",
+    "g_loss|G_loss|gen_loss|generator_loss|loss_g|loss_G|lossG|err_g|err_G|errG",
+)
 def generator_against_itself(code):
     """`g_loss = criterion(D(fake), zeros)`: the generator learns to be recognized."""
-    if re.search(r"(?i)(real|valid)\w* *= *.*\bzeros", code.source):
+    if re.search(r"(?i)(real|valid)\w*(, *\w+)? *= *(.*\bzeros|0(\.0*)?(?![.\d]))", code.source):
         return  # real images have label 0 here
     generator = r"(?i)^(g|gen|generator)_?loss(_?(gan|adv|fake))?$|^(loss|err)_?(g|gen|generator)$"
     for call in code.calls:
@@ -494,12 +536,15 @@ def generator_against_itself(code):
         judged = isinstance(given, ast.Call) and is_model(code, given.func)
         detached = judged and any(method(one) == "detach" for one in given.args)
         if judged and not detached and is_loss_call(code, call) and _is_fake(code, call.args[1]):
-            yield call
+            if not negated(code, call):
+                yield call
 
 
 def _is_fake(code, node):
-    """A tensor of zeros, also by its name."""
-    if re.fullmatch(r"(?i)(fake|zero)s?_?(labels?|targets?)?|labels?_?fake", text(node) or ""):
-        return True
+    """Return whether a node is a tensor of zeros, also by its name."""
     value = code.value(node) if isinstance(node, ast.Name) else node
-    return code.called(value) in ("torch.zeros", "torch.zeros_like")
+    if isinstance(value, ast.Call):
+        zeros = code.called(value) in ("torch.zeros", "torch.zeros_like")
+        return zeros or bool(re.search(r"fill_\(0(\.0)?\)", ast.unparse(value)))
+    named = r"(?i)(fake|zero)s?_?(labels?|targets?)?|labels?_?fake"
+    return value is None and bool(re.fullmatch(named, text(node) or ""))

@@ -3,11 +3,13 @@
 import ast
 import re
 
+from helpers.review.code import Part
 from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
-from helpers.review.rules.learning import differentiated
+from helpers.review.rules.learning import differentiated, negated
 from helpers.review.syntax import (
     FUNCTIONS,
+    LOOPS,
     above,
     argument,
     const,
@@ -16,7 +18,7 @@ from helpers.review.syntax import (
     receiver,
     text,
 )
-from helpers.review.tracing import ends_in, is_activation, is_loss_call, loss_calls
+from helpers.review.tracing import construction, ends_in, is_activation, is_loss_call, loss_calls
 
 _BCE = "binary_cross_entropy"
 
@@ -203,20 +205,30 @@ def rebuilt(code):
                     yield value
 
 
-@rule("losses-exponential", "wrong")
+@rule("losses-exponential", "wrong", "exp(")
 def exponential_of_loss(code):
     """`torch.exp(criterion(output, target))` as the loss: it overflows."""
     for call in code.calls:
         given = call.args[0] if code.called(call) == "torch.exp" and call.args else None
         if method(call) == "exp" and not code.called(call):
             given = receiver(call)
-        inner = given.left if isinstance(given, ast.BinOp) else given
+        inner = given.left if _grows(given) else given
+        inner = code.value(inner) if isinstance(inner, ast.Name) else inner
         if isinstance(inner, ast.Call) and is_loss_call(code, inner):
             if differentiated(code, call, 0):
                 yield call
 
 
-@rule("losses-dice-sign", "wrong")
+def _grows(node):
+    """Return whether `loss + x` or `loss * 2` grows with the loss."""
+    if not isinstance(node, ast.BinOp):
+        return False
+    value = const(node.right)
+    scaled = isinstance(node.op, ast.Mult | ast.Div) and isinstance(value, int | float)
+    return isinstance(node.op, ast.Add) or scaled and value > 0
+
+
+@rule("losses-dice-sign", "wrong", "dice|Dice|iou|IoU|IOU|accard|versky")
 def overlap_minimized(code):
     """`class DiceLoss` that returns the Dice coefficient: a small loss is a small overlap."""
     for function in code.of(*FUNCTIONS):
@@ -234,17 +246,26 @@ def overlap_minimized(code):
         ratio = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
         if ratio and re.search(r"(?i)inter|\btp\b|2\.? \*", ast.unparse(value.left)):
             if "-" not in ast.unparse(value) and "Function" not in _bases(function.owner):
-                yield values[0]
+                if not any(negated(code, one) for one in _calls_of(code, name)):
+                    yield values[0]
+
+
+def _calls_of(code, name):
+    """Yield the calls of a function of this file, or of an object of the class."""
+    for call in code.calls:
+        made = construction(code, call.func)
+        if method(call) == name or made is not None and text(made.func) == name:
+            yield call
 
 
 def _bases(owner):
     return "" if owner is None else " ".join(map(ast.unparse, owner.bases))
 
 
-@rule("losses-log-sum-exp", "wrong")
+@rule("losses-log-sum-exp", "wrong", "log(")
 def log_of_sum(code):
     """`torch.log(torch.sum(torch.exp(logits), dim=1))`: it overflows, `logsumexp` does not."""
-    bounded = re.compile(r"(?i)max|clamp|sim|cos|norm|dist|shift|sigmoid|tanh|- *m\b|logadd|beta")
+    bounded = re.compile(r"(?i)max|clamp|sim|cos|norm|dist|shift|soft|sigmoid|tanh|logadd|beta")
     for call in code.calls:
         if method(call) != "log" or code.called(call) not in ("", "torch.log"):
             continue
@@ -255,36 +276,55 @@ def log_of_sum(code):
         if method(power) != "exp" or code.called(power) not in ("", "torch.exp"):
             continue
         given = _argument_or_base(code, power, "torch.exp")
-        value = code.value(given) if isinstance(given, ast.Name) else given
+        base = given.value if isinstance(given, ast.Subscript) else given
+        value = code.value(base) if isinstance(base, ast.Name) else given
         written = ast.unparse(given) + (ast.unparse(value) if isinstance(value, ast.AST) else "")
+        if any(
+            isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub) for one in (given, value)
+        ):
+            continue  # the maximum may be subtracted
+        if any(text(one.target) == text(given) for one in code.of(ast.AugAssign)):
+            continue
         scores = re.search(r"(?i)logits?|log_?p(rob)?s?|scores?|energ|log_?lik|outputs?", written)
         if scores and not bounded.search(written):
             yield call
 
 
 def _argument_or_base(code, call, name):
-    """`x` of `torch.log(x)` and of `x.log()`."""
+    """Return `x` of `torch.log(x)` and of `x.log()`."""
     if code.called(call) == name:
         return call.args[0] if call.args else None
     return receiver(call)
 
 
-@rule("losses-item-part", "wrong")
+@rule("losses-item-part", "wrong", ".item()")
 def term_without_graph(code):
     """`loss = loss_a + loss_b.item()`: the second term has no gradient."""
-    for node in code.of(ast.Assign):
-        name = text(node.targets[0])
-        if name not in node.scope.backward or not isinstance(node.value, ast.BinOp):
+    for node in code.of(ast.Assign, ast.AugAssign):
+        name = text(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+        if name not in node.scope.backward:
             continue
         terms = list(_added(node.value))
+        if isinstance(node, ast.AugAssign):
+            terms = [*terms, node.target] if isinstance(node.op, ast.Add) else []
         cut = [one for one in terms if method(one) == "item" and not code.called(one)]
         named = [one for one in cut if re.search(r"(?i)loss|reg|penalty", ast.unparse(one))]
-        if len(named) < len(terms):
+        if len(named) < len(terms) and _differentiated_below(code, node, name):
             yield from named
 
 
+def _differentiated_below(code, node, name):
+    """Return whether `backward` of the name follows in the same loop."""
+    loops = list(above(node, *LOOPS))
+    return any(
+        one.lineno > node.lineno and list(above(one, *LOOPS)) == loops
+        for one in code.methods(code.function(node), "backward")
+        if re.search(rf"\b{re.escape(name)}\b", ast.unparse(one))
+    )
+
+
 def _added(node):
-    """The terms of a sum, without their constant factors."""
+    """Yield the terms of a sum, without their constant factors."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         yield from _added(node.left)
         yield from _added(node.right)
@@ -294,7 +334,10 @@ def _added(node):
         yield node
 
 
-@rule("losses-pos-weight", "wrong")
+_MAKES = ("tensor", "as_tensor", "FloatTensor", "Tensor", "array", "to", "cuda", "float", "clamp")
+
+
+@rule("losses-pos-weight", "wrong", "pos_weight")
 def pos_weight_inverted(code):
     """`pos_weight = n_positive / n_negative`: the rare class gets the smaller weight."""
     for call in code.calls:
@@ -304,8 +347,8 @@ def pos_weight_inverted(code):
                 given = code.value(given)
             elif isinstance(given, ast.List):
                 given = given.elts[0] if len(given.elts) == 1 else None
-            elif isinstance(given, ast.Call):
-                given = given.args[0] if given.args else receiver(given)
+            elif method(given) in _MAKES:
+                given = given.args[0] if code.called(given) else receiver(given)
         if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Div):
             continue
         above_, below = (ast.unparse(one) for one in (given.left, given.right))
@@ -315,7 +358,7 @@ def pos_weight_inverted(code):
                 yield given
 
 
-@rule("losses-grad-forced", "wrong")
+@rule("losses-grad-forced", "wrong", "requires_grad")
 def gradient_forced(code):
     """`loss.requires_grad = True` before `loss.backward()`: the loss has no graph, only a flag."""
     for node in code.of(ast.Assign, ast.Call):
@@ -332,5 +375,22 @@ def gradient_forced(code):
         computed = isinstance(loss, ast.Call) and re.search(
             r"(?i)loss|criterion|entropy|mse", ast.unparse(loss.func)
         )
-        if computed and base.id in node.scope.backward:
+        if computed and base.id in node.scope.backward and _cut(code, loss):
             yield node
+
+
+def _cut(code, loss):
+    """Return whether the output in a loss has no graph, as `argmax` and `detach`."""
+    given = loss.args[0] if loss.args else None
+    for _ in range(4):
+        value = code.value(given) if isinstance(given, ast.Name) else given
+        value = value.value if isinstance(value, Part) else value
+        if not isinstance(value, ast.AST):
+            return False
+        if no_graph(code, value) or re.search(
+            r"argmax|\.detach\(|\.item\(|\.numpy\(|torch\.(tensor|max|round)\(|\.data\b",
+            ast.unparse(value),
+        ):
+            return True
+        given = receiver(value) if isinstance(value, ast.Call) else None
+    return False

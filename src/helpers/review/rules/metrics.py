@@ -318,9 +318,16 @@ def _is_class(code, node, depth):
     return method(node) in ("argmax", "round") or isinstance(node, ast.Compare)
 
 
-@rule("evaluation-argmax-all", "wrong")
+def single_samples(code):
+    """Return whether a loader of the file has batches of one sample."""
+    return re.search(r"batch_size ?= ?1\b|DataLoader\([\w.]+(, 1)?\)", code.source) is not None
+
+
+@rule("evaluation-argmax-all", "wrong", "argmax")
 def argmax_of_batch(code):
     """`(torch.argmax(output) == labels).sum()`: one index for the whole batch."""
+    if single_samples(code):
+        return  # the index is the class
     for call in code.calls:
         if method(call) != "argmax" or code.called(call) not in ("", "torch.argmax"):
             continue
@@ -335,12 +342,13 @@ def argmax_of_batch(code):
 
 
 def _counted_matches(code, call):
-    """The result is compared, and the matches are summed."""
+    """Return whether the result is compared, and the matches are summed."""
     up = call.parent
     names = [text(one) for one in getattr(up, "targets", ())]
     uses = [one for name in names if name for one in code.uses(call.scope, name)] or [call]
+    uses = [one.parent if getattr(one.parent, "attr", "") == "eq" else one for one in uses]
     return any(
-        isinstance(one.parent, ast.Compare)
+        (isinstance(one.parent, ast.Compare) or method(one.parent) == "eq")
         and isinstance(one.parent.parent, ast.Attribute)
         and one.parent.parent.attr == "sum"
         for one in uses

@@ -398,15 +398,27 @@ def same_with_stride(code):
                     yield call
 
 
-@rule("modules-constant-init", "wrong")
+_LAYER = re.compile(
+    r"(isinstance\(|type\(\w+\) (==|is|in) ).*\b(Linear|Conv\w+)\b|find\(['\"](Linear|Conv)"
+)
+
+
+_LAYER = re.compile(
+    r"(isinstance\(|type\(\w+\) (==|is|in) ).*\b(Linear|Conv\w+)\b|find\(['\"](Linear|Conv)"
+)
+
+
+@rule("modules-constant-init", "wrong", "constant_(|zeros_(|ones_(|fill_(|zero_(")
 def constant_weights(code):
     """`nn.init.constant_(m.weight, 0.1)` for each linear layer: all its neurons stay equal."""
     fills = ("init.constant_", "init.zeros_", "init.ones_")
     for node in code.of(ast.If):
         tested = ast.unparse(node.test)
-        if not re.search(r"isinstance\(.*\b(Linear|Conv\w+)\b|find\(['\"](Linear|Conv)", tested):
+        if not _LAYER.search(tested):
             continue
-        if re.search(r"(?i)norm|==.*zero|not ", tested):
+        if re.search(r"(?i)norm|transpose|==.*zero|not | and ", tested):
+            continue
+        if not _of_all_modules(code, node) or "Conv" not in tested and _is_classifier(code, node):
             continue
         drawn, fixed = [], []
         for call in ast.walk(ast.Module(node.body, [])):
@@ -414,7 +426,10 @@ def constant_weights(code):
                 continue
             initial = code.called(call).startswith("init.") and call.args
             given = text(call.args[0] if initial else receiver(call)) or ""
-            if not given.removesuffix(".data").endswith(".weight"):
+            if not re.fullmatch(r"\w+\.weight(\.data)?", given):
+                continue
+            if next(above(call, ast.If)) is not node:
+                drawn.append(call)  # only some of the layers
                 continue
             own = method(call) in ("fill_", "zero_")
             value = argument(call, "val", 1 if initial else 0)
@@ -423,3 +438,23 @@ def constant_weights(code):
             (fixed if code.called(call) in fills or own else drawn).append(call)
         if fixed and not drawn:
             yield fixed[0]
+
+
+def _is_classifier(code, node):
+    """Return whether the only linear layer is the last one, whose gradients differ."""
+    layers = [one for one in code.calls if code.called(one) == "nn.Linear"]
+    return len(layers) == 1 or "Conv" in code.part(code.function(node))
+
+
+def _of_all_modules(code, node):
+    """Return whether the layer is any of a model, and not that of an output."""
+    loop = next(above(node, ast.For), None)
+    over = ast.unparse(loop.iter) if loop is not None else ""
+    function = getattr(code.function(node), "name", "")
+    applied = [
+        ast.unparse(receiver(one))
+        for one in code.calls
+        if method(one) == "apply" and one.args and function in (text(one.args[0]) or "")
+    ]
+    some = r"(?i)head|out|last|final|gate|zero|adapter"
+    return not re.search(some, " ".join([over, function, *applied]))

@@ -6,6 +6,7 @@ import re
 from helpers.review.code import Part
 from helpers.review.kinds import kind, no_graph, returns
 from helpers.review.registry import rule
+from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import argument, const, is_open, method, receiver, text
 from helpers.review.tracing import construction, is_activation, is_loss_call, loss_calls
 
@@ -145,17 +146,20 @@ def _reduces(code, call):
     )
 
 
-@rule("losses-output-range", "wrong")
+@rule("losses-output-range", "wrong", "Normalize")
 def output_of_other_range(code):
     """A decoder that ends in a sigmoid, and `mse_loss(recon, images)` of normalized images."""
-    normalized = [
-        one
+    parts = [
+        {code.called(one): one for one in getattr(call.args[0], "elts", ())}
         for call in code.calls
         if code.called(call) == "transforms.Compose" and call.args
-        for one in getattr(call.args[0], "elts", ())
-        if code.called(one) == "transforms.Normalize"
     ]
-    if not normalized or re.search(r"(?i)denorm|unnorm|inv_?norm", code.source):
+    images = [one.get("transforms.Normalize") for one in parts if "transforms.ToTensor" in one]
+    if (
+        not images
+        or not all(map(_subtracts, images))
+        or re.search(r"(?i)denorm|unnorm|inv_?norm", code.source)
+    ):
         return
     for name, module in (("mse_loss", "MSELoss"), ("l1_loss", "L1Loss")):
         for call, given in loss_calls(code, name, module):
@@ -167,7 +171,13 @@ def output_of_other_range(code):
                 yield call
 
 
-@rule("losses-ctc-logits", "wrong")
+def _subtracts(normalize):
+    """Return whether `Normalize` has a mean other than 0."""
+    mean = argument(normalize, "mean", 0) if normalize is not None else None
+    return mean is not None and any(const(one) != 0 for one in getattr(mean, "elts", [mean]))
+
+
+@rule("losses-ctc-logits", "wrong", "ctc_loss|CTCLoss")
 def ctc_of_logits(code):
     """`ctc_loss(fc(x).permute(1, 0, 2), …)` without `log_softmax`."""
     for call in code.calls:
@@ -183,11 +193,21 @@ def ctc_of_logits(code):
             yield call
 
 
-@rule("losses-rounded", "wrong")
+@rule("losses-rounded", "wrong", "round(|floor(|ceil(|sign(")
 def loss_of_rounded(code):
     """`criterion(torch.round(model(x)), y)`: the gradient of `round` is 0."""
     for call in code.calls:
         if is_loss_call(code, call) and call.args and not no_graph(code, call):
             if is_activation(code, call.args[0], {"round", "floor", "ceil", "sign"}):
-                if code.methods(code.function(call), "backward"):
+                at_once = getattr(call.parent, "attr", "") == "backward"
+                if (at_once or differentiated(code, call, 0)) and not _other_round(code, call):
                     yield call
+
+
+def _other_round(code, call):
+    """Return whether the rounded value is the target, or the rounding is not of PyTorch."""
+    given = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
+    if re.match(r"(?i)(\w+\.)?\w+\(?(y|labels?|targets?|gt)\b", ast.unparse(call.args[0])):
+        return True
+    rounds = method(given) in ("round", "floor", "ceil", "sign")
+    return rounds and not code.called(given) and bool(given.args)

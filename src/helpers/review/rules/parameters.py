@@ -316,7 +316,7 @@ def swapped_options(code):
                     yield option.value
 
 
-@rule("training-model-replaced", "wrong")
+@rule("training-model-replaced", "wrong", "optim")
 def model_made_again(code):
     """`model = Net()` again after the optimizer has got `model.parameters()`."""
     for scope, name, made, model in optimizers(code):
@@ -336,14 +336,17 @@ def model_made_again(code):
                 use
                 for use in code.uses(scope, name)
                 if one.end < place(use) < stop
-                and isinstance(use.parent, ast.Call | ast.Attribute | ast.keyword)
+                and (
+                    isinstance(use.parent, ast.Call | ast.keyword)
+                    or getattr(use.parent, "attr", "") == "step"
+                )
             ]
-            if stepped and loops == together:
+            if stepped and loops == together and "add_param_group" not in code.source:
                 yield one.statement
 
 
 def _class_made(code, value):
-    """The class of this file that a call makes, also moved to a device."""
+    """Return the class of this file that a call makes, also moved to a device."""
     while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     name = text(value.func) if isinstance(value, ast.Call) else None

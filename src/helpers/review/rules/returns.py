@@ -6,7 +6,7 @@ import re
 from helpers.review.kinds import is_model
 from helpers.review.registry import rule
 from helpers.review.rules.formulas import number
-from helpers.review.rules.learning import differentiated
+from helpers.review.rules.learning import differentiated, negated
 from helpers.review.syntax import LOOPS, above, const, inside, method, names_in, receiver, text
 
 _LOG_PROB = re.compile(r"(?i)(^|[._])log_?(p|pi|probs?)s?(_|$)")
@@ -18,7 +18,7 @@ _MASK = re.compile(r"(?i)mask|done|terminal|terminated|not_|cont|alive")
 
 
 def _value(code, node):
-    """What a name contains, else the expression itself."""
+    """Return the value of a name, else the expression itself."""
     value = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
     return value if isinstance(value, ast.AST) else node
 
@@ -44,11 +44,13 @@ def _reduced(node):
             return node
 
 
-@rule("rl-sign", "wrong")
+@rule("rl-sign", "wrong", "log_p|logp|log_P|logP")
 def return_minimized(code):
     """`loss = (log_probs * returns).mean()` without the minus: the return is minimized."""
     if re.search(
-        r"[(\[=,:] *-[\w.(]*(log|dist|pi\b)|maximize=True|\*= *-|-loss\b|neg_?log|nll", code.source
+        r"[(\[=,:] *-[\w.(]*(log|dist|pi\b)|maximize=True|\*= *-|-loss\b|neg_?log|nll|"
+        r"(?i:\btour|\bcosts?\b)|log_?p\w* *= *[\w.]*cross_entropy",
+        code.source,
     ):
         return
     for node in code.of(ast.BinOp):
@@ -62,7 +64,8 @@ def return_minimized(code):
         if len(chosen) == 1 and weights and not signs:
             end = _reduced(node)
             if end is not None and differentiated(code, end, 0) and not _of_pairs(code, factors):
-                yield node
+                if not negated(code, end):
+                    yield node
 
 
 def _is_product(node):
@@ -70,16 +73,27 @@ def _is_product(node):
 
 
 def _of_pairs(code, factors):
-    """A factor is the negative of something, or a loss."""
-    values = (_value(code, one) for one in factors)
-    return any(isinstance(v, ast.UnaryOp) or "loss" in method(v) for v in values)
+    """Return whether a factor is negative, a loss, or a baseline minus a reward."""
+    values = [_value(code, one) for one in factors]
+    if any(isinstance(v, ast.UnaryOp) or "loss" in method(v) for v in values):
+        return True
+    differences = [v for v in values if isinstance(v, ast.BinOp) and isinstance(v.op, ast.Sub)]
+    gained = re.compile(r"(?i)reward|return|\br\b")
+    return any(
+        gained.search(ast.unparse(v.right)) and not gained.search(ast.unparse(v.left))
+        for v in differences
+    )
 
 
-@rule("rl-entropy", "wrong")
+@rule("rl-entropy", "wrong", "entropy(")
 def entropy_minimized(code):
     """`policy_loss + 0.01 * dist.entropy().mean()`: the entropy is minimized."""
+    if "maximize=True" in code.source or not re.search(
+        r"(?i)policy|actor|advantage|reward|reinforce", code.source
+    ):
+        return
     for node in code.of(ast.BinOp, ast.AugAssign):
-        if not isinstance(node.op, ast.Add) or "maximize=True" in code.source:
+        if not isinstance(node.op, ast.Add):
             continue
         term = node.right if isinstance(node, ast.BinOp) else node.value
         rest = node.left if isinstance(node, ast.BinOp) else node.target
@@ -87,26 +101,30 @@ def entropy_minimized(code):
         negative = any(isinstance(one, ast.UnaryOp) for one in factors)
         if negative or not re.search(r"(?i)loss", " ".join(names_in(rest))):
             continue
-        weights = [one for one in factors if _is_weight(one)]
+        weights = [one for one in factors if _is_weight(code, one)]
         if len(factors) == len(weights) + 1 and any(_is_entropy(code, one) for one in factors):
             target = text(node.target) if isinstance(node, ast.AugAssign) else None
             if target in node.scope.backward or not target and differentiated(code, node, 0):
-                yield node
+                if not negated(code, node):
+                    yield node
 
 
-def _is_weight(node):
-    value = const(node)
+def _is_weight(code, node):
+    value = const(_value(code, node))
+    if isinstance(value, int | float) and value < 0:
+        return False
     named = re.search(r"(?i)coef|beta|weight|alpha|scale|ent_?c", text(node) or "")
     return isinstance(value, int | float) and value > 0 or bool(named)
 
 
 def _is_entropy(code, node):
-    """`dist.entropy()`, also through `mean`, `sum` and a name."""
+    """Return whether a node is `dist.entropy()`, also through `mean`, `sum` and a name."""
     for _ in range(4):
         node = _value(code, node)
         if method(node) in ("mean", "sum") and receiver(node) is not None:
             node = receiver(node)
-    return method(node) == "entropy" and receiver(node) is not None
+    whole = method(node) == "entropy" and not node.args
+    return whole and text(receiver(node)) not in (None, "self")
 
 
 def _recursion(loop, name_in):
@@ -124,7 +142,21 @@ def _is_reversed(node):
     return re.search(r"reversed|::-1|flip|-1, -1|\[-1:", ast.unparse(node))
 
 
-@rule("rl-returns", "wrong")
+_TURNS = re.compile(r"reverse|::-1|flip|insert\(0|appendleft|-1, -1")
+
+
+def _turned_by_caller(code, loop):
+    """Return whether a caller of the function reverses what it gives or gets."""
+    name = getattr(code.function(loop), "name", None)
+    for call in code.calls:
+        if name and method(call) == name:
+            statement = next(above(call, ast.stmt), None)
+            if statement is not None and _TURNS.search(ast.unparse(statement)):
+                return True
+    return False
+
+
+@rule("rl-returns", "wrong", "rew|Rew")
 def returns_in_wrong_order(code):
     """`for r in rewards: total = r + gamma * total`: the sum must start at the end."""
     for loop in code.of(ast.For):
@@ -132,7 +164,9 @@ def returns_in_wrong_order(code):
             continue
         targets = names_in(loop.target)
         around = code.part(code.function(loop))
-        turns = len(re.findall(r"reverse|::-1|flip|insert\(0|appendleft|-1, -1", around))
+        turns = len(_TURNS.findall(around))
+        if _turned_by_caller(code, loop):
+            continue
         for node, name in _recursion(loop, targets):
             stored = [
                 one
@@ -146,28 +180,41 @@ def returns_in_wrong_order(code):
                 yield node
 
 
-@rule("rl-gae-order", "wrong")
+@rule("rl-gae-order", "wrong", "delta|Delta")
 def advantages_forward(code):
     """`for t in range(n): gae = delta + gamma * lam * gae`: the sum must start at the end."""
     for loop, node, _ in _gae(code):
         around = code.part(code.function(loop))
-        if not re.search(r"reverse|::-1|flip|-1, -1|T - ", around):
+        backwards = r"reverse|::-1|flip|-1, -1|T - |- 1 - \w|- \w+ - 1\b|\[-|~"
+        if not re.search(backwards, around) and not _turned_by_caller(code, loop):
             yield node
 
 
-@rule("rl-gae-mask", "wrong")
+@rule("rl-gae-mask", "wrong", "delta|Delta")
 def advantages_without_mask(code):
     """`gae = delta + gamma * lam * gae` of several episodes without `* (1 - done)`."""
+    if _ONE_EPISODE.search(code.source):
+        return
     for loop, node, name in _gae(code):
-        around = code.part(code.function(loop))
         resets = any(
-            isinstance(one, ast.If) and _MASK.search(ast.unparse(one.test))
+            isinstance(one, ast.If)
+            and _MASK.search(ast.unparse(one.test))
+            or isinstance(one, ast.Assign | ast.AugAssign)
+            and one is not node
+            and name in names_in(one)
+            and _MASK.search(ast.unparse(one))
             for one in ast.walk(loop)
         )
         product = node.value.left if name in names_in(node.value.left) else node.value.right
-        if _MASK.search(around) and not resets and not _MASK.search(ast.unparse(product)):
+        if _MASK.search(code.part(loop)) and not resets and not _MASK.search(ast.unparse(product)):
             if not any(_MASK.search(ast.unparse(_value(code, one))) for one in _factors(product)):
                 yield node
+
+
+_ONE_EPISODE = re.compile(
+    r"while not \(?\w*(done|terminal)|if \w*(done|terminal)\w*( or \w+)*:\s+break|"
+    r"(?i:traj|\wepisode\()"
+)
 
 
 def _gae(code):
@@ -176,11 +223,14 @@ def _gae(code):
         for node in ast.walk(loop):
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp):
                 continue
-            name = text(node.targets[0]) or ""
-            written = ast.unparse(node.value)
-            recursive = isinstance(node.value.op, ast.Add) and name in names_in(node.value)
+            read, written = names_in(node.value), ast.unparse(node.value)
+            name = next((one for one in map(text, node.targets) if one in read), "")
+            recursive = isinstance(node.value.op, ast.Add) and name
             if recursive and re.search(r"(?i)gae|adv", name) and re.search(r"(?i)delta", written):
-                if re.search(r"(?i)lam|tau", written) and next(above(node, *LOOPS), 0) is loop:
+                if (
+                    re.search(r"(?i)lam|lmbda|tau", written)
+                    and next(above(node, *LOOPS), 0) is loop
+                ):
                     yield loop, node, name
 
 
@@ -194,12 +244,13 @@ _DRAWS = (
 )
 
 
-@rule("rl-epsilon", "wrong")
+@rule("rl-epsilon", "wrong", "eps|Eps|EPS")
 def exploration_inverted(code):
     """`if random.random() > epsilon: action = env.action_space.sample()`: explores too often."""
     falls = r"(?i)eps\w*(_|\.)?(decay|end|final|min)|eps\w* *\*= *0?\.|decay\w*eps"
-    if not re.search(falls, code.source):
-        return
+    rises = r"(?i)eps\w* *(\+=|= *(self\.)?eps\w* *\+)|increment"
+    if not re.search(falls, code.source) or re.search(rises, code.source):
+        return  # epsilon may be the probability of the greedy action
     for node in code.of(ast.If):
         sign = _explores_if(code, node.test)
         if sign is None:
@@ -214,7 +265,7 @@ def exploration_inverted(code):
 
 
 def _explores_if(code, test):
-    """True for `draw < epsilon`, False for `draw > epsilon`, None for another condition."""
+    """Return True for `draw < epsilon`, False for `draw > epsilon`, else None."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None
     left, right = test.left, test.comparators[0]
@@ -228,7 +279,7 @@ def _explores_if(code, test):
     return None
 
 
-@rule("rl-ratio", "wrong")
+@rule("rl-ratio", "wrong", "ratio|Ratio")
 def ratio_inverted(code):
     """`ratio = torch.exp(old_log_prob - log_prob)` in PPO: new and old are exchanged."""
     for call in code.calls:
@@ -241,12 +292,17 @@ def ratio_inverted(code):
         sides = [" ".join(names_in(one)) for one in (given.left, given.right)]
         old = [bool(re.search(r"(?i)(^|[_. ])old|_old|prev", one)) for one in sides]
         clipped = re.search(r"(?i)clamp|clip", code.part(code.function(call)))
+        if re.search(r"(?i)inv|recip|neg|nll", f"{name} {sides}") or re.search(_SAMPLER, sides[1]):
+            continue
         if old == [True, False] and re.search(r"(?i)ratio", name or "") and clipped:
             if re.search(r"(?i)adv", code.part(code.function(call))):
                 yield call
 
 
-@rule("rl-done-stored", "wrong")
+_SAMPLER = r"(?i)rollout|behav|infer|vllm|sampl"  # log-probabilities of another engine
+
+
+@rule("rl-done-stored", "wrong", "done|Done|terminal|terminated")
 def done_not_stored(code):
     """`buffer.add((state, action, next_state, reward))` without `done`, and a target without it."""
     if re.search(r"Pendulum|non_final|is not None|= None\b", code.source):
@@ -258,13 +314,14 @@ def done_not_stored(code):
         given = " ".join(ast.unparse(one) for one in call.args)
         whole = re.search(r"(?i)reward", given) and re.search(r"(?i)next|new_|state_\b", given)
         function = code.function(call)
-        if not whole or _MASK.search(given) or not _has_done(code, function):
+        kept = _MASK.search(given) or re.search(r"(?i)discount|gamma|1(\.0)? - |\bd\b", given)
+        if not whole or kept or not _has_done(code, function):
             continue
         yield from _unmasked(code, call)
 
 
 def _has_done(code, function):
-    """`done` is a result of `env.step(action)` in this function."""
+    """Return whether `done` is a result of `env.step(action)` in this function."""
     return any(
         method(one.value.value if hasattr(one.value, "index") else one.value) == "step"
         for name, values in getattr(function, "assigned", {}).items()
@@ -288,12 +345,12 @@ def _unmasked(code, stored):
             for one in ast.walk(code.function(node))
             if isinstance(one, ast.Call) and is_model(code, one.func)
         ]
-        if networks and not _MASK.search(written):
+        if networks and not _MASK.search(written) and not re.search(r"\b1(\.0)? - ", written):
             yield node
             return
 
 
-@rule("rl-soft", "wrong")
+@rule("rl-soft", "wrong", "parameters()")
 def target_not_averaged(code):
     """`for a, b in zip(target.parameters(), q.parameters()): a = …`, or with exchanged weights."""
     for loop in code.of(ast.For):
@@ -321,12 +378,16 @@ def _updates(code, loop, name):
             continue
         kept = next((one for one in (value.left, value.right) if name in names_in(one)), None)
         part = _share(code, [one for one in _factors(kept) if name not in names_in(one)])
-        if written == name and assigned or part is not None and part < 0.5:
+        used = [one for one in code.uses(node.scope, name) if one.lineno > node.end_lineno]
+        if written == name and assigned:
+            if not any(inside(one, loop) for one in used):
+                yield node
+        elif part is not None and 0 < part < 0.5:
             yield node
 
 
 def _share(code, factors):
-    """The number of a factor `tau` or `1 - tau`."""
+    """Return the number of a factor `tau` or `1 - tau`."""
     if len(factors) != 1:
         return None
     node = factors[0]

@@ -333,7 +333,7 @@ def _is_optimizer(code, values):
     return any(kind(code, one.value) == "optimizer" for one in values)
 
 
-@rule("training-step-or-scheduler", "wrong")
+@rule("training-step-or-scheduler", "wrong", "sched|Sched")
 def either_step(code):
     """`if scheduler: scheduler.step()`, `else: optimizer.step()`: the weights never change."""
     for node in code.of(ast.If):
@@ -349,5 +349,6 @@ def either_step(code):
             for one in code.methods(code.function(node), "step")
             if is_optimizer(code, receiver(one)) and not inside(one, node)
         ]
-        if scheduled and updates and not around:
+        tested = re.search(r"(?i)sched(?!uled)", ast.unparse(node.test))
+        if tested and scheduled and updates and not around:
             yield updates[0]

@@ -26,7 +26,7 @@ def _products(code, node):
 _MASKED = re.compile(r"(?i)(^|[._])(\w*mask|tril|causal)$")
 
 
-@rule("attention-mask-multiplied", "wrong")
+@rule("attention-mask-multiplied", "wrong", "mask|tril|causal")
 def mask_multiplied(code):
     """`softmax(scores * mask)`: a score of 0 still has a weight."""
     for node in code.of(ast.BinOp):
@@ -34,8 +34,16 @@ def mask_multiplied(code):
             continue
         for scores, mask in ((node.left, node.right), (node.right, node.left)):
             if _MASKED.search(text(mask) or "") and _products(code, scores):
-                if _is_softmaxed(code, node):
+                if _is_softmaxed(code, node) and not _filled_later(code, node):
                     yield node
+
+
+def _filled_later(code, node):
+    """Return whether `scores += …` or `scores.masked_fill_(…)` follows the product."""
+    name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
+    changes = [one.target for one in code.of(ast.AugAssign) if one.scope is node.scope]
+    changes += [receiver(one) for one in code.calls if method(one).endswith("_")]
+    return any(name and text(one) == name and one.lineno > node.lineno for one in changes)
 
 
 def _is_softmaxed(code, node):
@@ -48,20 +56,24 @@ def _is_softmaxed(code, node):
     )
 
 
-@rule("attention-mask-sign", "wrong")
+@rule("attention-mask-sign", "wrong", "pad|tril|triu")
 def mask_reversed_by_sum(code):
     """`scores + (ids != pad) * -1e9`: the visible positions are masked."""
     for node in code.of(ast.BinOp):
         if not isinstance(node.op, ast.Mult):
             continue
         up = node.parent
-        if not isinstance(up, ast.BinOp) or not isinstance(up.op, ast.Add | ast.Sub):
+        if not isinstance(up, ast.BinOp | ast.AugAssign) or not isinstance(
+            up.op, ast.Add | ast.Sub
+        ):
             continue
         for mask, value in ((node.left, node.right), (node.right, node.left)):
             size = number(code, value)
             if size is None or abs(size) < 1000:
                 continue
             low = size < 0 if isinstance(up.op, ast.Add) else size > 0
+            if isinstance(up.op, ast.Sub) and node is getattr(up, "left", None):
+                continue
             if low and _keeps(code, mask) is True:
                 yield node
 
@@ -75,6 +87,9 @@ def _keeps(code, node):
         return _keeps(code, value)
     if method(node) in ("float", "long", "int", "double", "half") and receiver(node) is not None:
         return _keeps(code, receiver(node))
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+        if all(isinstance(one, ast.Slice | ast.Constant) for one in node.slice.elts):
+            return _keeps(code, node.value)
     return keeps_true(code, node)
 
 
@@ -99,7 +114,18 @@ def _softmax(code, node):
     return node, const(dim) if dim is not None else None
 
 
-@rule("attention-softmax-axis", "wrong")
+_ATTENTION = re.compile(r"(?i)\batt|attn|attention|scores?|energ|weights?|alpha|align")
+
+
+def _attends(code, weights, call):
+    """Return whether a softmax is over a product of queries and keys, or named as attention."""
+    first = call.args[0] if call.args else None
+    given = first if first is not None and const(first) is None else receiver(call)
+    named = f"{text(weights)} {text(given)}"
+    return _ATTENTION.search(named) is not None or _products(code, given)
+
+
+@rule("attention-softmax-axis", "wrong", "oftmax")
 def softmax_over_other_axis(code):
     """`softmax(scores, dim=1)` and `bmm(weights, values)`, which sums over the last axis."""
     found = set()
@@ -109,7 +135,7 @@ def softmax_over_other_axis(code):
             if call is None or not isinstance(dim, int) or isinstance(dim, bool):
                 continue
             same_sign = (dim < 0) == (axis < 0)
-            if same_sign and dim != axis and call not in found:
+            if same_sign and dim != axis and call not in found and _attends(code, weights, call):
                 found.add(call)
                 yield call
 
@@ -136,7 +162,7 @@ def _contracted(code, node):
 
 
 def _einsum(node):
-    """The letter of the first operand that the second has and the result has not."""
+    """Yield the axis of the first operand that the second has and the result has not."""
     written = const(node.args[0])
     form = re.fullmatch(r"\s*(\w+)\s*,\s*(\w+)\s*->\s*(\w+)\s*", str(written))
     if not form:
@@ -149,7 +175,7 @@ def _einsum(node):
 
 
 def _summed_product(code, node, name):
-    """`torch.sum(weights * x, dim=1)` and `(weights * x).sum(dim=1)`."""
+    """Yield the factors of `torch.sum(weights * x, dim=1)`, each with the axis."""
     if method(node) != "sum" or name not in ("", "torch.sum"):
         return
     product = (node.args[0] if node.args else None) if name else receiver(node)
@@ -162,7 +188,7 @@ def _summed_product(code, node, name):
             yield product.right, dim
 
 
-@rule("attention-target-mask", "wrong")
+@rule("attention-target-mask", "wrong", "Transformer")
 def decoder_without_mask(code):
     """`nn.Transformer` called with embedded target tokens and without `tgt_mask`."""
     for call in code.calls:
@@ -170,6 +196,9 @@ def decoder_without_mask(code):
         name = code.called(made) if made is not None else ""
         if name not in ("nn.Transformer", "nn.TransformerDecoder") or len(call.args) > 2:
             continue
+        alone = r"(?i)step|generat|decode|infer|predict|sampl|greedy|beam|translat"
+        if re.search(alone, getattr(code.function(call), "name", "")):
+            continue  # the last position only is used
         if any(one.arg in (None, "tgt_mask", "tgt_is_causal") for one in call.keywords):
             continue
         at = 1 if name == "nn.Transformer" else 0
@@ -179,7 +208,7 @@ def decoder_without_mask(code):
 
 
 def _embedded_tokens(code, node, depth):
-    """The tensor comes from `nn.Embedding` of tokens that are given to the method."""
+    """Return whether a tensor comes from `nn.Embedding` of target tokens."""
     if depth > 6 or not isinstance(node, ast.AST):
         return False
     if isinstance(node, ast.Name):

@@ -7,7 +7,7 @@ from helpers.review.code import Part, parameter
 from helpers.review.kinds import kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
-from helpers.review.syntax import argument, const, method, receiver, text
+from helpers.review.syntax import above, argument, const, method, names_in, receiver, text
 from helpers.review.tracing import construction
 
 _RECURRENT = {"nn.LSTM": 4, "nn.GRU": 4, "nn.RNN": 5}
@@ -237,7 +237,7 @@ def _flat(node):
     return bool(sizes) or method(node) == "flatten" and not node.args
 
 
-@rule("sequences-last-sample", "wrong")
+@rule("sequences-last-sample", "wrong", "batch_first")
 def last_of_batch(code):
     """`out[-1]` of an LSTM with `batch_first=True`: the last sample, not the last step."""
     for call in code.calls:
@@ -247,8 +247,12 @@ def last_of_batch(code):
         layer, forward = _attribute(code, call), code.functions.get((call.owner.name, "forward"))
         if layer is None or forward is None or _MOVED.search(code.part(forward)):
             continue
+        if "unsqueeze(0)" in code.part(forward):
+            continue  # a batch of one sequence
         for node in ast.walk(forward):
-            taken = isinstance(node, ast.Subscript) and const(node.slice) == -1
+            at = getattr(node, "slice", None)
+            at = at.elts[0] if isinstance(at, ast.Tuple) and _rest_is_whole(at) else at
+            taken = isinstance(node, ast.Subscript) and const(at) == -1
             value = code.value(node.value) if taken and isinstance(node.value, ast.Name) else None
             made = value.value if isinstance(value, Part) and value.index == 0 else None
             if isinstance(made, ast.Call) and text(made.func) == layer:
@@ -258,16 +262,21 @@ def last_of_batch(code):
                     yield node
 
 
-@rule("attention-position-axis", "wrong")
+def _rest_is_whole(at):
+    """Return whether an index is `-1, :, :`, and not `-1, :, 0`."""
+    return all(isinstance(one, ast.Slice) and ast.unparse(one) == ":" for one in at.elts[1:])
+
+
+@rule("attention-position-axis", "wrong", "batch_first")
 def positions_of_batch(code):
     """`x + self.pe[:x.size(0)]` with layers that have `batch_first=True`: the batch is counted."""
-    first = [
-        call
-        for call in code.calls
-        if code.called(call) in (*_LAYERS, "nn.Transformer")
-        and const(argument(call, "batch_first")) is True
-    ]
-    if not first or _MOVED.search(re.sub(r"pe\w*\.\w+\([^)]*\)(\.\w+\([^)]*\))*", "", code.source)):
+    layers = [call for call in code.calls if code.called(call) in (*_LAYERS, "nn.Transformer")]
+    first = [const(argument(call, "batch_first")) is True for call in layers]
+    if (
+        not first
+        or not all(first)
+        or _MOVED.search(re.sub(r"pe\w*\.\w+\([^)]*\)(\.\w+\([^)]*\))*", "", code.source))
+    ):
         return
     for node in code.of(ast.Subscript):
         table = re.fullmatch(r"self\.(pe|pos\w*|encoding)(\.data)?", text(node.value) or "")
@@ -277,5 +286,9 @@ def positions_of_batch(code):
             r"(\w+)\.(size\(0\)|shape\[0\])", ast.unparse(upper) if upper else ""
         )
         added = isinstance(node.parent, ast.BinOp) and isinstance(node.parent.op, ast.Add)
+        if re.search(r"\.dim\(\)|\.ndim", code.part(code.function(node))):
+            continue  # a sequence without a batch
         if counted and added and counted[1] in map(text, (node.parent.left, node.parent.right)):
-            yield node
+            samples = [one for loop in above(node, ast.For) for one in names_in(loop.target)]
+            if counted[1] not in samples:
+                yield node

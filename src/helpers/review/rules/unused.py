@@ -226,7 +226,7 @@ def _trains(code):
     return "backward(" in code.source
 
 
-@rule("names-compared", "wrong")
+@rule("names-compared", "wrong", "==")
 def compared_as_statement(code):
     """`param.requires_grad == False` as a statement: it compares, and assigns nothing."""
     for node in code.of(ast.Expr):
