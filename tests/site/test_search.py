@@ -441,7 +441,9 @@ def test_a_few_words_are_no_message(results, words):
 
 def test_a_long_question_is_answered_before_the_errors_page_is_offered(page, url):
     page.goto(f"{url}/en/detach.html")
-    question = "training loss jumping up (a lot) when resuming training from the last checkpoint"
+    question = (
+        "training loss jumping up (a lot) when I resume the training from the last checkpoint"
+    )
     found = type_into(page, question)
     assert found[0].endswith("symptoms.html#loss-jumps-after-resume")
     assert [address for address in found if "errors.html" in address.split("#")[0]] == found[-2:-1]
