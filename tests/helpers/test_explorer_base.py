@@ -198,8 +198,11 @@ def test_touch_points_as_a_mouse_does(browser):
     page.set_content(f"<!doctype html><html lang=en><main>{Toy()._repr_html_()}</main>")
     page.get_by_role("button", name="cell 5").tap()
     assert "at 5," in said(page.locator("toy-explorer"))
+    assert lit(page) == []  # no finger rests on it, unlike a mouse
     page.get_by_text("both").first.tap()
     assert "iboth" in lit(page) and "textt" in lit(page)  # and stays lit
+    page.get_by_role("button", name="cell 5").tap()
+    assert lit(page) == []
     page.close()
 
 

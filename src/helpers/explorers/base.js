@@ -65,7 +65,8 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     .said [data-part] { font-weight: 650; cursor: default; border-radius: .2rem;
       text-decoration: underline dotted; text-underline-offset: .2em }
     .title { margin: .3rem 0 .15rem }
-    .row { display: flex; flex-wrap: wrap; gap: .3rem; align-items: center }
+    .row, .choice { display: flex; flex-wrap: wrap; gap: .3rem }
+    .row { align-items: center }
     .hold { --kind: var(--held) } .bad { --kind: var(--wrong) } .good { --kind: var(--right) }
     .hold, .bad, .good { background: color-mix(in srgb, var(--kind) 25%, var(--paper));
       box-shadow: inset 0 0 0 1px var(--kind) }
@@ -89,10 +90,9 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     .range input { display: block; width: 100%; height: 2.75rem }
     .check { display: flex; gap: .5rem; align-items: center; min-height: 2.75rem }
     .check input { flex: none; width: 1.25rem; height: 1.25rem }
-    .choice { padding: 0; border: 0; display: flex; flex-wrap: wrap; gap: .3rem }
+    .choice, .choice legend { padding: 0; border: 0 }
     .title, .select, .choice legend { font-size: .85rem; color: var(--muted) }
     .select select { display: block; font-size: 1rem; color: var(--ink) }
-    .choice legend { padding: 0 }
     .choice label { position: relative; max-width: 100% }
     .choice input { position: absolute; z-index: 1; inset: 0; opacity: 0; width: 100%;
       height: 100% }
@@ -322,8 +322,10 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     const focused = () => root.activeElement?.closest("[data-part]");
     on("click", (event) => {
       point(event);
-      if (near(event, "part")) light(near(event, "part"));
-      const button = near(event, "set");
+      const [part, button] = [near(event, "part"), near(event, "set")];
+      const control = button ?? near(event, "point");
+      // after a tap only words stay lit
+      if (part) light(control && event.pointerType === "touch" ? null : part);
       if (button && button.getAttribute("aria-disabled") !== "true") change(button.dataset.set);
       if (!near(event, "reset")) return;
       this.tell(false);
