@@ -28,7 +28,8 @@ _LEAST, _LONGEST = 0.35, 300  # share of what is asked for, characters of a ques
 class Place:
     """A symptom or a section: `href`, `title` and `also`, the text below it, by language.
 
-    `names` are further names in the prose of a section, such as functions and methods.
+    `names` are further names in the prose of a section, such as functions and methods; `queries`,
+    what people type who look for it.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Place:
     title: dict[str, str]
     also: dict[str, str]
     names: str = ""
+    queries: str = ""
 
     @property
     def own_title(self) -> dict[str, str]:
@@ -58,10 +60,17 @@ class Questions:
         names = sorted((name for group in words["same"] for name in group), key=len, reverse=True)
         self._names = re.compile("|".join(map(_bounded, names)), re.I | re.A)
         self._terms = [
-            (_of(p.own_title), _of(p.also) | _of(p.title), _names(p.names)) for p in self.places
+            (
+                _of(p.own_title),
+                _of(p.also) | _of(p.title) | _terms(p.queries),
+                _names(p.names),
+            )
+            for p in self.places
         ]
         self._titles = [_key("\n".join(p.own_title.values())) for p in self.places]
-        self._text = [_key("\n".join([*p.title.values(), *p.also.values()])) for p in self.places]
+        self._text = [
+            _key("\n".join([*p.title.values(), *p.also.values(), p.queries])) for p in self.places
+        ]
         self._seen = Counter(term for both in self._terms for term in set().union(*both))
 
     def find(self, question: str) -> list[Place]:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bookbuild.notebooks.conversion import notebook
 from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.outline import queries
 from bookbuild.source.texts import (
     TAGS,
     Cell,
@@ -237,3 +239,35 @@ def test_comments_are_found_and_exchanged():
     assert with_comments(code, ["一", "", "三"]).split("\n")[1] == "x = '#'  # two"
     assert with_comments(code, ["一"]) == code
     assert comments("x = (") == []
+
+
+# ---------------------------------------------------------------- queries
+
+ASKED = "%%% summary\nx\n\n%%% md a\n# One\n%%% zh\n# 一\n%%% queries\nhow many\nworkers 几个\n"
+
+
+def test_queries_belong_to_the_section_of_their_cell_in_their_language():
+    text = parse("a", ASKED + "\n%%% md b\n## Two\n\n## Three\n%%% queries\nlast\n")
+    assert queries(text, "en") == {"one": ["how many"], "two": ["last"]}
+    assert queries(text, "zh") == {"one": ["workers 几个"]}
+    assert "queries" in notebook(text, "zh").metadata
+    again = parse("a", f"%%% summary\nx\n\n{dump(text.cells[0])}\n")
+    assert again.cells[0].queries == ["how many", "workers 几个"] and again.cells[0].words.zh
+
+
+@pytest.mark.parametrize(
+    ("block", "says"),
+    [
+        ("%%% queries\nmore", "a second"),
+        ("%%% zh\nmore", "follows nothing"),
+        ("%%% md b\nno heading\n%%% queries\nx", "with a heading"),
+        ("%%% code c\n```python\nx\n```\n%%% queries\nx", "with a heading"),
+        ("%%% md b\n## B\n%%% queries", "1-60 characters"),
+        ("%%% md b\n## B\n%%% queries\n" + "x" * 61, "1-60 characters"),
+        ("%%% md b\n## B\n%%% queries\nx\n\ny", "1-60 characters"),
+        ("%%% md b\n## B\n%%% queries z\nx", "takes no words"),
+    ],
+)
+def test_other_queries_are_named_with_their_line(block, says):
+    with pytest.raises(BookError, match=r"text:\d+: .*" + says):
+        parse("a", f"{ASKED}\n{block}\n")

@@ -14,6 +14,7 @@ from bookbuild.notebooks.figures import spoken
 from bookbuild.source import links, questions, versions
 from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.headings import headings
+from bookbuild.source.outline import queries
 from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, with_comments
 from bookbuild.source.translation import Waiting
 from bookbuild.source.words import table, words
@@ -49,11 +50,13 @@ def notebook(
         if product["cell_type"] == "markdown" and text.book:
             product["source"] = _filled(text.book, text.name, cell, product["source"], lang)
         cells.append(product)
-    summary = _say(text.summary, lang)
+    metadata = KERNEL | {"summary": _say(text.summary, lang)}
+    if typed := queries(text, lang):
+        metadata["queries"] = typed
     return from_dict(
         {
             "cells": cells,
-            "metadata": KERNEL | {"summary": summary},
+            "metadata": metadata,
             "nbformat": 4,
             "nbformat_minor": 5,
         }

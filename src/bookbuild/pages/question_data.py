@@ -34,9 +34,11 @@ def places(book: Book) -> Iterator[dict[str, Any]]:
     for part in parts:
         href, titles = section(book, Where(f"{part.name}#{part.id}", part.name))
         own = " ".join(name for name in part.names if uses[name] <= MOST)
-        yield _place("section", href.replace(".ipynb", ".html"), titles, part.answer) | {
-            "names": own
-        }
+        place = _place("section", href.replace(".ipynb", ".html"), titles, part.answer)
+        place["names"] = own
+        if part.queries:
+            place["queries"] = " · ".join(part.queries)
+        yield place
 
 
 def _place(kind: str, href: str, title: dict[str, str], also: dict[str, str]) -> dict[str, Any]:

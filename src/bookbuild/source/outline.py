@@ -11,6 +11,7 @@ from bookbuild.source.checkout import LANGUAGES, Book, BookError
 from bookbuild.source.headings import Heading, anchors, headings
 from bookbuild.source.texts import Cell, Text
 from bookbuild.source.texts import load as load_text
+from bookbuild.source.typography import HAN
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,11 @@ def outline(book: Book, name: str) -> Outline:
 @lru_cache(maxsize=64)
 def _outline(book: Book, name: str, changed: int) -> Outline:
     cells = load_text(book, name).cells
-    pairs = [(cell.id, titles) for cell in cells for titles in _titles(cell)]
-    names = anchors([titles["en"].plain for _, titles in pairs])
     sections, of_heading = [], {}
-    for (cell_id, titles), anchor in zip(pairs, names, strict=True):
+    for cell, titles, anchor in _headings(cells):
         section = Section(name, anchor, titles, first=not sections)
         sections.append(section)
-        of_heading.setdefault(cell_id, []).append(section)
+        of_heading.setdefault(cell.id, []).append(section)
     if not sections:
         sections = [Section(name, "", dict.fromkeys(LANGUAGES, Heading(name, name)), True)]
     here, of_cell = sections[0], {}
@@ -71,6 +70,14 @@ def _outline(book: Book, name: str, changed: int) -> Outline:
     return Outline(sections, of_cell)
 
 
+def _headings(cells: list[Cell]) -> Iterator[tuple[Cell, dict[str, Heading], str]]:
+    """Yield each heading of a chapter: its cell, the heading in each language, its anchor."""
+    pairs = [(cell, titles) for cell in cells for titles in _titles(cell)]
+    names = anchors([titles["en"].plain for _, titles in pairs])
+    for (cell, titles), anchor in zip(pairs, names, strict=True):
+        yield cell, titles, anchor
+
+
 def _titles(cell: Cell) -> list[dict[str, Heading]]:
     """Return the headings of a cell in each language; Chinese ones that do not pair are English."""
     if cell.type != "markdown":
@@ -78,6 +85,21 @@ def _titles(cell: Cell) -> list[dict[str, Heading]]:
     english, chinese = headings(cell.words.en), headings(cell.words.zh or cell.words.en)
     chinese = chinese if len(chinese) == len(english) else english
     return [{"en": e, "zh": z} for e, z in zip(english, chinese, strict=True)]
+
+
+def queries(text: Text, lang: str) -> dict[str, list[str]]:
+    """Return the queries of a chapter in one language, by the anchor of their section.
+
+    A query with a Chinese character is Chinese.
+    """
+    first = {}
+    for cell, _, anchor in _headings(text.cells):
+        first.setdefault(cell.id, anchor)
+    return {
+        first[cell.id]: lines
+        for cell in text.cells
+        if (lines := [q for q in cell.queries if (lang == "zh") == bool(re.search(f"[{HAN}]", q))])
+    }
 
 
 def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
@@ -107,12 +129,13 @@ _NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,
 
 @dataclass
 class Part:
-    """A section as its text has it: heading, answer, the names in its prose, and its code."""
+    """A section as its text has it: heading, answer, queries, names in its prose, and its code."""
 
     name: str  # of the chapter
     id: str  # of the cell with its heading
     heading: str
     answer: dict[str, str]
+    queries: list[str]
     names: dict[str, None] = field(default_factory=dict)
     code: list[Cell] = field(default_factory=list)
 
@@ -135,7 +158,7 @@ def sections(text: Text) -> Iterator[Part]:
             both = {"en": cell.words.en, "zh": cell.words.zh or cell.words.en}
             answers = {lang: _ANSWER.search(words) for lang, words in both.items()}
             answer = {lang: match[1] if match else "" for lang, match in answers.items()}
-            part = Part(text.name, cell.id, titles[-1].markdown, answer)
+            part = Part(text.name, cell.id, titles[-1].markdown, answer, cell.queries)
         elif part and cell.type == "code":
             part.code.append(cell)
         if part and cell.type == "markdown":

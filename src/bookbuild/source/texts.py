@@ -10,6 +10,10 @@
     %%% zh
     中文
 
+    %%% queries                     what people type who look for this section, a line each
+    stop gradient flow
+    截断梯度
+
     %%% code detach-cuts tags=right claims=S0-05
     ```python
     y = x.detach()  # shares storage
@@ -60,6 +64,7 @@ from typing import NamedTuple
 
 from bookbuild.source import questions
 from bookbuild.source.checkout import Book, BookError, read_text
+from bookbuild.source.headings import headings
 
 _MARK = re.compile(r"^%%%(?: (.*))?$", re.M)
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -79,7 +84,8 @@ TAGS = {
 }
 _CONTRARY = ({"wrong", "right"}, {"exercise", "solution"})
 _MAX_LINE = 5_000  # characters
-_KINDS = "summary|md|code|zh|alt|cause|pitfall|predict"
+_KINDS = "summary|md|code|zh|queries|alt|cause|pitfall|predict"
+_LONGEST_QUERY = 60  # characters
 # What looks like a mark: percent signs and a kind of block, however they are spaced and written.
 _LIKE_MARK = re.compile(rf"\s*(?:[%％]{{3,}}|[%％]{{2}}\s*(?:{_KINDS})\b)")
 _CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7})(?: |$)|={7}$")
@@ -110,6 +116,7 @@ class Cell:
     words: Words
     source: str = ""  # of code, with English comments
     metadata: dict[str, list[str]] = field(default_factory=dict)  # tags, claims
+    queries: list[str] = field(default_factory=list)  # of prose with a heading, for the search
     alt: Words | None = None
     cause: Words | None = None
     pitfall: list[str] = field(default_factory=list)  # the wrong code, and the right if it is code
@@ -248,6 +255,16 @@ class _Parser:
             raise block.error("a second `%%% zh` for the same block")
         self.words.zh, self.words.zh_line = block.body, block.line
 
+    def take_queries(self, block: _Block) -> None:
+        cell, lines = next(reversed(self.cells.values()), None), block.body.split("\n")
+        if cell is None or cell.type != "markdown" or not headings(cell.words.en):
+            raise block.error("`%%% queries` belongs to a prose cell with a heading")
+        if cell.queries:
+            raise block.error(f"a second `%%% queries` for {cell.id}")
+        if not all(line.strip() and len(line) <= _LONGEST_QUERY for line in lines):
+            raise block.error(f"a query is a line of 1-{_LONGEST_QUERY} characters")
+        cell.queries, self.words = lines, None
+
     def take_beside(self, block: _Block) -> None:
         cell, words = self._code_cell(block), Words(block.body, block.line)
         if not block.body:
@@ -277,6 +294,7 @@ class _Parser:
         "md": take_cell,
         "code": take_cell,
         "zh": take_chinese,
+        "queries": take_queries,
         "alt": take_beside,
         "cause": take_beside,
         "predict": take_beside,
@@ -429,6 +447,7 @@ def dump(cell: Cell) -> str:
     kind = "md" if cell.type == "markdown" else cell.type
     options = (f"{key}={','.join(values)}" for key, values in cell.metadata.items())
     blocks = [(" ".join((kind, cell.id, *options)), cell.words.en), ("zh", cell.words.zh)]
+    blocks += [("queries", "\n".join(cell.queries))] if cell.queries else []
     if cell.source:
         blocks[0] = (blocks[0][0], f"```python\n{cell.source}\n```")
     for key, words in (("alt", cell.alt), ("cause", cell.cause)):

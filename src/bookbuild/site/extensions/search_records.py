@@ -304,6 +304,9 @@ def read(app: Sphinx, document: nodes.document) -> None:
         parts = parts[:1]
         for part in parts:
             part.text = part.text[:2]
+    typed = json.loads(env.metadata[env.docname].get("queries", "{}"))
+    for part in parts:
+        part.names |= dict.fromkeys(typed.get(part.anchor, ()))
     env.book_sections = noted | {env.docname: [part.record() for part in parts]}
 
 

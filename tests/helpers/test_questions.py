@@ -1,0 +1,45 @@
+"""What a question finds: the titles, answers, names and queries of sections."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.questions import Questions
+
+WORDS = {"small": "how to", "small_han": "怎么", "weak": "", "same": [["worker", "工作进程"]]}
+
+
+def place(title: str, answer: str = "", **more: str) -> dict:
+    both = {"en": title, "zh": title}
+    return {
+        "kind": "section",
+        "href": title,
+        "title": both,
+        "also": dict.fromkeys(both, answer),
+    } | more
+
+
+QUESTIONS = Questions(
+    [
+        place("Workers", "Measure them.", queries="num_workers too high · 开几个 worker 合适"),
+        place("Memory", "Workers copy it, never high."),
+        place("Speed", names="num_workers"),
+    ],
+    WORDS,
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("too high", "Workers"),  # in no other words
+        ("开几个合适", "Workers"),
+        ("how to measure", "Workers"),
+        ("copy", "Memory"),
+        ("工作进程", "Workers"),
+        ("cooks", None),
+    ],
+)
+def test_a_section_is_found_by_its_queries_as_by_its_answer(question, first):
+    found = QUESTIONS.find(question)
+    assert (found[0].href if found else None) == first
