@@ -175,7 +175,7 @@ def only_rank_0() -> str:
     return "nothing"
 
 
-def said(function: Callable[[], object]) -> str:
+def error_message(function: Callable[[], object]) -> str:
     """Return the message of the exception that `function` raises, or `"nothing"`."""
     try:
         function()
@@ -208,15 +208,15 @@ def detailed() -> dist.ProcessGroup:
 def other_shape() -> str:
     """Sum two numbers on rank 0 and three on rank 1 in a comparing group; return the error."""
     group = detailed()
-    return said(lambda: dist.all_reduce(torch.ones(2 + dist.get_rank()), group=group))
+    return error_message(lambda: dist.all_reduce(torch.ones(2 + dist.get_rank()), group=group))
 
 
 def other_call() -> str:
     """Call all_reduce on rank 0 and broadcast on rank 1 in a comparing group; return the error."""
     group, x = detailed(), torch.ones(1)
     if dist.get_rank() == 0:
-        return said(lambda: dist.all_reduce(x, group=group))
-    return said(lambda: dist.broadcast(x, src=0, group=group))
+        return error_message(lambda: dist.all_reduce(x, group=group))
+    return error_message(lambda: dist.broadcast(x, src=0, group=group))
 
 
 def unnoticed() -> dict[str, list[float]]:
@@ -234,7 +234,7 @@ def missing() -> str:
     group = dist.new_group()
     if dist.get_rank() == 0:
         wait = timedelta(seconds=1)
-        return said(lambda: dist.monitored_barrier(group=group, timeout=wait))
+        return error_message(lambda: dist.monitored_barrier(group=group, timeout=wait))
     return "nothing"
 
 
@@ -311,12 +311,14 @@ def together() -> dict[str, object]:
         model.running_mean += 1
         model.bias.data[1] = float("inf")
     results["parted"] = distributed.parted(model)
-    results["other model"] = said(lambda: distributed.parted(nn.Linear(2, 2 + rank)))
+    results["other model"] = error_message(lambda: distributed.parted(nn.Linear(2, 2 + rank)))
     kinds = (torch.float64, torch.float32)
-    results["other dtype"] = said(lambda: distributed.parted(nn.Linear(2, 2, dtype=kinds[rank])))
+    results["other dtype"] = error_message(
+        lambda: distributed.parted(nn.Linear(2, 2, dtype=kinds[rank]))
+    )
     results["type"] = raises(lambda: distributed.from_rank_zero(lambda: lambda: 1))
-    results["cannot travel"] = said(lambda: distributed.from_rank_zero(lambda: lambda: 1))
-    results["rank 0 fails"] = said(lambda: distributed.from_rank_zero(lambda: 1 / 0))
+    results["cannot travel"] = error_message(lambda: distributed.from_rank_zero(lambda: lambda: 1))
+    results["rank 0 fails"] = error_message(lambda: distributed.from_rank_zero(lambda: 1 / 0))
     results["no sample on rank 0"] = distributed.mean_over_ranks(5.0 * rank, rank)
     return results
 

@@ -290,7 +290,7 @@ class Origin:
     """Origin of the first nan or infinity.
 
     Attributes:
-        made: `"nan"` or `"inf"`.
+        value: `"nan"` or `"inf"`.
         during: `"forward"`, `"backward"`, or `"input"` if no operation produced the nan: it was in
             the data, the weights or old gradients, and `line` is the first that received it.
         operation: PyTorch's name of the operation, such as `"aten.log"`.
@@ -300,7 +300,7 @@ class Origin:
             before, the names of these parameters and buffers.
     """
 
-    made: str
+    value: str
     during: str
     operation: str
     line: str
@@ -415,12 +415,12 @@ class _Finite(TorchDispatchMode):
             self.first_input = self._origin("nan", op, ranges or "", during="input")
         return out
 
-    def _origin(self, made: str, op: Any, given: str, during: str = "forward") -> Origin:
+    def _origin(self, value: str, op: Any, given: str, during: str = "forward") -> Origin:
         node = torch._C._current_autograd_node()
         line, module = _line()[1], self.running[-1] if self.running else ""
         if node is not None and during != "input":
             during, line, module = "backward", _recorded(node), node.metadata.get("module", "")
-        return Origin(made, during, f"{op.namespace}.{_opname(op)}", line, module, given)
+        return Origin(value, during, f"{op.namespace}.{_opname(op)}", line, module, given)
 
 
 def _recorded(node: Any) -> str:

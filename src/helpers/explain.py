@@ -375,8 +375,8 @@ def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -
     for case in answer.entry.get("cases", ()):
         when = case.get("when", {})
         if not all(
-            name in answer.values and re.fullmatch(wanted, answer.values[name], re.I | re.A)
-            for name, wanted in when.items()
+            name in answer.values and re.fullmatch(pattern, answer.values[name], re.I | re.A)
+            for name, pattern in when.items()
         ):
             continue
         if not all(related(relation, answer.values) for relation in case.get("numbers", ())):

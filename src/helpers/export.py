@@ -95,7 +95,7 @@ def why_not(model: nn.Module, *example: Any, dynamic_shapes: Any = None) -> str 
         with quiet():
             torch.export.export(model, copies, dynamic_shapes=dynamic_shapes)
     except Exception as error:
-        return said(error)
+        return error_reason(error)
     return None
 
 
@@ -110,7 +110,7 @@ def _cloned(value: Any) -> Any:
     return value
 
 
-def said(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """Return the type of an error and the sentence of its message that states the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     line = lines[-1] if "TorchScript" in lines[0] else lines[0]

@@ -95,13 +95,13 @@ class _Operators(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if function.namespace != "profiler":  # a record_function range is no operator
-            self.found[_name(function)] += 1
+            self.counts[_name(function)] += 1
         return function(*args, **(kwargs or {}))
 
 
@@ -118,7 +118,7 @@ def operators(function: Callable[[], Any]) -> Counter[str]:
     _callable("function", function)
     with uncompiled(), _Operators() as counting:
         function()
-    return counting.found
+    return counting.counts
 
 
 # ---------------------------------------------------------------- waits
@@ -170,7 +170,7 @@ class _Notes:
     """State shared by both modes: the synchronizations so far, and the running calls."""
 
     def __init__(self) -> None:
-        self.found: list[Wait] = []
+        self.waits: list[Wait] = []
         self.calling: list[str] = []
         self.silent = 0
 
@@ -188,7 +188,7 @@ class _Notes:
                 break
             frame = frame.f_back
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno) if frame else ""
-        self.found.append(Wait(line.strip(), self.calling[0] if self.calling else call))
+        self.waits.append(Wait(line.strip(), self.calling[0] if self.calling else call))
 
 
 class _Calls(TorchFunctionMode):
@@ -301,7 +301,7 @@ def waits(function: Callable[[], Any]) -> list[Wait]:
     notes = _Notes()
     with uncompiled(), _Runs(notes), _Calls(notes):
         function()
-    return notes.found
+    return notes.waits
 
 
 # ---------------------------------------------------------------- compilations

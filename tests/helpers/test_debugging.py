@@ -439,7 +439,7 @@ def late(x):
 def test_the_operation_that_made_it(function, made, during, operation, line):
     x = X.clone().requires_grad_()
     found = debugging.first_nonfinite(lambda: function(x).backward())
-    assert (found.made, found.during, found.line) == (made, during, line)
+    assert (found.value, found.during, found.line) == (made, during, line)
     assert found.operation == operation
     assert debugging.first_nonfinite(lambda: X.exp().sum()) is None
 
@@ -466,7 +466,7 @@ def test_infinities_that_are_meant():
         empty = keep.clone()
         empty[0] = False
         found = debugging.first_nonfinite(lambda w=write, k=empty: attend(k, w))
-        assert (found.made, found.operation) == ("nan", "aten._softmax")
+        assert (found.value, found.operation) == ("nan", "aten._softmax")
 
     def by_log():
         return attend(keep, lambda keep: scores + keep.float().log())
@@ -479,7 +479,7 @@ def test_what_came_with_the_data_or_in_the_weights():
     model, x = build(), X.clone()
     x[2, 1] = math.nan
     found = debugging.first_nonfinite(lambda: model(x).sum(), model)
-    assert (found.made, found.during, found.module) == ("nan", "input", "0")
+    assert (found.value, found.during, found.module) == ("nan", "input", "0")
     for bad in (math.nan, math.inf):
         with torch.no_grad():
             model[2].weight[0, 0] = bad
@@ -553,7 +553,7 @@ def test_an_optimizer_step_in_place_and_uninitialized_memory():
         optimizer.step()
 
     found = debugging.first_nonfinite(step, model)
-    assert found.made == "inf" and "add" in found.operation
+    assert found.value == "inf" and "add" in found.operation
 
 
 def test_memory_that_nobody_has_written_yet_is_no_origin():

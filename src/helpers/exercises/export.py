@@ -26,7 +26,7 @@ from helpers.exercises.tools import (
     tensors,
     unchanged,
 )
-from helpers.export import quiet, said
+from helpers.export import error_reason, quiet
 
 
 class _Watched:
@@ -249,7 +249,7 @@ def _clip_program(f: Callable, example: Tensor) -> Callable[[Tensor], Tensor]:
         with quiet():
             return torch.export.export(f(), (example,), dynamic_shapes=({0: Dim.DYNAMIC},)).module()
     except Exception as error:
-        raise AssertionError(f"torch.export raises: {said(error)}") from error
+        raise AssertionError(f"torch.export raises: {error_reason(error)}") from error
 
 
 def _clip_exports(f: Callable) -> None:
@@ -260,7 +260,7 @@ def _clip_exports(f: Callable) -> None:
                 got = run(x)
             except Exception as error:
                 raise AssertionError(
-                    f"the program raises for {len(x)} rows: {said(error)}"
+                    f"the program raises for {len(x)} rows: {error_reason(error)}"
                 ) from error
             _clip_compare(got, x, f"as an exported program {complaint}")
 

@@ -120,7 +120,7 @@ def results(cause: str) -> tuple[str, ...]:
         _number(losses[0]),
         _number(losses[-1]),
         moves + _largest(changes),
-        f"{origin.made}, {origin.during}" if origin else "None",
+        f"{origin.value}, {origin.during}" if origin else "None",
         str(seen) if len(seen) < 3 else f"[{seen[0]}, {seen[1]}, …, {seen[-1]}]",
         f"{accuracy(training(cause))} %",
     )

@@ -35,7 +35,7 @@ def read_mean(weighted: bool, kept: list[bool]) -> dict[str, object]:
             for r in ("none", "sum", "mean")
         ]
 
-    def told(part: slice) -> dict[str, object]:
+    def summary(part: slice) -> dict[str, object]:
         _, total, mean = reduced(part)
         divisor = weight[LABELS[part][keep[part]]].sum()
         return {"sum": f"{total.abs():.3f}", "divisor": f"{divisor:g}", "mean": f"{mean:.3f}"}
@@ -45,9 +45,9 @@ def read_mean(weighted: bool, kept: list[bool]) -> dict[str, object]:
     means = torch.stack([reduced(part)[2] for part in batches]).mean()
     return {
         "each": [f"{loss:.3f}" for loss in each.abs().tolist()],
-        **told(slice(4)),
+        **summary(slice(4)),
         "plain": f"{each.abs().mean():.3f}",
-        "halves": [told(part) for part in batches],
+        "halves": [summary(part) for part in batches],
         "means": f"{means:.3f}",
     }
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.explorers import Explorer
-from helpers.export import quiet, said
+from helpers.export import error_reason, quiet
 
 EXAMPLE = (1.0, 2.0)
 LENGTHS, SIGNS = (1, 2, 3, 4), (1, -1)
@@ -95,7 +95,7 @@ def outcomes(function: Callable[[Tensor], Tensor]) -> list[list[list[Any]]]:
         try:
             variants.append(make())
         except Exception as error:
-            variants.append(said(error))
+            variants.append(error_reason(error))
 
     def answer(one: Any, x: list[float]) -> list[float] | str:
         if isinstance(one, str):
@@ -103,7 +103,7 @@ def outcomes(function: Callable[[Tensor], Tensor]) -> list[list[list[Any]]]:
         try:
             return one(torch.tensor(x)).tolist()
         except Exception as error:
-            return said(error)
+            return error_reason(error)
 
     return [[[answer(one, inputs(n, s)) for one in variants] for s in SIGNS] for n in LENGTHS]
 

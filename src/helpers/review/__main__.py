@@ -72,7 +72,7 @@ def _listed(lang: str) -> list[str]:
 
 def _run(chosen: argparse.Namespace, lang: str) -> int:
     rules = {name for name in chosen.only or RULES if name not in chosen.skip}
-    found, unread, files = [], [], 0
+    records, unread, files = [], [], 0
     for source in sources(chosen.paths):
         if isinstance(source, Source):
             source, findings = _reviewed(source, rules)
@@ -82,16 +82,16 @@ def _run(chosen: argparse.Namespace, lang: str) -> int:
             print(line, file=sys.stderr)
             continue
         files += 1
-        found += [record(source, one, lang) for one in findings]
+        records += [record(source, one, lang) for one in findings]
         if not chosen.json:
             for one in findings:
                 print(shown(source, one, lang), end="\n\n")
     if chosen.json:
-        report = {"findings": found, "unread": [vars(one) for one in unread], "files": files}
+        report = {"findings": records, "unread": [vars(one) for one in unread], "files": files}
         print(json.dumps(report | {"rules": sorted(rules)}, ensure_ascii=False, indent=1))
     else:
-        print(total(len(found), files, lang))
-    return 1 if found else 2 if unread and not files else 0
+        print(total(len(records), files, lang))
+    return 1 if records else 2 if unread and not files else 0
 
 
 def _reviewed(source: Source, rules: Collection[str]) -> tuple[Source | Unread, list[Finding]]:

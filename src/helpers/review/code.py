@@ -196,8 +196,8 @@ class Code:
         modules = {name.partition(".")[0] for name in (*self.names.values(), *self.stars)}
         if self.names == _USUAL:
             return bool(re.search(r"\btorch\b|\bnn\.|optimizer|\.backward\(", self.source))
-        wanted = {"torch", "torchvision", "lightning", "pytorch_lightning", "timm", "transformers"}
-        return bool(modules & wanted)
+        libs = {"torch", "torchvision", "lightning", "pytorch_lightning", "timm", "transformers"}
+        return bool(modules & libs)
 
     @cached_property
     def _of(self) -> dict[type, list[ast.AST]]:
@@ -386,18 +386,18 @@ class Code:
 
     def bases(self, name: str) -> list[ast.ClassDef]:
         """Return a class of this file and those that it inherits from, itself first."""
-        classes, wanted = [], [name]
-        while wanted:
-            node = self.classes.get(wanted.pop(0))
+        classes, names = [], [name]
+        while names:
+            node = self.classes.get(names.pop(0))
             if node is not None and node not in classes:
                 classes.append(node)
-                wanted += [base.id for base in node.bases if isinstance(base, ast.Name)]
+                names += [base.id for base in node.bases if isinstance(base, ast.Name)]
         return classes
 
     @cached_property
     def main(self) -> str | None:
         """The class with `forward` that no other class makes, if it is a single one."""
-        made = {
+        submodules = {
             call.func.id
             for call in self.calls
             if isinstance(call.func, ast.Name) and call.owner is not None
@@ -406,7 +406,7 @@ class Code:
         inherited = {
             base.id for n in names for base in self.classes[n].bases if hasattr(base, "id")
         }
-        names = [name for name in names if name not in made | inherited]
+        names = [name for name in names if name not in submodules | inherited]
         return names[0] if len(names) == 1 else None
 
     # ------------------------------------------------------------ walking

@@ -85,8 +85,8 @@ def _contains(outer: ast.Call, inner: ast.Call) -> bool:
 def _one(code: Code, call: ast.Call, follow: int, seen: set[ast.AST]) -> Iterator[Event]:
     if call not in code.events:
         code.events[call] = event(code, call)
-    if found := code.events[call]:
-        yield found
+    if own_event := code.events[call]:
+        yield own_event
     elif follow:
         for target in code.targets(call):
             if target not in seen:

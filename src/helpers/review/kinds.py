@@ -321,19 +321,19 @@ def _returned(code: Code, node: ast.Call) -> str | None:
 
 def returns(code: Code, function: ast.AST) -> list[ast.AST]:
     """Return the values of the `return` statements of a function."""
-    found = [one for one in code.walk(function) if isinstance(one, ast.Return)]
-    return [one.value for one in found if one.value is not None]
+    statements = [one for one in code.walk(function) if isinstance(one, ast.Return)]
+    return [one.value for one in statements if one.value is not None]
 
 
 # ---------------------------------------------------------------- by kind, else by name
 
 
-def _is(code: Code, node: ast.AST | None, wanted: str, pattern: str) -> bool:
+def _is(code: Code, node: ast.AST | None, expected: str, pattern: str) -> bool:
     if node is None:
         return False
     type_name = kind(code, node)
     if type_name:
-        return type_name.partition(":")[0] == wanted
+        return type_name.partition(":")[0] == expected
     return bool(re.search(pattern, text(node) or ""))
 
 

@@ -40,9 +40,9 @@ _NOQA = re.compile(r"#\s*noqa(?::\s*([\w-]+(?:[,\s]+[\w-]+)*))?", re.I)
 
 def silenced(line: str, rule: str) -> bool:
     """Return whether a line has `# noqa`, or `# noqa: <id>` with the id of this rule."""
-    if "noqa" not in line.lower() or not (found := _NOQA.search(line)):
+    if "noqa" not in line.lower() or not (comment := _NOQA.search(line)):
         return False
-    return found[1] is None or rule in re.split(r"[,\s]+", found[1])
+    return comment[1] is None or rule in re.split(r"[,\s]+", comment[1])
 
 
 def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -> list[Finding]:
@@ -60,15 +60,15 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     code = Code(source)
     if not code.uses_torch:
         return []
-    found = set()
+    findings = set()
     for name, rule in RULES.items():
         if chosen is not None and name not in chosen:
             continue
         for node in _named(rule, code):
             line = code.lines[node.lineno - 1]
             if node.lineno >= first and not silenced(line, name):
-                found.add(Finding(node.lineno, node.col_offset, name))
-    return sorted(found)
+                findings.add(Finding(node.lineno, node.col_offset, name))
+    return sorted(findings)
 
 
 def _named(rule: Rule, code: Code) -> Iterator[ast.AST]:

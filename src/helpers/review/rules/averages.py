@@ -100,8 +100,8 @@ def length_of_both_parts(code):
         if isinstance(given, ast.Attribute) and given.attr == "dataset":
             loader = construction(code, given.value)
             sampler = argument(loader, "sampler") if isinstance(loader, ast.Call) else None
-            made = construction(code, sampler) if isinstance(sampler, ast.Name) else sampler
-            if code.called(made).endswith("SubsetRandomSampler"):
+            constructor = construction(code, sampler) if isinstance(sampler, ast.Name) else sampler
+            if code.called(constructor).endswith("SubsetRandomSampler"):
                 yield by
 
 
@@ -173,8 +173,8 @@ def metric_not_reset(code):
         return
     for scope in code.scopes:
         for name, values in scope.assigned.items():
-            made = values[0].value
-            if len(values) == 1 and isinstance(made, ast.Call) and _accumulates(code, made):
+            metric = values[0].value
+            if len(values) == 1 and isinstance(metric, ast.Call) and _accumulates(code, metric):
                 for loop in code.loops:
                     if loop.scope is scope and values[0].end < place(loop) and _epochs(code, loop):
                         if any(inside(one, loop) for one in code.uses(scope, name)):
@@ -188,11 +188,11 @@ def _epochs(code, loop):
     return named and not any(above(loop, *LOOPS)) and code.methods(loop, "backward", follow=3)
 
 
-def _accumulates(code, made):
+def _accumulates(code, metric):
     """A metric of torchmetrics, or an object of this file that adds up and can be reset."""
-    if code.called(made).startswith("torchmetrics."):
-        return code.called(made).rpartition(".")[2][:1].isupper()
-    name = made.func.id if isinstance(made.func, ast.Name) else ""
+    if code.called(metric).startswith("torchmetrics."):
+        return code.called(metric).rpartition(".")[2][:1].isupper()
+    name = metric.func.id if isinstance(metric.func, ast.Name) else ""
     if (name, "reset") not in code.functions:
         return False
     owner = code.classes[name]

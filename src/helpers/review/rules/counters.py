@@ -33,12 +33,12 @@ def length_of_other_loader(code):
 
 def _part_of(name):
     """Return `train` or `test` for a loader or dataset of this name; None for others."""
-    found = re.search(
+    match = re.search(
         r"(?i)(?:^|[._])(train|valid|val|test|dev|eval)(?:ing|ation)?"
         r"_?(?:data)?_?(?:loader|dl|set)s?(?:\.dataset)?$",
         name or "",
     )
-    return None if found is None else "train" if found[1].lower() == "train" else "test"
+    return None if match is None else "train" if match[1].lower() == "train" else "test"
 
 
 def _last_sum(code, node, name):

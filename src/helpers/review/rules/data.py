@@ -303,8 +303,8 @@ def _made_before(code, node, loop):
 
 def _named_model(code, node, value):
     """A model of an imported class."""
-    made = construction(code, value)
-    return is_model(code, node) and re.match(r"[A-Z]", text(getattr(made, "func", None)) or "")
+    call = construction(code, value)
+    return is_model(code, node) and re.match(r"[A-Z]", text(getattr(call, "func", None)) or "")
 
 
 def _before_loop(code, value, loop):

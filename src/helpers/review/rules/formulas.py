@@ -366,11 +366,11 @@ def mean_and_sum(code):
 
 def _is_mean_loss(code, node):
     names = ("F.mse_loss", "F.binary_cross_entropy", "F.binary_cross_entropy_with_logits")
-    made = node if code.called(node) in names else construction(code, getattr(node, "func", None))
-    if made is None or code.called(made) not in (*names, "nn.MSELoss", "nn.BCELoss"):
+    loss = node if code.called(node) in names else construction(code, getattr(node, "func", None))
+    if loss is None or code.called(loss) not in (*names, "nn.MSELoss", "nn.BCELoss"):
         return False
-    reduction = argument(made, "reduction")
-    old = argument(made, "size_average") or argument(made, "reduce")
+    reduction = argument(loss, "reduction")
+    old = argument(loss, "size_average") or argument(loss, "reduce")
     return old is None and (reduction is None or const(reduction) == "mean")
 
 

@@ -125,15 +125,15 @@ def zero_between(code):
 
 def _plain(code, node):
     """The events of the statements of a body, without those in branches."""
-    wanted = {"backward", "zero_grad", "step"}
-    found = []
+    kinds = {"backward", "zero_grad", "step"}
+    sequence = []
     for statement in node.body:
-        found += [
+        sequence += [
             one
             for one in events(code, statement, 0)
-            if one.what in wanted and one.call.parent is statement
+            if one.what in kinds and one.call.parent is statement
         ]
-    return found
+    return sequence
 
 
 @rule("training-zero-in-epoch", "wrong")
@@ -291,12 +291,12 @@ def only_last_batch(code):
 def _below(code, loop):
     """The events of the statements that follow a loop in its block, up to the next loop."""
     body = next((b for b in (loop.parent.body,) if isinstance(b, list) and loop in b), [])
-    found = []
+    sequence = []
     for statement in body[body.index(loop) + 1 :] if body else ():
         if isinstance(statement, (*LOOPS, *FUNCTIONS, ast.With, ast.If, ast.ClassDef)):
             break
-        found += events(code, statement, 0)
-    return found
+        sequence += events(code, statement, 0)
+    return sequence
 
 
 def _optimizer_of(code, model):

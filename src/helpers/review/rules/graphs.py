@@ -30,9 +30,9 @@ def _container(code, target, loop):
     """The dict or list whose entry is the target, if it is one; else the target."""
     base = target.partition("[")[0]
     values = loop.scope.assigned.get(base, ()) if base != target else ()
-    made = values[-1].value if values else None
-    named = method(made) in ("dict", "defaultdict", "OrderedDict", "Counter")
-    return base if named or isinstance(made, ast.Dict | ast.List) else target
+    value = values[-1].value if values else None
+    named = method(value) in ("dict", "defaultdict", "OrderedDict", "Counter")
+    return base if named or isinstance(value, ast.Dict | ast.List) else target
 
 
 def _in_dict(code, node):
@@ -40,10 +40,10 @@ def _in_dict(code, node):
     part = code.value(node) if isinstance(node, ast.Name) else None
     if not isinstance(part, Part) or method(part.value) not in ("items", "values"):
         return None
-    made = receiver(part.value)
+    mapping = receiver(part.value)
     for _ in range(2):  # through a parameter
-        made = code.value(made) if isinstance(made, ast.Name) else made
-    return made if isinstance(made, ast.Dict) else None
+        mapping = code.value(mapping) if isinstance(mapping, ast.Name) else mapping
+    return mapping if isinstance(mapping, ast.Dict) else None
 
 
 @rule("debug-leak-meter", "wasted")

@@ -44,9 +44,9 @@ _MASK = re.compile(
 
 def _draws(code, func):
     """A random geometric transform of this file, alone or in a `Compose`."""
-    made = construction(code, func)
+    constructor = construction(code, func)
     geometric = r"transforms\.Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Affine)"
-    parts = [made, *random_parts(code, made)] if made is not None else []
+    parts = [constructor, *random_parts(code, constructor)] if constructor is not None else []
     return any(re.fullmatch(geometric, code.called(one)) for one in parts)
 
 
@@ -94,11 +94,11 @@ def _scales(code, call):
         return True
     if code.called(call) == "transforms.to_tensor":
         return True
-    made = construction(code, call.func) if not code.called(call) else None
-    if code.called(made) == "transforms.Compose" and made.args:
-        steps = made.args[0].elts if isinstance(made.args[0], ast.List) else [None]
-        made = steps[-1] if steps else None
-    return isinstance(made, ast.Call) and code.called(made) == "transforms.ToTensor"
+    transform = construction(code, call.func) if not code.called(call) else None
+    if code.called(transform) == "transforms.Compose" and transform.args:
+        steps = transform.args[0].elts if isinstance(transform.args[0], ast.List) else [None]
+        transform = steps[-1] if steps else None
+    return isinstance(transform, ast.Call) and code.called(transform) == "transforms.ToTensor"
 
 
 @rule("images-normalize-error", "raises")
@@ -251,11 +251,11 @@ def _normalize_in_dict(code):
 
 def _composed_for_inference(code):
     """A function reads an image and predicts; of all the file's transforms, only its lacks it."""
-    made = [(one, _composed(code, one)) for one in code.calls if method(one) == "Compose"]
-    if any(names is None for _, names in made) or re.search(r"normalize\(", code.source):
+    chains = [(one, _composed(code, one)) for one in code.calls if method(one) == "Compose"]
+    if any(names is None for _, names in chains) or re.search(r"normalize\(", code.source):
         return
-    apart = [one for one, names in made if "transforms.Normalize" not in names]
-    if len(made) < 2 or len(apart) != 1 or "transforms.ToTensor" not in _composed(code, apart[0]):
+    apart = [one for one, names in chains if "transforms.Normalize" not in names]
+    if len(chains) < 2 or len(apart) != 1 or "transforms.ToTensor" not in _composed(code, apart[0]):
         return
     function = code.function(apart[0])
     source = "" if isinstance(function, ast.Module) else code.part(function)
@@ -276,11 +276,11 @@ def _composed(code, node):
 
 def _inference_without_normalize(code):
     """An image is read, divided by 255 and given to the model; the dataset also normalizes."""
-    made = [one for one in code.calls if code.called(one) == "transforms.Normalize"]
-    if len(made) == 0 or not any(name == "__getitem__" for _, name in code.functions):
+    normalizations = [one for one in code.calls if code.called(one) == "transforms.Normalize"]
+    if len(normalizations) == 0 or not any(name == "__getitem__" for _, name in code.functions):
         return
     own = {owner for owner, name in code.functions if name == "__getitem__"}
-    if not all(one.owner is not None and one.owner.name in own for one in made):
+    if not all(one.owner is not None and one.owner.name in own for one in normalizations):
         return
     for (owner, _), function in code.functions.items():
         source = code.part(function)
@@ -325,7 +325,7 @@ def _inputs(target):
 @rule("images-normalize-differs", "wrong", "Normalize")
 def normalized_apart(code):
     """`Normalize` with other numbers in the transform of the test images than in training."""
-    found = {}
+    groups = {}
     for node in code.of(ast.Assign):
         name = text(node.targets[0]) or ""
         if code.called(node.value) != "transforms.Compose" or not node.value.args:
@@ -337,10 +337,10 @@ def normalized_apart(code):
                 given = [argument(one, "mean", 0), argument(one, "std", 1)]
                 numbers = [_numbers(code, value) for value in given]
                 if None not in numbers:
-                    found.setdefault(part[0].lower() == "train", []).append((one, rest, numbers))
-    if len(found.get(True, ())) == 1:
-        _, name, trained = found[True][0]
-        for one, rest, numbers in found.get(False, ()):
+                    groups.setdefault(part[0].lower() == "train", []).append((one, rest, numbers))
+    if len(groups.get(True, ())) == 1:
+        _, name, trained = groups[True][0]
+        for one, rest, numbers in groups.get(False, ()):
             if rest == name and _broadcast(numbers) != _broadcast(trained):
                 yield one
 

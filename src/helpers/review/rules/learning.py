@@ -114,7 +114,7 @@ def _learned(code, call, name):
 @rule("rl-critic-graph", "wrong")
 def advantage_with_gradient(code):
     """`(returns - values) * log_prob` next to `mse_loss(values, returns)`: no `detach`."""
-    found = set()
+    advantages = set()
     for node in code.of(ast.BinOp):
         if not isinstance(node.op, ast.Mult) or no_graph(code, node):
             continue
@@ -124,10 +124,10 @@ def advantage_with_gradient(code):
             if not re.search(r"(?i)(^|[ _.])(log_?p(i|robs?)?s?|ratios?)($|[ _])", names):
                 continue
             value = _advantage(code, weight)
-            if value in found or value is None or len(code.methods(function, "backward")) != 1:
+            if value in advantages or value is None or len(code.methods(function, "backward")) != 1:
                 continue
             if _critic_learns(code, function, weight, value):
-                found.add(value)
+                advantages.add(value)
                 yield value
 
 
@@ -387,10 +387,12 @@ def _output_detached(code):
         model = receiver(given) if method(given) == "detach" and not code.called(given) else None
         if not isinstance(model, ast.Call) or not is_model(code, model.func):
             continue
-        made = code.value(call.args[1]) if isinstance(call.args[1], ast.Name) else call.args[1]
-        constant = code.called(made) in ("torch.ones", "torch.zeros", "torch.full") or code.called(
-            made
-        ).endswith("_like")
+        target = code.value(call.args[1]) if isinstance(call.args[1], ast.Name) else call.args[1]
+        constant = code.called(target) in (
+            "torch.ones",
+            "torch.zeros",
+            "torch.full",
+        ) or code.called(target).endswith("_like")
         if constant and differentiated(code, call, 0):
             yield call
 
@@ -505,11 +507,11 @@ def _uses_fake(code, value, depth):
                     if re.search(r"(?i)(^|[._])(g|gen|generator|net_?g)$", text(inner.func) or ""):
                         return True
         elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
-            found = code.value(one)
+            source = code.value(one)
             if (
-                isinstance(found, ast.AST)
-                and not inside(value, found)
-                and _uses_fake(code, found, depth + 1)
+                isinstance(source, ast.AST)
+                and not inside(value, source)
+                and _uses_fake(code, source, depth + 1)
             ):
                 return True
     return False

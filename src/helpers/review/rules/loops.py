@@ -25,9 +25,9 @@ from helpers.review.tracing import construction
 @rule("training-optimizer-in-loop", "wrong")
 def optimizer_in_loop(code):
     """A new optimizer in each iteration: momentum and Adam's averages start again."""
-    for _, name, made, model in optimizers(code):
-        loop = next(above(made.statement, *LOOPS), None)
-        if loop is None or not model or made.statement not in loop.body:
+    for _, name, assignment, model in optimizers(code):
+        loop = next(above(assignment.statement, *LOOPS), None)
+        if loop is None or not model or assignment.statement not in loop.body:
             continue
         used = {
             one.what
@@ -38,7 +38,7 @@ def optimizer_in_loop(code):
         values = loop.scope.assigned.get(model, ())
         fresh = any(loop.lineno <= one.statement.lineno <= loop.end_lineno for one in values)
         if {"backward", "step"} <= used and not fresh:
-            yield made.statement
+            yield assignment.statement
 
 
 @rule("training-in-eval", "wrong")
@@ -183,15 +183,15 @@ def _statistic_of(code, node, data):
 
 def _made_of(code, node, name):
     """The name, and the names of what is made of it in the same scope: windows, tensors."""
-    found = {name}
+    names = {name}
     for _ in range(3):
         for other, values in node.scope.assigned.items():
             after = [
                 one for one in values if one.end > place(node) and isinstance(one.value, ast.AST)
             ]
-            if any(found & names_in(one.value) and _keeps_all(one.value) for one in after):
-                found.add(other)
-    return found
+            if any(names & names_in(one.value) and _keeps_all(one.value) for one in after):
+                names.add(other)
+    return names
 
 
 def _keeps_all(node):
@@ -241,8 +241,8 @@ def _scaled_before_slices(code):
 
 
 def _half(name):
-    found = re.search(r"(?i)(^|_)(train|test|val|valid)", name)
-    return "train" if found and found[2].lower() == "train" else "test" if found else None
+    match = re.search(r"(?i)(^|_)(train|test|val|valid)", name)
+    return "train" if match and match[2].lower() == "train" else "test" if match else None
 
 
 @rule("language-twice", "wrong")

@@ -253,8 +253,8 @@ def overlap_minimized(code):
 def _calls_of(code, name):
     """Yield the calls of a function of this file, or of an object of the class."""
     for call in code.calls:
-        made = construction(code, call.func)
-        if method(call) == name or made is not None and text(made.func) == name:
+        constructor = construction(code, call.func)
+        if method(call) == name or constructor is not None and text(constructor.func) == name:
             yield call
 
 

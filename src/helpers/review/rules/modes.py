@@ -47,8 +47,8 @@ def mode_lost(code):
             yield mine[0].call
 
 
-def _trained(code, found):
-    return [one for one in found if one.what == "zero_grad" and is_model(code, receiver(one.call))]
+def _trained(code, steps):
+    return [one for one in steps if one.what == "zero_grad" and is_model(code, receiver(one.call))]
 
 
 def _texts(code, loop):
@@ -251,13 +251,13 @@ def mode_not_called(code):
         if not isinstance(attribute, ast.Attribute) or code.is_display(node):
             continue
         if attribute.attr in ("eval", "train", "cuda"):
-            found = is_model(code, attribute.value)
+            mistake = is_model(code, attribute.value)
         elif attribute.attr in ("step", "zero_grad"):
-            found = is_optimizer(code, attribute.value) or is_scheduler(code, attribute.value)
+            mistake = is_optimizer(code, attribute.value) or is_scheduler(code, attribute.value)
         else:
             named = re.search(r"(?i)loss", text(attribute.value) or "")
-            found = attribute.attr == "backward" and named
-        if found:
+            mistake = attribute.attr == "backward" and named
+        if mistake:
             yield node
 
 

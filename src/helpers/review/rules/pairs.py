@@ -147,32 +147,32 @@ def _column(code, node):
     value = code.value(node) if isinstance(node, ast.Name) else node
     if not isinstance(value, ast.Call) or code.called(value):
         return False
-    made = _last_of(code, construction(code, value.func))
+    layer = _last_of(code, construction(code, value.func))
     name = (kind(code, value.func) or "").removeprefix("module:")
-    if code.called(made) != "nn.Linear":
-        made = _last_layer(code, name)
-    return code.called(made) == "nn.Linear" and const(argument(made, "out_features", 1)) == 1
+    if code.called(layer) != "nn.Linear":
+        layer = _last_layer(code, name)
+    return code.called(layer) == "nn.Linear" and const(argument(layer, "out_features", 1)) == 1
 
 
 def _last_layer(code, name):
     """Return the constructor of the layer that `forward` returns the output of."""
     forward = code.functions.get((name, "forward"))
-    found = [n for n in code.walk(forward) if isinstance(n, ast.Return)] if forward else []
-    if len(found) != 1:
+    statements = [n for n in code.walk(forward) if isinstance(n, ast.Return)] if forward else []
+    if len(statements) != 1:
         return None
-    value = found[0].value
+    value = statements[0].value
     value = code.value(value) if isinstance(value, ast.Name) else value
     if not isinstance(value, ast.Call) or code.called(value):
         return None
     return _last_of(code, construction(code, value.func))
 
 
-def _last_of(code, made):
+def _last_of(code, constructor):
     """Return the constructor of the last layer, also of nested `nn.Sequential`."""
     for _ in range(4):
-        if code.called(made) == "nn.Sequential" and made.args:
-            made = made.args[-1]
-    return made
+        if code.called(constructor) == "nn.Sequential" and constructor.args:
+            constructor = constructor.args[-1]
+    return constructor
 
 
 _MAKES = ("torch.rand", "torch.randn", "torch.zeros", "torch.ones", "torch.empty")

@@ -48,21 +48,23 @@ def _model(call):
 @rule("fine-tuning-head-late", "wrong")
 def replaced_after(code):
     """`model.fc = nn.Linear(…)` after the optimizer was made from `model.parameters()`."""
-    for scope, name, made, model in optimizers(code):
+    for scope, name, assignment, model in optimizers(code):
         if not model:
             continue
-        stop = min((v.end for v in scope.assigned[name] if v.end > made.end), default=(1 << 30, 0))
+        stop = min(
+            (v.end for v in scope.assigned[name] if v.end > assignment.end), default=(1 << 30, 0)
+        )
         for other, values in scope.assigned.items():
             if not other.startswith((f"{model}.", f"{model}[")):
                 continue
             for one in values:
-                if made.end < one.end < stop and _new_layer(code, one, made):
+                if assignment.end < one.end < stop and _new_layer(code, one, assignment):
                     if _used_later(code, scope, name, one, stop) and not _added(code, scope, other):
                         yield one.statement
 
 
-def _new_layer(code, one, made):
-    if isinstance(one.value, Part) or exclusive(made.statement, one.statement):
+def _new_layer(code, one, assignment):
+    if isinstance(one.value, Part) or exclusive(assignment.statement, one.statement):
         return False
     return learns(code, one.value)
 
@@ -319,19 +321,21 @@ def swapped_options(code):
 @rule("training-model-replaced", "wrong", "optim")
 def model_made_again(code):
     """`model = Net()` again after the optimizer has got `model.parameters()`."""
-    for scope, name, made, model in optimizers(code):
+    for scope, name, assignment, model in optimizers(code):
         if not model or "." in model:
             continue
-        later = [one.end for one in scope.assigned[name] if one.end > made.end]
+        later = [one.end for one in scope.assigned[name] if one.end > assignment.end]
         stop = min(later, default=(1 << 30, 0))
         models = scope.assigned.get(model, ())
-        first = [_class_made(code, one.value) for one in models if one.end < made.end][-1:]
+        first = [_class_made(code, one.value) for one in models if one.end < assignment.end][-1:]
         for one in models:
-            again = made.end < one.end < stop and not exclusive(one.statement, made.statement)
+            again = assignment.end < one.end < stop and not exclusive(
+                one.statement, assignment.statement
+            )
             if not again or [_class_made(code, one.value)] != first or first == [None]:
                 continue
             loops = set(above(one.statement, *LOOPS))
-            together = loops & set(above(made.statement, *LOOPS))
+            together = loops & set(above(assignment.statement, *LOOPS))
             stepped = [
                 use
                 for use in code.uses(scope, name)

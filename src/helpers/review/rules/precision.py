@@ -37,26 +37,26 @@ def _beside_scale(code, clip):
 @rule("training-clip-early", "wrong")
 def clip_misplaced(code):
     """`clip_grad_norm_` before `backward()` or after `step()`."""
-    wanted = {"clip": "clip", "backward": "backward", "step": "step", "scaled": "step"}
+    names = {"clip": "clip", "backward": "backward", "step": "step", "scaled": "step"}
     for node in code.nodes:
         if not isinstance(getattr(node, "body", None), list):
             continue
-        found = [
-            (wanted[one.what], one.call, statement)
+        steps = [
+            (names[one.what], one.call, statement)
             for statement in node.body
             if not isinstance(statement, (*LOOPS, *FUNCTIONS, ast.ClassDef))
             for one in events(code, statement, 0)
-            if one.what in wanted
+            if one.what in names
         ]
-        kinds = [kind for kind, _, _ in found]
-        for n, (kind, call, statement) in enumerate(found):
+        kinds = [kind for kind, _, _ in steps]
+        for n, (kind, call, statement) in enumerate(steps):
             if kind != "clip" or not {"backward", "step"} <= {*kinds}:
                 continue
             before, after = kinds[:n], kinds[n + 1 :]
             late = before[-1:] == ["step"] and "step" not in after
             early = "backward" in after and "backward" not in before
             if isinstance(statement, ast.If):
-                own = {what for what, _, other in found if other is statement} == {"clip"}
+                own = {what for what, _, other in steps if other is statement} == {"clip"}
             else:
                 own = isinstance(statement, ast.Expr | ast.Assign)
             if own and (late or early):

@@ -80,9 +80,9 @@ def metric_for_epoch_scheduler(code):
     """`StepLR.step(loss)`: the value is taken as the number of the epoch."""
     for call in code.calls:
         if method(call) == "step" and len(call.args) == 1 and receiver(call):
-            made = code.called(construction(code, receiver(call)))
+            scheduler = code.called(construction(code, receiver(call)))
             if re.fullmatch(
-                r"sched\.(StepLR|MultiStepLR|ExponentialLR|CosineAnnealingLR|LambdaLR)", made
+                r"sched\.(StepLR|MultiStepLR|ExponentialLR|CosineAnnealingLR|LambdaLR)", scheduler
             ) and re.search(r"(?i)loss|acc|metric|score", text(call.args[0]) or ""):
                 yield call
 
@@ -121,10 +121,10 @@ def plateau_with_best(code):
     """`ReduceLROnPlateau.step(best_loss)`: the best so far never gets worse."""
     for call in code.calls:
         if method(call) == "step" and len(call.args) == 1 and receiver(call):
-            made = code.called(construction(code, receiver(call)))
+            scheduler = code.called(construction(code, receiver(call)))
             given = [one for one in ast.walk(call.args[0]) if isinstance(one, ast.Name)]
             named = [one for one in given if re.match(r"(?i)best_|.*_best$", one.id)]
-            if made == "sched.ReduceLROnPlateau" and named and _running_best(code, named[0]):
+            if scheduler == "sched.ReduceLROnPlateau" and named and _running_best(code, named[0]):
                 yield call
 
 
@@ -158,14 +158,14 @@ def steps_between(code):
 
 def _counts_of(code, tests):
     """The names that a condition such as `step % accumulate == 0` divides by."""
-    found = set()
+    divisors = set()
     for test in tests:
         for one in ast.walk(test):
             value = code.value(one) if isinstance(one, ast.Name) else one
             for node in ast.walk(value) if isinstance(value, ast.AST) else ():
                 if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-                    found.add(ast.unparse(node.right))
-    return found
+                    divisors.add(ast.unparse(node.right))
+    return divisors
 
 
 def _divided(code, constructor, counts):

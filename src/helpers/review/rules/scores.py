@@ -109,8 +109,8 @@ def _softmax(code, node):
         return node, const(argument(node, "dim", 1))
     if not name and method(node) == "softmax" and kind(code, node.func) is None:
         return node, const(argument(node, "dim", 0))
-    made = construction(code, node.func)
-    dim = argument(made, "dim", 0) if code.called(made) == "nn.Softmax" else None
+    constructor = construction(code, node.func)
+    dim = argument(constructor, "dim", 0) if code.called(constructor) == "nn.Softmax" else None
     return node, const(dim) if dim is not None else None
 
 
@@ -128,15 +128,15 @@ def _attends(code, weights, call):
 @rule("attention-softmax-axis", "wrong", "oftmax")
 def softmax_over_other_axis(code):
     """`softmax(scores, dim=1)` and `bmm(weights, values)`, which sums over the last axis."""
-    found = set()
+    calls = set()
     for node in code.of(ast.Call, ast.BinOp):
         for weights, axis in _contracted(code, node):
             call, dim = _softmax(code, weights)
             if call is None or not isinstance(dim, int) or isinstance(dim, bool):
                 continue
             same_sign = (dim < 0) == (axis < 0)
-            if same_sign and dim != axis and call not in found and _attends(code, weights, call):
-                found.add(call)
+            if same_sign and dim != axis and call not in calls and _attends(code, weights, call):
+                calls.add(call)
                 yield call
 
 
@@ -192,8 +192,8 @@ def _summed_product(code, node, name):
 def decoder_without_mask(code):
     """`nn.Transformer` called with embedded target tokens and without `tgt_mask`."""
     for call in code.calls:
-        made = construction(code, call.func) if not code.called(call) else None
-        name = code.called(made) if made is not None else ""
+        constructor = construction(code, call.func) if not code.called(call) else None
+        name = code.called(constructor) if constructor is not None else ""
         if name not in ("nn.Transformer", "nn.TransformerDecoder") or len(call.args) > 2:
             continue
         alone = r"(?i)step|generat|decode|infer|predict|sampl|greedy|beam|translat"
@@ -222,8 +222,8 @@ def _embedded_tokens(code, node, depth):
         return any(_embedded_tokens(code, one, depth + 1) for one in (node.left, node.right))
     if not isinstance(node, ast.Call):
         return False
-    made = construction(code, node.func) if not code.called(node) else None
-    if made is not None and code.called(made) == "nn.Embedding" and node.args:
+    constructor = construction(code, node.func) if not code.called(node) else None
+    if constructor is not None and code.called(constructor) == "nn.Embedding" and node.args:
         names = " ".join(names_in(node.args[0]))
         return bool(re.search(r"(?i)tgt|trg|target|dec|caption|\by\b", names))
     inner = [*node.args[:1], *([receiver(node)] if receiver(node) is not None else [])]

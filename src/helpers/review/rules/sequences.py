@@ -113,14 +113,14 @@ def _of_loader(code, node, depth):
         loader = value.value
         if value.index is not None or kind(code, loader) != "loader":
             return False
-        made = construction(code, loader)
+        constructor = construction(code, loader)
         return (
-            code.called(made) == "data.DataLoader"
-            and argument(made, "collate_fn") is None
-            and argument(made, "batch_sampler") is None
-            and argument(made, "batch_size", 1) is not None
-            and const(argument(made, "batch_size", 1)) not in (1, None)
-            or isinstance(argument(made, "batch_size", 1), ast.Name | ast.Attribute)
+            code.called(constructor) == "data.DataLoader"
+            and argument(constructor, "collate_fn") is None
+            and argument(constructor, "batch_sampler") is None
+            and argument(constructor, "batch_size", 1) is not None
+            and const(argument(constructor, "batch_size", 1)) not in (1, None)
+            or isinstance(argument(constructor, "batch_size", 1), ast.Name | ast.Attribute)
         )
     if not isinstance(value, ast.Call):
         return False
@@ -186,10 +186,10 @@ def hidden_viewed(code):
 def _several(code, owner):
     """Yield the attributes with recurrent layers that have several layers or directions."""
     for name, values in owner.attributes.items():
-        made = values[0].value
-        if code.called(made) in _RECURRENT:
-            layers = const(argument(made, "num_layers", 2))
-            both = const(argument(made, "bidirectional")) is True
+        layer = values[0].value
+        if code.called(layer) in _RECURRENT:
+            layers = const(argument(layer, "num_layers", 2))
+            both = const(argument(layer, "bidirectional")) is True
             if both or isinstance(layers, int) and layers > 1:
                 yield name
 
@@ -254,9 +254,9 @@ def last_of_batch(code):
             at = at.elts[0] if isinstance(at, ast.Tuple) and _rest_is_whole(at) else at
             taken = isinstance(node, ast.Subscript) and const(at) == -1
             value = code.value(node.value) if taken and isinstance(node.value, ast.Name) else None
-            made = value.value if isinstance(value, Part) and value.index == 0 else None
-            if isinstance(made, ast.Call) and text(made.func) == layer:
-                targets = getattr(made.parent, "targets", ())
+            source = value.value if isinstance(value, Part) and value.index == 0 else None
+            if isinstance(source, ast.Call) and text(source.func) == layer:
+                targets = getattr(source.parent, "targets", ())
                 outputs = [getattr(one, "elts", [None])[0] for one in targets]
                 if text(node.value) in map(text, outputs):  # not `_, (h, c)`
                     yield node

@@ -109,11 +109,11 @@ def _reordered(code, call):
     axes = []
     for size in call.args:
         value = code.value(size) if isinstance(size, ast.Name) else None
-        found = _axes_of(value, text(receiver(call))) if isinstance(value, ast.AST) else []
-        last = code.value(receiver(call)) if found else None
-        if not found or isinstance(last, ast.AST) and last.lineno > value.lineno:
+        dims = _axes_of(value, text(receiver(call))) if isinstance(value, ast.AST) else []
+        last = code.value(receiver(call)) if dims else None
+        if not dims or isinstance(last, ast.AST) and last.lineno > value.lineno:
             return False
-        axes += found
+        axes += dims
     return sorted(axes) == [*range(len(axes))] != axes
 
 
@@ -238,19 +238,19 @@ def _sizes(code, node):
     name = text(node)
     if name is None:
         return None
-    found = None
+    sizes = None
     for statement in code.walk(code.function(node)):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple):
             if statement.lineno < node.lineno and _shape_of(statement.value) == name:
-                found = [text(one) for one in statement.targets[0].elts]
+                sizes = [text(one) for one in statement.targets[0].elts]
                 line = statement.lineno
-    if found and not all(found):
+    if sizes and not all(sizes):
         return None
-    if found and any(
+    if sizes and any(
         line < one.statement.lineno < node.lineno for one in node.scope.assigned.get(name, ())
     ):
         return None
-    return found
+    return sizes
 
 
 def _shape_of(node):

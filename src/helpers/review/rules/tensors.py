@@ -88,14 +88,14 @@ def shuffled_tensor(code):
 @rule("tensors-appended-shared", "wrong")
 def one_buffer(code):
     """`buffer[:] = x` and `rows.append(buffer)` in a loop: all entries are one array."""
-    made = re.compile(r"(torch|numpy)\.(zeros|empty|ones|zeros_like|empty_like)")
+    constructors = re.compile(r"(torch|numpy)\.(zeros|empty|ones|zeros_like|empty_like)")
     for call in code.calls:
         given = call.args[0] if method(call) == "append" and len(call.args) == 1 else None
         loop = next(above(call, *LOOPS), None)
         if loop is None or not isinstance(given, ast.Name):
             continue
         values = call.scope.assigned.get(given.id, ())
-        if len(values) != 1 or not made.fullmatch(code.called(values[0].value)):
+        if len(values) != 1 or not constructors.fullmatch(code.called(values[0].value)):
             continue
         outside = values[0].statement.lineno < loop.lineno
         written = [
