@@ -116,12 +116,12 @@ class Cell:
     words: Words
     source: str = ""  # of code, with English comments
     metadata: dict[str, list[str]] = field(default_factory=dict)  # tags, claims
-    queries: list[str] = field(default_factory=list)  # of prose with a heading, for the search
     alt: Words | None = None
     cause: Words | None = None
     pitfall: list[str] = field(default_factory=list)  # the wrong code, and the right if it is code
     predict: Words | None = None  # what is asked before the cell, without the proofs
     proofs: list[str] = field(default_factory=list)  # of its choices
+    queries: list[str] = field(default_factory=list)  # of prose with a heading, for the search
 
 
 @dataclass
