@@ -143,6 +143,15 @@ def test_stamps_of_the_translation_changed_by_hand(faults, book):
     only(faults(), "book/translated.json::adding: not what the text makes of it; run `book update")
 
 
+def test_a_query_leads_to_one_section(book, mend):
+    mend("adding", "加法需要 $a + b$。\n", "加法需要 $a + b$。\n%%% queries\nplus sign\nsum\n")
+    mend("failing", "这总会失败。\n", "这总会失败。\n%%% queries\nzero\nSum\n")
+    only(
+        [p for p in check(book) if "query" in p],
+        "book/text/failing.md:6: failing-title: the query 'Sum' leads to adding-title already",
+    )
+
+
 def test_a_text_that_changed_since_the_notebooks_were_made(faults, mend):
     mend("adding", "The sum is printed.", "The sum is shown.")
     starts(

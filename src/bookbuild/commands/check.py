@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from itertools import zip_longest
 
 from nbformat import NotebookNode
@@ -75,7 +76,7 @@ def check(
         stamps = translation.load(book)
     except BookError as error:
         return [str(error)]
-    problems = [] if names else list(_files(book))
+    problems = [] if names else [*_files(book), *_queries(book)]
     problems += _damaged(book)
     notebooks: dict[tuple[str, str], NotebookNode] = {}
     for name in chosen:
@@ -171,6 +172,19 @@ def _files(book: Book) -> Iterator[str]:
         for path in sorted((book.root / "book" / folder).glob(f"*.{suffix}")):
             if path.stem not in book.texts:
                 yield f"{folder}/{path.name}: not in _toc.yml"
+
+
+def _queries(book: Book) -> Iterator[str]:
+    """Each query leads to one section."""
+    seen: dict[str, str] = {}
+    for name in book.texts:
+        with suppress(BookError):  # named where the chapter is checked
+            for cell in texts.load(book, name).cells:
+                for query in cell.queries:
+                    first = seen.setdefault(query.lower(), cell.id)
+                    if first != cell.id:
+                        where = f"book/text/{name}.md:{cell.line}: {cell.id}"
+                        yield f"{where}: the query {query!r} leads to {first} already"
 
 
 def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
