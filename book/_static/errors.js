@@ -86,6 +86,11 @@ class Wording {
     const own = this.kind.split(".").pop();
     return Boolean(own) && before.slice(-this.kind.length - 4).includes(own);
   }
+  // Whether a variable part contains the wording's type: the message begins there.
+  typeIn(values) {
+    const own = this.kind.split(".").pop();
+    return Boolean(own) && values.some((value) => value.includes(`${own}:`));
+  }
   // Where a plain text has the whole wording last: [start, end, what its variable parts hold].
   // With `typed`, only places behind the wording's type count.
   // Each constant part must follow the one before within a gap; there is no way back, so that no
@@ -124,7 +129,7 @@ class Wording {
         end = here.index + here[0].length;
         return true;
       });
-      if (met && (!typed || this.typed(text, begin))) return [begin, end, values];
+      if (met && (this.typed(text, begin) || !(typed || this.typeIn(values)))) return [begin, end, values];
     }
     return null;
   }

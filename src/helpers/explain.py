@@ -143,9 +143,13 @@ class Wording:
                     break
                 end = here.end()
             else:
-                if not typed or self.typed(text, begin):
+                if self.typed(text, begin) or not (typed or self._type_in(values)):
                     return begin, end, values
         return None
+
+    def _type_in(self, values: list[str]) -> bool:
+        """Return whether a variable part contains the wording's type: the message begins there."""
+        return bool(self.kind) and any(f"{_kind(self.kind)}:" in value for value in values)
 
 
 def _loose(piece: str, first: bool, last: bool) -> str:
