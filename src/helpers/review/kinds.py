@@ -200,11 +200,15 @@ def _part(code: Code, part: Part) -> str | None:
         return "tensor" if inner in {"loader", "tensor"} or named else None
     if isinstance(part.value, ast.Call) and code.called(part.value) == "data.random_split":
         return "dataset"
+    if isinstance(part.value, ast.Call) and (one := returned_part(code, part)) is not None:
+        return kind(code, one)
     return inner if inner in {"tensor", "loader"} and inner == "tensor" else None
 
 
 def _name(code: Code, node: ast.AST) -> str | None:
     name = text(node)
+    if name == "self" and node.owner is not None and is_module_class(code, node.owner.name):
+        return f"module:{node.owner.name}"
     if isinstance(node, ast.Attribute) and node.attr in {"data", "grad", "T", "mT", "logits"}:
         if kind(code, node.value) in {"tensor", "loss"}:
             return "tensor"
@@ -319,6 +323,16 @@ def _returned(code: Code, node: ast.Call) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
+def returned_part(code: Code, part: Part) -> ast.AST | None:
+    """Return the expression of `return model, optimizer` that a name of an unpacked call gets."""
+    called = getattr(part.value, "func", None)
+    function = code.functions.get((None, called.id)) if isinstance(called, ast.Name) else None
+    values = returns(code, function) if function is not None else []
+    if len(values) != 1 or not isinstance(values[0], ast.Tuple) or part.index is None:
+        return None
+    return values[0].elts[part.index] if part.index < len(values[0].elts) else None
+
+
 def returns(code: Code, function: ast.AST) -> list[ast.AST]:
     """Return the values of the `return` statements of a function."""
     found = [one for one in code.walk(function) if isinstance(one, ast.Return)]
@@ -327,6 +341,8 @@ def returns(code: Code, function: ast.AST) -> list[ast.AST]:
 
 # ---------------------------------------------------------------- by kind, else by name
 
+_ITEM = re.compile(r"\['(\w+)'\]")  # `parts['model']` is named like `parts.model`
+
 
 def _is(code: Code, node: ast.AST | None, wanted: str, pattern: str) -> bool:
     if node is None:
@@ -334,7 +350,7 @@ def _is(code: Code, node: ast.AST | None, wanted: str, pattern: str) -> bool:
     type_name = kind(code, node)
     if type_name:
         return type_name.partition(":")[0] == wanted
-    return bool(re.search(pattern, text(node) or ""))
+    return bool(re.search(pattern, _ITEM.sub(r".\1", text(node) or "")))
 
 
 def is_optimizer(code: Code, node: ast.AST | None) -> bool:

@@ -93,7 +93,7 @@ def mean_of_batch_accuracies(code):
             continue
         given = call.args[0]
         given = receiver(given) if method(given) == "item" else given
-        value = code.value(given) if isinstance(given, ast.Name) else given
+        value = code.resolved(given)
         hits = value is not None and isinstance(value, ast.AST) and _mean_of_hits(value)
         if hits and _weighted(code, call):
             yield call

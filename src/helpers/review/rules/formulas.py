@@ -184,7 +184,7 @@ def std_of_variance(code):
         if not isinstance(node.op, ast.Mult):
             continue
         for std, noise in ((node.left, node.right), (node.right, node.left)):
-            std = code.value(std) if isinstance(std, ast.Name) else std
+            std = code.resolved(std)
             name = text(_exponent(code, std)) or ""
             if re.search(r"(?i)log_?(var|sigma_?sq)", name) and _is_noise(code, noise):
                 yield node
@@ -198,7 +198,7 @@ def _exponent(code, node):
 
 
 def _is_noise(code, node):
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     drawn = ("randn", "randn_like", "normal", "normal_")
     return method(value) in drawn or re.fullmatch(r"(?i)eps(ilon)?|noise", text(node) or "")
 
@@ -239,7 +239,7 @@ def _log_of_log(code, node):
     if code.called(node) != "torch.log" or not node.args:
         return False
     for one in _terms(node.args[0]):
-        one = code.value(one) if isinstance(one, ast.Name) else one
+        one = code.resolved(one)
         base = receiver(one) if method(one) in ("pow", "square") else getattr(one, "left", None)
         squared = method(one) in ("pow", "square") or isinstance(getattr(one, "op", None), ast.Pow)
         if squared and re.search(r"(?i)(^|[._])log_?(var|sigma|std)", text(base) or ""):
@@ -269,9 +269,9 @@ def uniform_noise(code):
         if not isinstance(node.op, ast.Mult) or not isinstance(node.parent, ast.BinOp):
             continue
         for std, noise in ((node.left, node.right), (node.right, node.left)):
-            value = code.value(std) if isinstance(std, ast.Name) else std
+            value = code.resolved(std)
             exponent = ast.unparse(_exponent(code, value) or ast.Constant(""))
-            drawn = code.value(noise) if isinstance(noise, ast.Name) else noise
+            drawn = code.resolved(noise)
             uniform = code.called(drawn) in ("torch.rand_like", "torch.rand")
             named = "reparam" in getattr(code.function(node), "name", "")
             named = named and re.fullmatch(r"std|sigma", text(std) or "")
@@ -358,8 +358,8 @@ def mean_and_sum(code):
         if any((node.scope, text(one)) in scaled for one in (node.left, node.right)):
             continue
         for first, second in ((node.left, node.right), (node.right, node.left)):
-            first = code.value(first) if isinstance(first, ast.Name) else first
-            second = code.value(second) if isinstance(second, ast.Name) else second
+            first = code.resolved(first)
+            second = code.resolved(second)
             if _is_mean_loss(code, first) and _is_summed_kl(code, second):
                 yield first
 

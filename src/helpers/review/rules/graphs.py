@@ -42,7 +42,7 @@ def _in_dict(code, node):
         return None
     made = receiver(part.value)
     for _ in range(2):  # through a parameter
-        made = code.value(made) if isinstance(made, ast.Name) else made
+        made = code.resolved(made)
     return made if isinstance(made, ast.Dict) else None
 
 

@@ -135,7 +135,7 @@ def scaled_before_split(code):
     for call in code.calls:
         if code.called(call) != "sklearn.model_selection.train_test_split" or not call.args:
             continue
-        value = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
+        value = code.resolved(call.args[0])
         if isinstance(value, ast.Call) and method(value) == "fit_transform":
             constructor = receiver(value)
             constructor = code.value(constructor) if text(constructor) else constructor
@@ -174,7 +174,7 @@ def _split_later(code, node, names):
 
 def _statistic_of(code, node, data):
     """`data.mean()` or `np.mean(data)` of the whole, also through a name."""
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     value = value if isinstance(value, ast.Call) and method(value) in ("mean", "min") else None
     given = value.args[0] if value is not None and code.called(value) and value.args else None
     given = receiver(value) if value is not None and not code.called(value) else given
@@ -322,6 +322,6 @@ def _bellman(value):
 def over_a_number(code):
     """`for epoch in epochs:` with `epochs = 10`: a number cannot be iterated."""
     for loop in code.of(ast.For):
-        value = code.value(loop.iter) if isinstance(loop.iter, ast.Name) else loop.iter
+        value = code.resolved(loop.iter)
         if isinstance(const(value), int) and not isinstance(const(value), bool):
             yield loop

@@ -213,7 +213,7 @@ def exponential_of_loss(code):
         if method(call) == "exp" and not code.called(call):
             given = receiver(call)
         inner = given.left if _grows(given) else given
-        inner = code.value(inner) if isinstance(inner, ast.Name) else inner
+        inner = code.resolved(inner)
         if isinstance(inner, ast.Call) and is_loss_call(code, inner):
             if differentiated(code, call, 0):
                 yield call
@@ -241,7 +241,7 @@ def overlap_minimized(code):
         values = returns(code, function)
         value = values[0] if len(values) == 1 else None
         for _ in range(3):
-            value = code.value(value) if isinstance(value, ast.Name) else value
+            value = code.resolved(value)
             value = receiver(value) if method(value) in ("mean", "sum") else value
         ratio = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
         if ratio and re.search(r"(?i)inter|\btp\b|2\.? \*", ast.unparse(value.left)):
@@ -383,7 +383,7 @@ def _cut(code, loss):
     """Return whether the output in a loss has no graph, as `argmax` and `detach`."""
     given = loss.args[0] if loss.args else None
     for _ in range(4):
-        value = code.value(given) if isinstance(given, ast.Name) else given
+        value = code.resolved(given)
         value = value.value if isinstance(value, Part) else value
         if not isinstance(value, ast.AST):
             return False

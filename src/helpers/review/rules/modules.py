@@ -149,7 +149,7 @@ def _in_methods(code, owner, name):
 
 
 def _made(code, node, called):
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     return not isinstance(value, Part) and _layer(code, value, called)
 
 

@@ -144,7 +144,7 @@ def _same_value(code, node, call):
 
 def _column(code, node):
     """The output of a model of this file that ends in one linear unit."""
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     if not isinstance(value, ast.Call) or code.called(value):
         return False
     made = _last_of(code, construction(code, value.func))
@@ -161,7 +161,7 @@ def _last_layer(code, name):
     if len(found) != 1:
         return None
     value = found[0].value
-    value = code.value(value) if isinstance(value, ast.Name) else value
+    value = code.resolved(value)
     if not isinstance(value, ast.Call) or code.called(value):
         return None
     return _last_of(code, construction(code, value.func))

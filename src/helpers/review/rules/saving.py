@@ -199,7 +199,7 @@ def loads_a_path(code):
     for call in code.calls:
         if method(call) == "load_state_dict" and call.args and is_model(code, receiver(call)):
             given = call.args[0]
-            given = code.value(given) if isinstance(given, ast.Name) else given
+            given = code.resolved(given)
             if isinstance(const(given), str):
                 yield call
 

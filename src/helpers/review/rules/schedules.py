@@ -161,7 +161,7 @@ def _counts_of(code, tests):
     found = set()
     for test in tests:
         for one in ast.walk(test):
-            value = code.value(one) if isinstance(one, ast.Name) else one
+            value = code.resolved(one)
             for node in ast.walk(value) if isinstance(value, ast.AST) else ():
                 if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
                     found.add(ast.unparse(node.right))
@@ -171,7 +171,7 @@ def _counts_of(code, tests):
 def _divided(code, constructor, counts):
     """A length of the scheduler is a quotient by one of these numbers."""
     for given in (*constructor.args, *(k.value for k in constructor.keywords)):
-        value = code.value(given) if isinstance(given, ast.Name) else given
+        value = code.resolved(given)
         for node in ast.walk(value) if isinstance(value, ast.AST) else ():
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div):
                 if ast.unparse(node.right) in counts:
@@ -270,7 +270,7 @@ def scheduler_not_saved(code):
     for call in code.calls:
         if code.called(call) == "torch.save" and resumed and call.args:
             saved = call.args[0]
-            value = code.value(saved) if isinstance(saved, ast.Name) else saved
+            value = code.resolved(saved)
             if isinstance(value, ast.Dict) and re.search(
                 r"(?i)optim\w*\.state_dict\(\)|opt\.state_dict", ast.unparse(value)
             ):
