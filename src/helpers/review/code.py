@@ -61,10 +61,14 @@ _THROUGH = re.compile(r"(?i)accelerator|fabric|engine|strategy|trainer|^self$|^d
 
 @dataclass(frozen=True)
 class Part:
-    """One of several values: of a call that returns a tuple, or (`index` None) of a loop."""
+    """One of several values: of a call that returns a tuple, or (`index` None) of a loop.
+
+    `element` is the place in the tuple that each pass of a loop unpacks, `for x, y in loader`.
+    """
 
     value: ast.AST
     index: int | None
+    element: int | None = None
 
 
 @dataclass(frozen=True)
@@ -185,9 +189,10 @@ class Code:
                 if name == "enumerate" and len(several) == 2:
                     target = several[1]
             iterated = wrapped(iterated)
+        places = {one: n for n, one in enumerate(getattr(target, "elts", ()))}
         for one in ast.walk(target):
             if isinstance(one, ast.Name):
-                given = Assigned(place(one), Part(iterated, None), statement)
+                given = Assigned(place(one), Part(iterated, None, places.get(one)), statement)
                 one.scope.assigned.setdefault(one.id, []).append(given)
 
     # ------------------------------------------------------------ names

@@ -180,19 +180,30 @@ def mask_of_queries(code):
 @rule("vae-std", "wrong")
 def std_of_variance(code):
     """`mu + torch.exp(logvar) * eps`: the standard deviation is `exp(0.5 * logvar)`."""
-    for node in code.of(ast.BinOp):
-        if not isinstance(node.op, ast.Mult):
-            continue
-        for std, noise in ((node.left, node.right), (node.right, node.left)):
+    for node, left, right in _products(code):
+        for std, noise in ((left, right), (right, left)):
             std = code.resolved(std)
             name = text(_exponent(code, std)) or ""
             if re.search(r"(?i)log_?(var|sigma_?sq)", name) and _is_noise(code, noise):
                 yield node
 
 
+def _products(code):
+    """Yield `a * b`, `a.mul(b)` and `torch.mul(a, b)` with their factors."""
+    for node in code.of(ast.BinOp):
+        if isinstance(node.op, ast.Mult):
+            yield node, node.left, node.right
+    for call in code.calls:
+        if method(call) in ("mul", "mul_", "multiply"):
+            if code.called(call) and len(call.args) == 2:
+                yield call, *call.args
+            elif not code.called(call) and len(call.args) == 1 and receiver(call) is not None:
+                yield call, receiver(call), call.args[0]
+
+
 def _exponent(code, node):
     """Return `x` of `torch.exp(x)` and `x.exp()`."""
-    if not isinstance(node, ast.Call) or method(node) != "exp":
+    if not isinstance(node, ast.Call) or method(node) not in ("exp", "exp_"):
         return None
     return node.args[0] if code.called(node) == "torch.exp" and node.args else receiver(node)
 
@@ -200,6 +211,9 @@ def _exponent(code, node):
 def _is_noise(code, node):
     value = code.resolved(node)
     drawn = ("randn", "randn_like", "normal", "normal_")
+    value = receiver(value) if method(value) in ("to", "cuda", "type_as", "float") else value
+    if method(value) in ("Variable", "type"):
+        value = value.args[0] if value.args else None
     return method(value) in drawn or re.fullmatch(r"(?i)eps(ilon)?|noise", text(node) or "")
 
 

@@ -358,6 +358,33 @@ def generator_detached(code):
             yield call
     yield from _output_detached(code)
     yield from _real_for_detached(code)
+    yield from _judgement_detached(code)
+
+
+def _judgement_detached(code):
+    """`err_g = l2(D(real), D(fake).detach())`: the generator gets no gradient of it."""
+    for call in code.calls:
+        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+        named = re.match(
+            r"(?i)^(err|loss)_?(g|gen)_?\w*$|^(g|gen|generator)_?(err|loss)\w*$", name or ""
+        )
+        if not named or len(call.args) < 2 or no_graph(code, call) or code.called(call)[:2] != "F.":
+            if not named or not is_loss_call(code, call) or len(call.args) < 2:
+                continue
+        values = [code.resolved(one) for one in call.args[:2]]
+        cut = [_detached_of_model(code, one) for one in values]
+        fake = [one for one in cut if one and re.search(r"(?i)fake|gen", one)]
+        others = " ".join(ast.unparse(v) for v, c in zip(values, cut, strict=True) if not c and v)
+        if fake and not re.search(r"(?i)fake|gen", others) and differentiated(code, call, 0):
+            yield call
+
+
+def _detached_of_model(code, node):
+    """Return the first argument of `D(fake).detach()` as it is written."""
+    inner = receiver(node) if method(node) == "detach" and not code.called(node) else None
+    if isinstance(inner, ast.Call) and is_model(code, inner.func) and inner.args:
+        return ast.unparse(inner.args[0])
+    return None
 
 
 def _real_for_detached(code):

@@ -233,11 +233,34 @@ def _scaled_before_slices(code):
             target = one.parent.targets[0] if isinstance(one.parent, ast.Assign) else None
             if isinstance(one.slice, ast.Slice) and one.slice.step is None:
                 bounds[_half(text(target) or "")] = one.slice
+        if _parts_by_share(code, parts, name):
+            yield call
+            continue
         if {"train", "test"} <= {*bounds}:
             first, second = bounds["train"], bounds["test"]
             same = first.upper and second.lower and not first.lower
             if same and ast.dump(first.upper) == ast.dump(second.lower):
                 yield call
+
+
+def _parts_by_share(code, parts, name):
+    """`data[begin:end]` with ends that are shares of the length, for train and for test."""
+    whole = rf"len\({re.escape(name or '?')}\)"
+    found = set()
+    for one in parts:
+        target = one.parent.targets[0] if isinstance(one.parent, ast.Assign) else None
+        ends = [one.slice.lower, one.slice.upper] if isinstance(one.slice, ast.Slice) else []
+        values = [ast.unparse(v) for e in ends if e and isinstance(v := code.resolved(e), ast.AST)]
+        shares = [v for v in values if re.search(r"(?i)train|split|ratio|0\.\d", v)]
+        half = _half_of(text(target) or "")
+        if half and shares and re.search(whole, code.part(code.function(one))):
+            found.add(half)
+    return found == {"train", "test"}
+
+
+def _half_of(name):
+    found = re.search(r"(?i)(^|[_.])(train|test|val|valid)", name)
+    return None if not found else "train" if found[2].lower() == "train" else "test"
 
 
 def _half(name):

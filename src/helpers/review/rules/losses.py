@@ -4,6 +4,7 @@ import ast
 import re
 
 from helpers.review.code import Part
+from helpers.review.graphless import elements, graphless
 from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated, negated
@@ -193,16 +194,25 @@ def rebuilt(code):
         if method(call) != "backward" or code.called(call) or receiver(call) is None:
             continue
         value = receiver(call)
-        if isinstance(value, ast.Name):
-            value = code.value(value)
+        for _ in range(4):
+            value = code.value(value) if isinstance(value, ast.Name) else value
+            if method(value) in ("mean", "sum") and not code.called(value):
+                value = receiver(value)
         name = code.called(value)
         if name in ("torch.tensor", "torch.autograd.Variable", "torch.FloatTensor", "torch.Tensor"):
             given = value.args[0] if value.args else None
-            if given is not None and kind(code, given) in ("loss", "tensor", "number"):
+            computed = kind(code, given) in ("loss", "tensor", "number")
+            if given is not None and (computed or _has_computed(code, given)):
                 if const(argument(value, "requires_grad")) is True and not isinstance(
                     given, ast.Constant
                 ):
                     yield value
+
+
+def _has_computed(code, node):
+    """A list that `append` fills with computed values."""
+    filled = elements(code, node) if isinstance(node, ast.Name) else ()
+    return any(isinstance(one, ast.Call | ast.BinOp | ast.UnaryOp) for one in filled)
 
 
 @rule("losses-exponential", "wrong", "exp(")
@@ -297,6 +307,17 @@ def _argument_or_base(code, call, name):
     return receiver(call)
 
 
+@rule("losses-log-sigmoid", "wrong", "logsigmoid|LogSigmoid")
+def log_of_complement(code):
+    """`F.logsigmoid(1 - logits)` for `log(1 - sigmoid(logits))`, which is `logsigmoid(-logits)`."""
+    for call in code.calls:
+        if code.called(call) == "F.logsigmoid" or kind(code, call.func) == "module:LogSigmoid":
+            given = code.resolved(call.args[0]) if call.args else None
+            if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Sub):
+                if const(given.left) == 1:
+                    yield call
+
+
 @rule("losses-item-part", "wrong", ".item()")
 def term_without_graph(code):
     """`loss = loss_a + loss_b.item()`: the second term has no gradient."""
@@ -369,19 +390,39 @@ def gradient_forced(code):
         else:
             value = node.args[0] if node.args else ast.Constant(True)
             base = receiver(node) if method(node) == "requires_grad_" else None
-        if not isinstance(base, ast.Name) or const(value) is not True:
+        if base is None or const(value) is not True:
+            continue
+        if not isinstance(base, ast.Name):
+            if _differentiated_at_once(node) and graphless(code, base):
+                yield node
             continue
         loss = code.value(base)
         computed = isinstance(loss, ast.Call) and re.search(
             r"(?i)loss|criterion|entropy|mse", ast.unparse(loss.func)
         )
-        if computed and base.id in node.scope.backward and _cut(code, loss):
+        computed = (
+            computed
+            and _cut(code, loss)
+            or isinstance(loss, ast.Call | ast.BinOp)
+            and (graphless(code, loss))
+        )
+        if computed and (base.id in node.scope.backward or _differentiated_at_once(node)):
             yield node
+
+
+def _differentiated_at_once(node):
+    """`backward` follows on the expression, or on the name that gets it."""
+    up = node.parent
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    called = isinstance(up, ast.Attribute) and up.attr == "backward"
+    return called or name is not None and name in node.scope.backward
 
 
 def _cut(code, loss):
     """Return whether the output in a loss has no graph, as `argmax` and `detach`."""
     given = loss.args[0] if loss.args else None
+    if graphless(code, given):
+        return True
     for _ in range(4):
         value = code.resolved(given)
         value = value.value if isinstance(value, Part) else value

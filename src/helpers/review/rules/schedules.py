@@ -253,6 +253,39 @@ def _counts_epochs(constructor, outer):
     return count is not None and ast.dump(length) == ast.dump(count)
 
 
+@rule("rate-twice", "wrong", "sched|Sched")
+def stepped_in_both_loops(code):
+    """`scheduler.step()` in the loop over batches and again in the loop over epochs."""
+    for loop in code.of(ast.For):
+        inner = [one for one in _plain_steps(code, loop) if _directly_in(one, loop)]
+        for call in inner:
+            name = text(receiver(call))
+            outer = next(above(loop, *LOOPS), None)
+            around = outer if outer is not None else code.function(loop)
+            if not batch_loop(code, loop) or isinstance(around, ast.Module):
+                continue
+            again = [one for one in _plain_steps(code, around) if not inside(one, loop)]
+            again = [one for one in again if text(receiver(one)) == name]
+            if any(next(above(one, *LOOPS), None) is outer for one in again):
+                yield call
+
+
+def _plain_steps(code, node):
+    """The calls `scheduler.step()` that no condition guards."""
+    return [
+        one
+        for one in code.methods(node, "step")
+        if not one.args
+        and not one.keywords
+        and is_scheduler(code, receiver(one))
+        and not any(above(one, ast.If, ast.Try))
+    ]
+
+
+def _directly_in(call, loop):
+    return next(above(call, *LOOPS), None) is loop
+
+
 @rule("rate-resume-jump", "wrong")
 def scheduler_not_saved(code):
     """The checkpoint has the optimizer's state and not the scheduler's."""
