@@ -239,6 +239,10 @@ def _passed(code: Code, node: ast.AST) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
+WRAPPERS = {  # what they return is called like the module in them
+    "torch.compile",
+    "nn.DataParallel",
+}
 _HEADS = {"optim": "optimizer", "sched": "scheduler"}
 _WHOLE = {
     "data.DataLoader": "loader",
@@ -256,6 +260,8 @@ def _imported(code: Code, node: ast.Call) -> str | None:
     head, _, tail = name.partition(".")
     if name in _WHOLE:
         return _WHOLE[name]
+    if name in WRAPPERS and node.args and (inner := kind(code, node.args[0])) is not None:
+        return inner
     if head == "nn" and tail[:1].isupper():
         return ("lossfn:" if tail.endswith("Loss") else "module:") + tail
     if head in _HEADS and tail[:1].isupper():
@@ -266,7 +272,7 @@ def _imported(code: Code, node: ast.Call) -> str | None:
         return "scheduler"
     if name.startswith("torchvision.datasets"):
         return "dataset"
-    if name in {"torch.compile", "copy.deepcopy", "torch.jit.script"} and node.args:
+    if name in {"copy.deepcopy", "torch.jit.script"} and node.args:
         return kind(code, node.args[0])
     if head == "F":
         return "loss" if tail in LOSSES else "tensor"

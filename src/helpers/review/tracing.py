@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from helpers.review.code import Code, Part
-from helpers.review.kinds import MOVES, kind, returned_part, returns
+from helpers.review.kinds import MOVES, WRAPPERS, kind, returned_part, returns
 from helpers.review.syntax import argument, method, receiver, text
 
 _SAME = {"squeeze", "view", "flatten", "reshape", "to", "float", "cpu", "cuda", "unsqueeze"}
@@ -35,10 +35,29 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
             return True
         if not name and method(node) in _SAME and receiver(node) is not None:
             return is_activation(code, receiver(node), names, depth + 1)
+        made = _made_by(code, node)
+        if made is not None and kind(code, node.func) is None:
+            return is_activation(code, made, names, depth + 1)
         return ends_in(code, node.func, names, depth + 1)
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and text(node):
-        return is_activation(code, code.value(node), names, depth + 1)
+        value = code.value(node)
+        if value is None and isinstance(node, ast.Subscript):
+            value = _item_of_output(code, node)
+        return is_activation(code, value, names, depth + 1)
     return False
+
+
+def _item_of_output(code: Code, node: ast.Subscript) -> ast.AST | None:
+    """Return what `forward` puts at `out["scores"]` or `out[0]`."""
+    call, key = code.resolved(node.value), getattr(node.slice, "value", None)
+    values = _forward(code, call.func) if isinstance(call, ast.Call) else []
+    whole = values[0] if len(values) == 1 else None
+    if isinstance(whole, ast.Tuple) and isinstance(key, int) and 0 <= key < len(whole.elts):
+        return whole.elts[key]
+    if isinstance(whole, ast.Dict) and isinstance(key, str):
+        pairs = zip(whole.keys, whole.values, strict=True)
+        return next((v for k, v in pairs if getattr(k, "value", None) == key), None)
+    return None
 
 
 def _is_method(call: ast.Call) -> bool:
@@ -100,8 +119,10 @@ def construction(code: Code, node: Any) -> ast.Call | None:
             if code.called(node) or receiver(node) is None:
                 return node
             node = receiver(node)
-        elif isinstance(node, ast.Call) and code.called(node) == "torch.compile" and node.args:
+        elif isinstance(node, ast.Call) and code.called(node) in WRAPPERS and node.args:
             node = node.args[0]
+        elif isinstance(node, ast.IfExp):
+            node = node.body
         else:
             break
     return node if isinstance(node, ast.Call) else None

@@ -245,14 +245,19 @@ def _sums_with_one(code):
             continue
         terms = list(_terms(node))
         if 1 in map(const, terms):
-            yield terms
+            named = [code.resolved(one) if text(one) else None for one in terms]
+            yield [
+                v if isinstance(v, ast.Call | ast.BinOp) else one
+                for one, v in zip(terms, named, strict=True)
+            ]
 
 
 def _log_of_log(code, node):
     """`torch.log(logvar.pow(2))`: the logarithm is taken of what is a logarithm already."""
     if code.called(node) != "torch.log" or not node.args:
         return False
-    for one in _terms(node.args[0]):
+    inner = code.resolved(node.args[0])
+    for one in _terms(inner if isinstance(inner, ast.AST) else node.args[0]):
         one = code.resolved(one)
         base = receiver(one) if method(one) in ("pow", "square") else getattr(one, "left", None)
         squared = method(one) in ("pow", "square") or isinstance(getattr(one, "op", None), ast.Pow)

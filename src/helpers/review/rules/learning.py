@@ -332,7 +332,7 @@ def mean_over_batch(code):
         if not isinstance(node.op, ast.Sub) or around != "forward" or node.owner is None:
             continue
         name = text(node.left) or text(getattr(node.left, "right", None)) or ""
-        call = node.right
+        call = code.resolved(node.right)
         whole = method(call) == "mean" and not call.args[1:] and not call.keywords
         over = call.args[0] if whole and code.called(call) == "torch.mean" and call.args else None
         over = receiver(call) if whole and not code.called(call) and not call.args else over
@@ -482,7 +482,7 @@ def _through_detached(code, value, depth):
     for given in value.args[:1]:
         inner = code.resolved(given)
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name | ast.Attribute):
-            if any(method(a) == "detach" for a in inner.args):
+            if any(method(code.resolved(a)) == "detach" for a in inner.args):
                 return True
             if method(inner) in ("view", "squeeze", "reshape", "flatten") and receiver(inner):
                 return _through_detached(

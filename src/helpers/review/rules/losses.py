@@ -302,9 +302,11 @@ def log_of_sum(code):
 
 def _argument_or_base(code, call, name):
     """Return `x` of `torch.log(x)` and of `x.log()`."""
+    given = receiver(call)
     if code.called(call) == name:
-        return call.args[0] if call.args else None
-    return receiver(call)
+        given = call.args[0] if call.args else None
+    value = code.resolved(given) if isinstance(given, ast.Name) else given
+    return value if isinstance(value, ast.Call) and method(value) in ("sum", "exp") else given
 
 
 @rule("losses-log-sigmoid", "wrong", "logsigmoid|LogSigmoid")

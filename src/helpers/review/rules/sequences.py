@@ -227,7 +227,7 @@ def padding_counted(code):
         loss = code.called(call) == "F.cross_entropy" or kind(code, call.func) == (
             "lossfn:CrossEntropyLoss"
         )
-        if loss and len(call.args) == 2 and all(_flat(one) for one in call.args):
+        if loss and len(call.args) == 2 and all(_flat(code.resolved(one)) for one in call.args):
             yield call
 
 

@@ -53,6 +53,12 @@ def softmax_over_batch(code):
             continue
         if const(dim) == 0 and const(dim) is not False and _is_batch(code, given):
             yield call
+    for call in code.calls:
+        layers = call.args if code.called(call) == "nn.Sequential" else ()
+        for before, layer in zip(layers, layers[1:], strict=False):
+            axis = argument(layer, "dim", 0) if code.called(layer) == "nn.Softmax" else None
+            if code.called(before) == "nn.Linear" and const(axis) == 0:
+                yield layer
 
 
 def _is_batch(code, node):

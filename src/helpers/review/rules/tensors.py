@@ -117,7 +117,7 @@ def where_nan(code):
     for call in code.calls:
         if code.called(call) != "torch.where" or len(call.args) != 3 or no_graph(code, call):
             continue
-        for arm in call.args[1:]:
+        for arm in map(code.resolved, call.args[1:]):
             if method(arm) in ("sqrt", "log") and isinstance(arm.func, ast.Attribute):
                 given = arm.args[0] if code.dotted(arm.func) and arm.args else receiver(arm)
                 if text(given) and text(given) in names_in(call.args[0]):
