@@ -395,7 +395,8 @@ def gradient_forced(code):
         if base is None or const(value) is not True:
             continue
         if not isinstance(base, ast.Name):
-            if _differentiated_at_once(node) and graphless(code, base):
+            leaf = method(base) in ("detach", "clone")  # made on purpose
+            if not leaf and _differentiated_at_once(code, node) and graphless(code, base):
                 yield node
             continue
         loss = code.value(base)
@@ -408,16 +409,28 @@ def gradient_forced(code):
             or isinstance(loss, ast.Call | ast.BinOp)
             and (graphless(code, loss))
         )
-        if computed and (base.id in node.scope.backward or _differentiated_at_once(node)):
+        if computed and (_same_at_backward(code, base) or _differentiated_at_once(code, node)):
             yield node
 
 
-def _differentiated_at_once(node):
+def _same_at_backward(code, base):
+    """`backward` is called of the name while it has the value that it has here."""
+    return any(
+        text(receiver(one)) == base.id and code.value(receiver(one)) is code.value(base)
+        for one in code.methods(code.function(base), "backward")
+    )
+
+
+def _differentiated_at_once(code, node):
     """`backward` follows on the expression, or on the name that gets it."""
     up = node.parent
     name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
     called = isinstance(up, ast.Attribute) and up.attr == "backward"
-    return called or name is not None and name in node.scope.backward
+    return called or any(
+        text(receiver(one)) == name and code.value(receiver(one)) is node
+        for one in code.methods(code.function(node), "backward")
+        if name is not None
+    )
 
 
 def _cut(code, loss):
