@@ -549,7 +549,7 @@ def _uses_fake(code, value, depth):
 )
 def generator_against_itself(code):
     """`g_loss = criterion(D(fake), zeros)`: the generator learns to be recognized."""
-    if re.search(r"(?i)(real|valid)\w*(, *\w+)? *= *(.*\bzeros|0(\.0*)?(?![.\d]))", code.source):
+    if re.search(r"(?i)(real|valid)\w*(, *\w+)? *= *\(?(.*\bzeros|0(\.0*)?(?![.\d]))", code.source):
         return  # real images have label 0 here
     generator = r"(?i)^(g|gen|generator)_?loss(_?(gan|adv|fake))?$|^(loss|err)_?(g|gen|generator)$"
     for call in code.calls:

@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.code import Part
-from helpers.review.kinds import kind, no_graph, returns
+from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import argument, const, is_open, method, receiver, text
@@ -208,6 +208,9 @@ def _other_round(code, call):
     """Return whether the rounded value is the target, or the rounding is not of PyTorch."""
     given = code.resolved(call.args[0])
     if re.match(r"(?i)(\w+\.)?\w+\(?(y|labels?|targets?|gt)\b", ast.unparse(call.args[0])):
+        return True
+    other = code.resolved(call.args[1]) if len(call.args) > 1 else None
+    if isinstance(other, ast.Call) and is_model(code, other.func):
         return True
     rounds = method(given) in ("round", "floor", "ceil", "sign")
     return rounds and not code.called(given) and bool(given.args)
