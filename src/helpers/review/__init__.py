@@ -5,8 +5,9 @@
 
 `%load_ext helpers.review` in Jupyter, Colab or IPython reviews each cell as it runs.
 
-The standard library is all that it needs. `rules/` has the rules, `code.py`, `kinds.py` and
-`flow.py` answer their questions about a source, `rules.json` has the words (`book/review.yml`).
+The standard library is all that it needs. `rules/` has the rules, `rules.json` has the words
+(`book/review.yml`). `code.py`, `kinds.py`, `axes.py`, `graphless.py`, `flow.py` and `tracing.py`
+answer the rules' questions about a source.
 """
 
 from helpers.review.cells import load_ipython_extension, unload_ipython_extension

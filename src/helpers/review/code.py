@@ -61,10 +61,14 @@ _THROUGH = re.compile(r"(?i)accelerator|fabric|engine|strategy|trainer|^self$|^d
 
 @dataclass(frozen=True)
 class Part:
-    """One of several values: of a call that returns a tuple, or (`index` None) of a loop."""
+    """One of several values: of a call that returns a tuple, or (`index` None) of a loop.
+
+    `element` is the place in the tuple that each pass of a loop unpacks, `for x, y in loader`.
+    """
 
     value: ast.AST
     index: int | None
+    element: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,8 @@ class Code:
         stack = [(self.tree, None, None, None)]
         while stack:
             node, parent, scope, owner = stack.pop()
+            if isinstance(node, ast.AnnAssign) and node.value is not None:
+                node.__class__, node.targets, node.type_comment = ast.Assign, [node.target], None
             node.parent, node.scope, node.owner = parent, scope, owner
             self.nodes.append(node)
             if isinstance(node, SCOPES):
@@ -141,7 +147,7 @@ class Code:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 self._assign(target, node.value, node)
-        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value:
+        elif isinstance(node, ast.NamedExpr):
             self._assign(node.target, node.value, node)
         elif isinstance(node, ast.For | ast.AsyncFor):
             self._assign_loop(node.target, node.iter, node)
@@ -183,9 +189,10 @@ class Code:
                 if name == "enumerate" and len(several) == 2:
                     target = several[1]
             iterated = wrapped(iterated)
+        places = {one: n for n, one in enumerate(getattr(target, "elts", ()))}
         for one in ast.walk(target):
             if isinstance(one, ast.Name):
-                given = Assigned(place(one), Part(iterated, None), statement)
+                given = Assigned(place(one), Part(iterated, None, places.get(one)), statement)
                 one.scope.assigned.setdefault(one.id, []).append(given)
 
     # ------------------------------------------------------------ names
@@ -293,8 +300,45 @@ class Code:
                 return given[0] if len(given) == 1 else None
             scope = scope.scope
         if name.startswith("self.") and node.owner is not None:
-            return self._attribute(node, name)
+            found = self._attribute(node, name)
+            if found is not None:
+                return found
+        return self._item(node)
+
+    def _item(self, node: ast.AST) -> ast.AST | Part | None:
+        """Return what a literal has at `parts["model"]` or `pair[0]`."""
+        key = getattr(node.slice, "value", None) if isinstance(node, ast.Subscript) else None
+        whole = self.value(node.value) if isinstance(key, str | int) else None
+        if isinstance(whole, ast.Dict):
+            found = [
+                value
+                for one, value in zip(whole.keys, whole.values, strict=True)
+                if isinstance(one, ast.Constant) and one.value == key
+            ]
+            return found[-1] if found else None
+        if isinstance(whole, ast.List | ast.Tuple) and isinstance(key, int):
+            return whole.elts[key] if key < len(whole.elts) else None
         return None
+
+    def resolved(self, node: ast.AST) -> ast.AST | Part | None:
+        """Return an expression, or of a name what it contains, also through further names.
+
+        The result is None for a variable that the file does not assign, and the node itself for
+        such an attribute or an item.
+        """
+        for _ in range(_CHAIN):
+            if isinstance(node, ast.Name):
+                value = self.value(node)
+                if not isinstance(value, ast.Name | ast.Attribute | ast.Subscript):
+                    return value
+            elif isinstance(node, ast.Attribute | ast.Subscript) and text(node):
+                value = self.value(node)
+            else:
+                return node
+            if not isinstance(value, ast.AST) or value is node:
+                return node
+            node = value
+        return node
 
     def _before(self, scope: ast.AST, name: str, node: ast.AST) -> Assigned | None:
         values = scope.assigned.get(name)
@@ -497,6 +541,7 @@ class Code:
         return CELL in self.source
 
 
+_CHAIN = 4  # names that contain each other
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
 
 

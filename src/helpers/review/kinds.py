@@ -200,11 +200,15 @@ def _part(code: Code, part: Part) -> str | None:
         return "tensor" if inner in {"loader", "tensor"} or named else None
     if isinstance(part.value, ast.Call) and code.called(part.value) == "data.random_split":
         return "dataset"
+    if isinstance(part.value, ast.Call) and (one := returned_part(code, part)) is not None:
+        return kind(code, one)
     return inner if inner in {"tensor", "loader"} and inner == "tensor" else None
 
 
 def _name(code: Code, node: ast.AST) -> str | None:
     name = text(node)
+    if name == "self" and node.owner is not None and is_module_class(code, node.owner.name):
+        return f"module:{node.owner.name}"
     if isinstance(node, ast.Attribute) and node.attr in {"data", "grad", "T", "mT", "logits"}:
         if kind(code, node.value) in {"tensor", "loss"}:
             return "tensor"
@@ -235,6 +239,10 @@ def _passed(code: Code, node: ast.AST) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
+WRAPPERS = {  # what they return is called like the module in them
+    "torch.compile",
+    "nn.DataParallel",
+}
 _HEADS = {"optim": "optimizer", "sched": "scheduler"}
 _WHOLE = {
     "data.DataLoader": "loader",
@@ -252,6 +260,8 @@ def _imported(code: Code, node: ast.Call) -> str | None:
     head, _, tail = name.partition(".")
     if name in _WHOLE:
         return _WHOLE[name]
+    if name in WRAPPERS and node.args and (inner := kind(code, node.args[0])) is not None:
+        return inner
     if head == "nn" and tail[:1].isupper():
         return ("lossfn:" if tail.endswith("Loss") else "module:") + tail
     if head in _HEADS and tail[:1].isupper():
@@ -262,7 +272,7 @@ def _imported(code: Code, node: ast.Call) -> str | None:
         return "scheduler"
     if name.startswith("torchvision.datasets"):
         return "dataset"
-    if name in {"torch.compile", "copy.deepcopy", "torch.jit.script"} and node.args:
+    if name in {"copy.deepcopy", "torch.jit.script"} and node.args:
         return kind(code, node.args[0])
     if head == "F":
         return "loss" if tail in LOSSES else "tensor"
@@ -319,6 +329,16 @@ def _returned(code: Code, node: ast.Call) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
+def returned_part(code: Code, part: Part) -> ast.AST | None:
+    """Return the expression of `return model, optimizer` that a name of an unpacked call gets."""
+    called = getattr(part.value, "func", None)
+    function = code.functions.get((None, called.id)) if isinstance(called, ast.Name) else None
+    values = returns(code, function) if function is not None else []
+    if len(values) != 1 or not isinstance(values[0], ast.Tuple) or part.index is None:
+        return None
+    return values[0].elts[part.index] if part.index < len(values[0].elts) else None
+
+
 def returns(code: Code, function: ast.AST) -> list[ast.AST]:
     """Return the values of the `return` statements of a function."""
     statements = [one for one in code.walk(function) if isinstance(one, ast.Return)]
@@ -327,6 +347,8 @@ def returns(code: Code, function: ast.AST) -> list[ast.AST]:
 
 # ---------------------------------------------------------------- by kind, else by name
 
+_ITEM = re.compile(r"\['(\w+)'\]")  # `parts['model']` is named like `parts.model`
+
 
 def _is(code: Code, node: ast.AST | None, expected: str, pattern: str) -> bool:
     if node is None:
@@ -334,7 +356,7 @@ def _is(code: Code, node: ast.AST | None, expected: str, pattern: str) -> bool:
     type_name = kind(code, node)
     if type_name:
         return type_name.partition(":")[0] == expected
-    return bool(re.search(pattern, text(node) or ""))
+    return bool(re.search(pattern, _ITEM.sub(r".\1", text(node) or "")))
 
 
 def is_optimizer(code: Code, node: ast.AST | None) -> bool:

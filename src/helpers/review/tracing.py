@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from helpers.review.code import Code, Part
-from helpers.review.kinds import MOVES, kind, returns
+from helpers.review.kinds import MOVES, WRAPPERS, kind, returned_part, returns
 from helpers.review.syntax import argument, method, receiver, text
 
 _SAME = {"squeeze", "view", "flatten", "reshape", "to", "float", "cpu", "cuda", "unsqueeze"}
@@ -35,10 +35,29 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
             return True
         if not name and method(node) in _SAME and receiver(node) is not None:
             return is_activation(code, receiver(node), names, depth + 1)
+        made = _made_by(code, node)
+        if made is not None and kind(code, node.func) is None:
+            return is_activation(code, made, names, depth + 1)
         return ends_in(code, node.func, names, depth + 1)
-    if isinstance(node, ast.Name | ast.Attribute) and text(node):
-        return is_activation(code, code.value(node), names, depth + 1)
+    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and text(node):
+        value = code.value(node)
+        if value is None and isinstance(node, ast.Subscript):
+            value = _item_of_output(code, node)
+        return is_activation(code, value, names, depth + 1)
     return False
+
+
+def _item_of_output(code: Code, node: ast.Subscript) -> ast.AST | None:
+    """Return what `forward` puts at `out["scores"]` or `out[0]`."""
+    call, key = code.resolved(node.value), getattr(node.slice, "value", None)
+    values = _forward(code, call.func) if isinstance(call, ast.Call) else []
+    whole = values[0] if len(values) == 1 else None
+    if isinstance(whole, ast.Tuple) and isinstance(key, int) and 0 <= key < len(whole.elts):
+        return whole.elts[key]
+    if isinstance(whole, ast.Dict) and isinstance(key, str):
+        pairs = zip(whole.keys, whole.values, strict=True)
+        return next((v for k, v in pairs if getattr(k, "value", None) == key), None)
+    return None
 
 
 def _is_method(call: ast.Call) -> bool:
@@ -60,6 +79,8 @@ def _part(code: Code, part: Part, names: Collection[str], depth: int) -> bool:
 
 
 def _forward(code: Code, model: ast.AST) -> list[ast.AST]:
+    if isinstance(model, ast.Attribute) and model.attr == "forward":
+        model = model.value
     name = (kind(code, model) or "").removeprefix("module:")
     for owner in code.bases(name):
         if forward := code.functions.get((owner.name, "forward")):
@@ -69,6 +90,8 @@ def _forward(code: Code, model: ast.AST) -> list[ast.AST]:
 
 def ends_in(code: Code, model: ast.AST, names: Collection[str], depth: int = 0) -> bool:
     """Return whether the last operation of a module is one of these."""
+    if isinstance(model, ast.Attribute) and model.attr == "forward":
+        model = model.value
     type_name = kind(code, model) or ""
     if depth > _DEEPEST or not type_name.startswith("module:"):
         return False
@@ -77,7 +100,8 @@ def ends_in(code: Code, model: ast.AST, names: Collection[str], depth: int = 0) 
         return name.lower().replace("logsoftmax", "log_softmax").removesuffix("2d") in names
     constructor = construction(code, model)
     if name == "Sequential" and constructor is not None and constructor.args:
-        return ends_in(code, constructor.args[-1], names, depth + 1)
+        inner = layers(code, constructor)
+        return bool(inner) and ends_in(code, inner[-1], names, depth + 1)
     values = _forward(code, model)
     return len(values) == 1 and is_activation(code, values[0], names, depth + 1)
 
@@ -85,17 +109,58 @@ def ends_in(code: Code, model: ast.AST, names: Collection[str], depth: int = 0) 
 def construction(code: Code, node: Any) -> ast.Call | None:
     """Return the call that made what a name contains: `nn.Linear(…)` of `net.to(device)`."""
     for _ in range(_DEEPEST):
-        if isinstance(node, ast.Name | ast.Attribute):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             node = code.value(node)
+        elif isinstance(node, Part):
+            node = returned_part(code, node)
+        elif isinstance(node, ast.Call) and (made := _made_by(code, node)) is not None:
+            node = made
         elif isinstance(node, ast.Call) and method(node) in MOVES | {"eval", "train"}:
             if code.called(node) or receiver(node) is None:
                 return node
             node = receiver(node)
-        elif isinstance(node, ast.Call) and code.called(node) == "torch.compile" and node.args:
+        elif isinstance(node, ast.Call) and code.called(node) in WRAPPERS and node.args:
             node = node.args[0]
+        elif isinstance(node, ast.IfExp):
+            node = node.body
         else:
             break
     return node if isinstance(node, ast.Call) else None
+
+
+def _made_by(code: Code, call: ast.Call) -> ast.AST | None:
+    """Return what a function of this file makes, `nn.Sequential(…)` of `net = build()`."""
+    function = code.functions.get((None, getattr(call.func, "id", None)))
+    values = returns(code, function) if function is not None else []
+    return values[0] if len(values) == 1 and not isinstance(values[0], ast.Tuple) else None
+
+
+def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
+    """Return the layers of `nn.Sequential(…)`, also of `*layers` and of an `OrderedDict`."""
+    found = []
+    for given in constructor.args:
+        if isinstance(given, ast.Starred):
+            found += _collected(code, given.value)
+        elif method(given) == "OrderedDict" and given.args:
+            pairs = getattr(given.args[0], "elts", ())
+            found += [one.elts[1] for one in pairs if len(getattr(one, "elts", ())) == 2]
+        else:
+            found.append(given)
+    return found
+
+
+def _collected(code: Code, node: ast.AST) -> list[ast.AST]:
+    """Return the elements of a list, with those that `append` and `+=` add before this place."""
+    name, value = text(node), code.resolved(node)
+    found = [*value.elts] if isinstance(value, ast.List | ast.Tuple) else []
+    for one in code.walk(code.function(node)) if name else ():
+        if getattr(one, "lineno", node.lineno) >= node.lineno:
+            continue
+        if method(one) == "append" and text(receiver(one)) == name and len(one.args) == 1:
+            found.append(one.args[0])
+        elif isinstance(one, ast.AugAssign) and text(one.target) == name:
+            found += getattr(one.value, "elts", ())
+    return found
 
 
 def loss_calls(code: Code, function: str, module: str) -> Iterator[tuple[ast.Call, ast.AST]]:

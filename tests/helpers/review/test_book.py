@@ -32,7 +32,10 @@ ON_PURPOSE = {
         "tensors-inspect-proof": "tensors-convert-lost tensors-type-string",
     },
     "fine_tuning": {"fine-tuning-which-weights": "fine-tuning-pretrained-warns"},
-    "grad_modes": {"grad-modes-attribute": "training-frozen-name"},
+    "grad_modes": {
+        "grad-modes-attribute": "training-frozen-name",
+        "grad-modes-who-fix-shown": "losses-grad-forced",
+    },
     "losses": {
         "losses-class": "losses-class-error",
         "losses-double-gradient": "losses-double-softmax",

@@ -43,7 +43,7 @@ def sum_of_means(code):
 def _mean_loss(code, node):
     """`loss.item()` of a loss that is a mean."""
     base = receiver(node) if method(node) == "item" else node
-    value = code.value(base) if isinstance(base, ast.Name) else base
+    value = code.resolved(base)
     if not isinstance(value, ast.Call) or kind(code, value) != "loss":
         return False
     constructor = construction(code, value.func) if not code.called(value) else value

@@ -93,10 +93,32 @@ def mean_of_batch_accuracies(code):
             continue
         given = call.args[0]
         given = receiver(given) if method(given) == "item" else given
-        value = code.value(given) if isinstance(given, ast.Name) else given
+        value = code.resolved(given)
         hits = value is not None and isinstance(value, ast.AST) and _mean_of_hits(value)
         if hits and _weighted(code, call):
             yield call
+    yield from _list_of_means(code)
+
+
+def _list_of_means(code):
+    """`accs.append((pred == y).float().mean())` in a test loop, and `np.mean(accs)` below it."""
+    for call in code.calls:
+        loop = next(above(call, *LOOPS), None)
+        name = text(receiver(call)) if method(call) == "append" and len(call.args) == 1 else None
+        if not name or loop is None or not batch_loop(code, loop) or not no_graph(code, loop):
+            continue
+        value = code.resolved(call.args[0])
+        value = code.resolved(receiver(value)) if method(value) == "item" else value
+        if isinstance(value, ast.AST) and _mean_of_hits(value) and _averaged(code, loop, name):
+            yield call
+
+
+def _averaged(code, loop, name):
+    """`np.mean(accs)`, `sum(accs) / len(accs)` or `torch.tensor(accs).mean()` below a loop."""
+    quoted = re.escape(name)
+    after = "\n".join(code.part(code.function(loop)).split("\n")[-60:])
+    means = rf"mean\({quoted}\)|\bsum\({quoted}\) */ *len|(tensor|stack)\({quoted}\)\.mean\("
+    return re.search(means, after)
 
 
 def _mean_of_hits(node):

@@ -106,8 +106,16 @@ def first_batch_again(code):
             own = [
                 c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop
             ]
-            if own and call.lineno < own[-1].lineno:
+            if own and call.lineno < own[-1].lineno or _once_per_batch(code, loop, inner.args[0]):
                 yield call
+
+
+def _once_per_batch(code, loop, loader):
+    """`for _ in range(len(loader))`, also with a name for the number."""
+    count = iterated(loop.iter) if isinstance(loop, ast.For) else None
+    count = code.resolved(count.args[0]) if method(count) == "range" and count.args else None
+    length = isinstance(count, ast.Call) and text(count.func) == "len" and count.args
+    return bool(length) and text(count.args[0]) == text(loader)
 
 
 @rule("training-empty-error", "wrong")

@@ -180,26 +180,40 @@ def mask_of_queries(code):
 @rule("vae-std", "wrong")
 def std_of_variance(code):
     """`mu + torch.exp(logvar) * eps`: the standard deviation is `exp(0.5 * logvar)`."""
-    for node in code.of(ast.BinOp):
-        if not isinstance(node.op, ast.Mult):
-            continue
-        for std, noise in ((node.left, node.right), (node.right, node.left)):
-            std = code.value(std) if isinstance(std, ast.Name) else std
+    for node, left, right in _products(code):
+        for std, noise in ((left, right), (right, left)):
+            std = code.resolved(std)
             name = text(_exponent(code, std)) or ""
             if re.search(r"(?i)log_?(var|sigma_?sq)", name) and _is_noise(code, noise):
                 yield node
 
 
+def _products(code):
+    """Yield `a * b`, `a.mul(b)` and `torch.mul(a, b)` with their factors."""
+    for node in code.of(ast.BinOp):
+        if isinstance(node.op, ast.Mult):
+            yield node, node.left, node.right
+    for call in code.calls:
+        if method(call) in ("mul", "mul_", "multiply"):
+            if code.called(call) and len(call.args) == 2:
+                yield call, *call.args
+            elif not code.called(call) and len(call.args) == 1 and receiver(call) is not None:
+                yield call, receiver(call), call.args[0]
+
+
 def _exponent(code, node):
     """Return `x` of `torch.exp(x)` and `x.exp()`."""
-    if not isinstance(node, ast.Call) or method(node) != "exp":
+    if not isinstance(node, ast.Call) or method(node) not in ("exp", "exp_"):
         return None
     return node.args[0] if code.called(node) == "torch.exp" and node.args else receiver(node)
 
 
 def _is_noise(code, node):
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     drawn = ("randn", "randn_like", "normal", "normal_")
+    value = receiver(value) if method(value) in ("to", "cuda", "type_as", "float") else value
+    if method(value) in ("Variable", "type"):
+        value = value.args[0] if value.args else None
     return method(value) in drawn or re.fullmatch(r"(?i)eps(ilon)?|noise", text(node) or "")
 
 
@@ -231,15 +245,20 @@ def _sums_with_one(code):
             continue
         terms = list(_terms(node))
         if 1 in map(const, terms):
-            yield terms
+            named = [code.resolved(one) if text(one) else None for one in terms]
+            yield [
+                v if isinstance(v, ast.Call | ast.BinOp) else one
+                for one, v in zip(terms, named, strict=True)
+            ]
 
 
 def _log_of_log(code, node):
     """`torch.log(logvar.pow(2))`: the logarithm is taken of what is a logarithm already."""
     if code.called(node) != "torch.log" or not node.args:
         return False
-    for one in _terms(node.args[0]):
-        one = code.value(one) if isinstance(one, ast.Name) else one
+    inner = code.resolved(node.args[0])
+    for one in _terms(inner if isinstance(inner, ast.AST) else node.args[0]):
+        one = code.resolved(one)
         base = receiver(one) if method(one) in ("pow", "square") else getattr(one, "left", None)
         squared = method(one) in ("pow", "square") or isinstance(getattr(one, "op", None), ast.Pow)
         if squared and re.search(r"(?i)(^|[._])log_?(var|sigma|std)", text(base) or ""):
@@ -269,9 +288,9 @@ def uniform_noise(code):
         if not isinstance(node.op, ast.Mult) or not isinstance(node.parent, ast.BinOp):
             continue
         for std, noise in ((node.left, node.right), (node.right, node.left)):
-            value = code.value(std) if isinstance(std, ast.Name) else std
+            value = code.resolved(std)
             exponent = ast.unparse(_exponent(code, value) or ast.Constant(""))
-            drawn = code.value(noise) if isinstance(noise, ast.Name) else noise
+            drawn = code.resolved(noise)
             uniform = code.called(drawn) in ("torch.rand_like", "torch.rand")
             named = "reparam" in getattr(code.function(node), "name", "")
             named = named and re.fullmatch(r"std|sigma", text(std) or "")
@@ -358,8 +377,8 @@ def mean_and_sum(code):
         if any((node.scope, text(one)) in scaled for one in (node.left, node.right)):
             continue
         for first, second in ((node.left, node.right), (node.right, node.left)):
-            first = code.value(first) if isinstance(first, ast.Name) else first
-            second = code.value(second) if isinstance(second, ast.Name) else second
+            first = code.resolved(first)
+            second = code.resolved(second)
             if _is_mean_loss(code, first) and _is_summed_kl(code, second):
                 yield first
 

@@ -242,12 +242,34 @@ def accumulation_cleared(code):
         back = [one for one in own if one.what == "backward" and not any(_ifs(one, loop))]
         if len(cleared) != 1 or len(stepped) != 1 or len(back) != 1:
             continue
-        if any(_every_nth(one.test) for one in _ifs(stepped[0], loop)):
+        guards = [one.test for one in _ifs(stepped[0], loop)]
+        skips = [one for one in _skipped(loop, stepped[0]) if one.lineno > cleared[0].call.lineno]
+        guards += [one.test for one in skips]
+        if any(_every_nth(one) or _counts(one) for one in guards):
             if cleared[0].name in (stepped[0].name, _model_of(code, stepped[0].name)):
                 yield cleared[0].call
 
 
 _ACCUMULATED = ("zero_grad", "step", "scaled", "backward")
+
+
+def _skipped(loop, stepped):
+    """Yield `if count < accumulate: continue` between the backward pass and the step."""
+    for one in loop.body:
+        if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Continue):
+            if not one.orelse and one.lineno < stepped.call.lineno:
+                yield one
+
+
+def _counts(test):
+    """`step % 4 == 0` with any number, and `count < accumulate`."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        left, right = test.left, test.comparators[0]
+        modulo = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod)
+        counted = isinstance(test.ops[0], ast.Lt | ast.GtE | ast.Eq | ast.NotEq)
+        named = re.search(r"(?i)accum", ast.unparse(right))
+        return modulo and const(right) == 0 or bool(counted and named)
+    return isinstance(test, ast.BoolOp) and any(_counts(one) for one in test.values)
 
 
 def _ifs(one, loop):

@@ -42,7 +42,7 @@ def _in_dict(code, node):
         return None
     mapping = receiver(part.value)
     for _ in range(2):  # through a parameter
-        mapping = code.value(mapping) if isinstance(mapping, ast.Name) else mapping
+        mapping = code.resolved(mapping)
     return mapping if isinstance(mapping, ast.Dict) else None
 
 

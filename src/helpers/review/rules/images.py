@@ -352,6 +352,6 @@ def _broadcast(numbers):
 
 def _numbers(code, node):
     """Return the numbers of a list or tuple, also through a name."""
-    node = code.value(node) if isinstance(node, ast.Name) else node
+    node = code.resolved(node)
     values = [const(one) for one in getattr(node, "elts", ())]
     return values if values and all(isinstance(v, int | float) for v in values) else None

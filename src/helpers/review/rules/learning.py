@@ -84,7 +84,7 @@ def _bootstrapped(code):
             continue
         before = [one for one in node.scope.assigned.get(name, ()) if one.end < place(loop)]
         first = before[-1].value if before else None
-        first = code.value(first) if isinstance(first, ast.Name) else first
+        first = code.resolved(first)
         if _of_network(code, first) and not _CUTS.search(code.part(around)):
             if any(_learned(code, call, name) for call in code.callers.get(around, ())):
                 yield node
@@ -133,7 +133,7 @@ def advantage_with_gradient(code):
 
 def _advantage(code, node):
     """`returns - values` without `detach`, also through a name."""
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
         return None
     cut = _CUTS.search(ast.unparse(value)) or no_graph(code, value)
@@ -305,7 +305,7 @@ def reduced_before_product(code):
             continue
         for one, other in ((node.left, node.right), (node.right, node.left)):
             one = one.operand if isinstance(one, ast.UnaryOp) else one
-            value = code.value(one) if isinstance(one, ast.Name) else one
+            value = code.resolved(one)
             if not isinstance(value, ast.Call) or method(value) not in ("mean", "sum"):
                 continue
             whole = not value.keywords and len(value.args) == bool(code.called(value))
@@ -332,7 +332,7 @@ def mean_over_batch(code):
         if not isinstance(node.op, ast.Sub) or around != "forward" or node.owner is None:
             continue
         name = text(node.left) or text(getattr(node.left, "right", None)) or ""
-        call = node.right
+        call = code.resolved(node.right)
         whole = method(call) == "mean" and not call.args[1:] and not call.keywords
         over = call.args[0] if whole and code.called(call) == "torch.mean" and call.args else None
         over = receiver(call) if whole and not code.called(call) and not call.args else over
@@ -358,6 +358,33 @@ def generator_detached(code):
             yield call
     yield from _output_detached(code)
     yield from _real_for_detached(code)
+    yield from _judgement_detached(code)
+
+
+def _judgement_detached(code):
+    """`err_g = l2(D(real), D(fake).detach())`: the generator gets no gradient of it."""
+    for call in code.calls:
+        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+        named = re.match(
+            r"(?i)^(err|loss)_?(g|gen)_?\w*$|^(g|gen|generator)_?(err|loss)\w*$", name or ""
+        )
+        if not named or len(call.args) < 2 or no_graph(code, call) or code.called(call)[:2] != "F.":
+            if not named or not is_loss_call(code, call) or len(call.args) < 2:
+                continue
+        values = [code.resolved(one) for one in call.args[:2]]
+        cut = [_detached_of_model(code, one) for one in values]
+        fake = [one for one in cut if one and re.search(r"(?i)fake|gen", one)]
+        others = " ".join(ast.unparse(v) for v, c in zip(values, cut, strict=True) if not c and v)
+        if fake and not re.search(r"(?i)fake|gen", others) and differentiated(code, call, 0):
+            yield call
+
+
+def _detached_of_model(code, node):
+    """Return the first argument of `D(fake).detach()` as it is written."""
+    inner = receiver(node) if method(node) == "detach" and not code.called(node) else None
+    if isinstance(inner, ast.Call) and is_model(code, inner.func) and inner.args:
+        return ast.unparse(inner.args[0])
+    return None
 
 
 def _real_for_detached(code):
@@ -371,7 +398,7 @@ def _real_for_detached(code):
             continue
         if len(call.args) < 2 or no_graph(code, call):
             continue
-        given, target = (code.value(a) if isinstance(a, ast.Name) else a for a in call.args[:2])
+        given, target = (code.resolved(a) for a in call.args[:2])
         detached = [one for one in getattr(given, "args", ()) if method(one) == "detach"]
         fake = [one for one in detached if re.search(r"(?i)fake|gen", text(receiver(one)) or "")]
         if fake and isinstance(target, ast.Call) and method(target) in ("ones", "ones_like"):
@@ -383,11 +410,11 @@ def _output_detached(code):
     for call in code.calls:
         if not is_loss_call(code, call) or len(call.args) < 2 or no_graph(code, call):
             continue
-        given = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
+        given = code.resolved(call.args[0])
         model = receiver(given) if method(given) == "detach" and not code.called(given) else None
         if not isinstance(model, ast.Call) or not is_model(code, model.func):
             continue
-        target = code.value(call.args[1]) if isinstance(call.args[1], ast.Name) else call.args[1]
+        target = code.resolved(call.args[1])
         constant = code.called(target) in (
             "torch.ones",
             "torch.zeros",
@@ -455,9 +482,9 @@ def _through_detached(code, value, depth):
     if not isinstance(value, ast.Call) or depth > 2:
         return False
     for given in value.args[:1]:
-        inner = code.value(given) if isinstance(given, ast.Name) else given
+        inner = code.resolved(given)
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name | ast.Attribute):
-            if any(method(a) == "detach" for a in inner.args):
+            if any(method(code.resolved(a)) == "detach" for a in inner.args):
                 return True
             if method(inner) in ("view", "squeeze", "reshape", "flatten") and receiver(inner):
                 return _through_detached(
@@ -500,7 +527,7 @@ def _uses_fake(code, value, depth):
     for one in ast.walk(value):
         if isinstance(one, ast.Call) and (kind(code, one.func) or "").startswith("module:"):
             for given in one.args[:1]:
-                inner = code.value(given) if isinstance(given, ast.Name) else given
+                inner = code.resolved(given)
                 if isinstance(inner, ast.Call) and (kind(code, inner.func) or "").startswith(
                     "module:"
                 ):
@@ -524,7 +551,7 @@ def _uses_fake(code, value, depth):
 )
 def generator_against_itself(code):
     """`g_loss = criterion(D(fake), zeros)`: the generator learns to be recognized."""
-    if re.search(r"(?i)(real|valid)\w*(, *\w+)? *= *(.*\bzeros|0(\.0*)?(?![.\d]))", code.source):
+    if re.search(r"(?i)(real|valid)\w*(, *\w+)? *= *\(?(.*\bzeros|0(\.0*)?(?![.\d]))", code.source):
         return  # real images have label 0 here
     generator = r"(?i)^(g|gen|generator)_?loss(_?(gan|adv|fake))?$|^(loss|err)_?(g|gen|generator)$"
     for call in code.calls:
@@ -532,7 +559,7 @@ def generator_against_itself(code):
         name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
         if not name or not re.match(generator, name) or len(call.args) < 2 or call.keywords:
             continue
-        given = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
+        given = code.resolved(call.args[0])
         while method(given) in ("squeeze", "view", "reshape", "flatten") and receiver(given):
             given = receiver(given)
         judged = isinstance(given, ast.Call) and is_model(code, given.func)
@@ -544,7 +571,7 @@ def generator_against_itself(code):
 
 def _is_fake(code, node):
     """Return whether a node is a tensor of zeros, also by its name."""
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     if isinstance(value, ast.Call):
         zeros = code.called(value) in ("torch.zeros", "torch.zeros_like")
         return zeros or bool(re.search(r"fill_\(0(\.0)?\)", ast.unparse(value)))

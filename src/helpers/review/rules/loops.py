@@ -135,7 +135,7 @@ def scaled_before_split(code):
     for call in code.calls:
         if code.called(call) != "sklearn.model_selection.train_test_split" or not call.args:
             continue
-        value = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
+        value = code.resolved(call.args[0])
         if isinstance(value, ast.Call) and method(value) == "fit_transform":
             constructor = receiver(value)
             constructor = code.value(constructor) if text(constructor) else constructor
@@ -174,7 +174,7 @@ def _split_later(code, node, names):
 
 def _statistic_of(code, node, data):
     """`data.mean()` or `np.mean(data)` of the whole, also through a name."""
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     value = value if isinstance(value, ast.Call) and method(value) in ("mean", "min") else None
     given = value.args[0] if value is not None and code.called(value) and value.args else None
     given = receiver(value) if value is not None and not code.called(value) else given
@@ -233,11 +233,34 @@ def _scaled_before_slices(code):
             target = one.parent.targets[0] if isinstance(one.parent, ast.Assign) else None
             if isinstance(one.slice, ast.Slice) and one.slice.step is None:
                 bounds[_half(text(target) or "")] = one.slice
+        if _parts_by_share(code, parts, name):
+            yield call
+            continue
         if {"train", "test"} <= {*bounds}:
             first, second = bounds["train"], bounds["test"]
             same = first.upper and second.lower and not first.lower
             if same and ast.dump(first.upper) == ast.dump(second.lower):
                 yield call
+
+
+def _parts_by_share(code, parts, name):
+    """`data[begin:end]` with ends that are shares of the length, for train and for test."""
+    whole = rf"len\({re.escape(name or '?')}\)"
+    found = set()
+    for one in parts:
+        target = one.parent.targets[0] if isinstance(one.parent, ast.Assign) else None
+        ends = [one.slice.lower, one.slice.upper] if isinstance(one.slice, ast.Slice) else []
+        values = [ast.unparse(v) for e in ends if e and isinstance(v := code.resolved(e), ast.AST)]
+        shares = [v for v in values if re.search(r"(?i)train|split|ratio|0\.\d", v)]
+        half = _half_of(text(target) or "")
+        if half and shares and re.search(whole, code.part(code.function(one))):
+            found.add(half)
+    return found == {"train", "test"}
+
+
+def _half_of(name):
+    found = re.search(r"(?i)(^|[_.])(train|test|val|valid)", name)
+    return None if not found else "train" if found[2].lower() == "train" else "test"
 
 
 def _half(name):
@@ -322,6 +345,6 @@ def _bellman(value):
 def over_a_number(code):
     """`for epoch in epochs:` with `epochs = 10`: a number cannot be iterated."""
     for loop in code.of(ast.For):
-        value = code.value(loop.iter) if isinstance(loop.iter, ast.Name) else loop.iter
+        value = code.resolved(loop.iter)
         if isinstance(const(value), int) and not isinstance(const(value), bool):
             yield loop

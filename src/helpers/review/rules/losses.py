@@ -4,6 +4,7 @@ import ast
 import re
 
 from helpers.review.code import Part
+from helpers.review.graphless import elements, graphless
 from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated, negated
@@ -193,16 +194,25 @@ def rebuilt(code):
         if method(call) != "backward" or code.called(call) or receiver(call) is None:
             continue
         value = receiver(call)
-        if isinstance(value, ast.Name):
-            value = code.value(value)
+        for _ in range(4):
+            value = code.value(value) if isinstance(value, ast.Name) else value
+            if method(value) in ("mean", "sum") and not code.called(value):
+                value = receiver(value)
         name = code.called(value)
         if name in ("torch.tensor", "torch.autograd.Variable", "torch.FloatTensor", "torch.Tensor"):
             given = value.args[0] if value.args else None
-            if given is not None and kind(code, given) in ("loss", "tensor", "number"):
+            computed = kind(code, given) in ("loss", "tensor", "number")
+            if given is not None and (computed or _has_computed(code, given)):
                 if const(argument(value, "requires_grad")) is True and not isinstance(
                     given, ast.Constant
                 ):
                     yield value
+
+
+def _has_computed(code, node):
+    """A list that `append` fills with computed values."""
+    filled = elements(code, node) if isinstance(node, ast.Name) else ()
+    return any(isinstance(one, ast.Call | ast.BinOp | ast.UnaryOp) for one in filled)
 
 
 @rule("losses-exponential", "wrong", "exp(")
@@ -213,7 +223,7 @@ def exponential_of_loss(code):
         if method(call) == "exp" and not code.called(call):
             given = receiver(call)
         inner = given.left if _grows(given) else given
-        inner = code.value(inner) if isinstance(inner, ast.Name) else inner
+        inner = code.resolved(inner)
         if isinstance(inner, ast.Call) and is_loss_call(code, inner):
             if differentiated(code, call, 0):
                 yield call
@@ -241,7 +251,7 @@ def overlap_minimized(code):
         values = returns(code, function)
         value = values[0] if len(values) == 1 else None
         for _ in range(3):
-            value = code.value(value) if isinstance(value, ast.Name) else value
+            value = code.resolved(value)
             value = receiver(value) if method(value) in ("mean", "sum") else value
         ratio = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
         if ratio and re.search(r"(?i)inter|\btp\b|2\.? \*", ast.unparse(value.left)):
@@ -292,9 +302,22 @@ def log_of_sum(code):
 
 def _argument_or_base(code, call, name):
     """Return `x` of `torch.log(x)` and of `x.log()`."""
+    given = receiver(call)
     if code.called(call) == name:
-        return call.args[0] if call.args else None
-    return receiver(call)
+        given = call.args[0] if call.args else None
+    value = code.resolved(given) if isinstance(given, ast.Name) else given
+    return value if isinstance(value, ast.Call) and method(value) in ("sum", "exp") else given
+
+
+@rule("losses-log-sigmoid", "wrong", "logsigmoid|LogSigmoid")
+def log_of_complement(code):
+    """`F.logsigmoid(1 - logits)` for `log(1 - sigmoid(logits))`, which is `logsigmoid(-logits)`."""
+    for call in code.calls:
+        if code.called(call) == "F.logsigmoid" or kind(code, call.func) == "module:LogSigmoid":
+            given = code.resolved(call.args[0]) if call.args else None
+            if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Sub):
+                if const(given.left) == 1:
+                    yield call
 
 
 @rule("losses-item-part", "wrong", ".item()")
@@ -369,21 +392,54 @@ def gradient_forced(code):
         else:
             value = node.args[0] if node.args else ast.Constant(True)
             base = receiver(node) if method(node) == "requires_grad_" else None
-        if not isinstance(base, ast.Name) or const(value) is not True:
+        if base is None or const(value) is not True:
+            continue
+        if not isinstance(base, ast.Name):
+            leaf = method(base) in ("detach", "clone")  # made on purpose
+            if not leaf and _differentiated_at_once(code, node) and graphless(code, base):
+                yield node
             continue
         loss = code.value(base)
         computed = isinstance(loss, ast.Call) and re.search(
             r"(?i)loss|criterion|entropy|mse", ast.unparse(loss.func)
         )
-        if computed and base.id in node.scope.backward and _cut(code, loss):
+        computed = (
+            computed
+            and _cut(code, loss)
+            or isinstance(loss, ast.Call | ast.BinOp)
+            and (graphless(code, loss))
+        )
+        if computed and (_same_at_backward(code, base) or _differentiated_at_once(code, node)):
             yield node
+
+
+def _same_at_backward(code, base):
+    """`backward` is called of the name while it has the value that it has here."""
+    return any(
+        text(receiver(one)) == base.id and code.value(receiver(one)) is code.value(base)
+        for one in code.methods(code.function(base), "backward")
+    )
+
+
+def _differentiated_at_once(code, node):
+    """`backward` follows on the expression, or on the name that gets it."""
+    up = node.parent
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    called = isinstance(up, ast.Attribute) and up.attr == "backward"
+    return called or any(
+        text(receiver(one)) == name and code.value(receiver(one)) is node
+        for one in code.methods(code.function(node), "backward")
+        if name is not None
+    )
 
 
 def _cut(code, loss):
     """Return whether the output in a loss has no graph, as `argmax` and `detach`."""
     given = loss.args[0] if loss.args else None
+    if graphless(code, given):
+        return True
     for _ in range(4):
-        value = code.value(given) if isinstance(given, ast.Name) else given
+        value = code.resolved(given)
         value = value.value if isinstance(value, Part) else value
         if not isinstance(value, ast.AST):
             return False

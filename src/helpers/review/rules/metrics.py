@@ -81,7 +81,7 @@ def _goes_to_logit_loss(code, model, name):
         )
         if logits and call.args:
             given = call.args[0]
-            value = code.value(given) if isinstance(given, ast.Name) else given
+            value = code.resolved(given)
             while (
                 method(value) in ("squeeze", "view", "flatten", "float")
                 and receiver(value) is not None
@@ -281,7 +281,7 @@ def largest_value(code):
 
 def _is_maximum(code, node):
     """The first part of what `torch.max(x, dim)` returns."""
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     if isinstance(value, Part):
         value, first = value.value, value.index == 0
     elif isinstance(value, ast.Subscript):
@@ -333,7 +333,7 @@ def argmax_of_batch(code):
             continue
         given = (call.args[0] if call.args else None) if code.called(call) else receiver(call)
         whole = not call.keywords and len(call.args) == bool(code.called(call))
-        output = code.value(given) if isinstance(given, ast.Name) else given
+        output = code.resolved(given)
         if not whole or not isinstance(output, ast.Call) or not is_model(code, output.func):
             continue
         loops = [one for one in above(call, *LOOPS) if batch_loop(code, one)]

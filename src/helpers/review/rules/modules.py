@@ -149,7 +149,7 @@ def _in_methods(code, owner, name):
 
 
 def _made(code, node, called):
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     return not isinstance(value, Part) and _layer(code, value, called)
 
 
@@ -327,6 +327,8 @@ def forward_called(code):
     for call in code.calls:
         if method(call) == "forward" and isinstance(call.func, ast.Attribute):
             base = call.func.value
+            if text(base) == "self":
+                continue  # a method of the module itself
             if (kind(code, base) or "").startswith("module:") and not code.dotted(base):
                 if getattr(code.function(call), "name", "") != "forward":
                     yield call

@@ -195,7 +195,7 @@ def argmax_over_batch(code):
         base, dim = _argmax(code, call)
         if base is None or dim not in (0, "none"):
             continue
-        value = code.value(base) if isinstance(base, ast.Name) else base
+        value = code.resolved(base)
         if not isinstance(value, ast.Call) or not (kind(code, value.func) or "").startswith(
             "module:"
         ):

@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.code import Part
-from helpers.review.kinds import kind, no_graph, returns
+from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import argument, const, is_open, method, receiver, text
@@ -107,7 +107,7 @@ def mask_after_mean(code):
             if re.search(
                 r"(?i)(^|_)(mask|one_?hots?)$", getattr(other, "id", getattr(other, "attr", ""))
             ):
-                value = code.value(loss) if isinstance(loss, ast.Name) else loss
+                value = code.resolved(loss)
                 value = value.right if isinstance(value, ast.BinOp) else value
                 if isinstance(value, ast.Call) and (
                     _reduces(code, value) or _whole_sum(code, loss, value)
@@ -164,7 +164,7 @@ def output_of_other_range(code):
     for name, module in (("mse_loss", "MSELoss"), ("l1_loss", "L1Loss")):
         for call, given in loss_calls(code, name, module):
             target = argument(call, "target", 1)
-            output = code.value(given) if isinstance(given, ast.Name) else given
+            output = code.resolved(given)
             output = output.value if isinstance(output, Part) else output
             same = isinstance(output, ast.Call) and text(target) in map(text, output.args)
             if same and is_activation(code, given, {"sigmoid", "relu"}):
@@ -186,7 +186,7 @@ def ctc_of_logits(code):
             continue
         given = argument(call, "log_probs", 0)
         for _ in range(6):
-            given = code.value(given) if isinstance(given, ast.Name) else given
+            given = code.resolved(given)
             if method(given) in ("permute", "transpose", "contiguous") and receiver(given):
                 given = receiver(given)
         if given is not None and last_linear(code, given) is not None:
@@ -206,8 +206,11 @@ def loss_of_rounded(code):
 
 def _other_round(code, call):
     """Return whether the rounded value is the target, or the rounding is not of PyTorch."""
-    given = code.value(call.args[0]) if isinstance(call.args[0], ast.Name) else call.args[0]
+    given = code.resolved(call.args[0])
     if re.match(r"(?i)(\w+\.)?\w+\(?(y|labels?|targets?|gt)\b", ast.unparse(call.args[0])):
+        return True
+    other = code.resolved(call.args[1]) if len(call.args) > 1 else None
+    if isinstance(other, ast.Call) and is_model(code, other.func):
         return True
     rounds = method(given) in ("round", "floor", "ceil", "sign")
     return rounds and not code.called(given) and bool(given.args)

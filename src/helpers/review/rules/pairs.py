@@ -3,12 +3,12 @@
 import ast
 import re
 
-from helpers.review.code import Part
+from helpers.review.axes import axes, column
 from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import argument, const, method, receiver, text
-from helpers.review.tracing import construction, is_loss_call
+from helpers.review.tracing import is_loss_call
 
 _ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
 _MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "KLDivLoss")
@@ -105,8 +105,8 @@ def column_and_row(code):
     """`mse_loss(model(x), y)` of (n, 1) and (n,): broadcast to (n, n)."""
     names, modules = _ELEMENTWISE[:4], _MODULES[:4]
     for call, given, target in _compared(code, names, modules):
-        if (_column(code, given) and _axes(code, target) == 1) or (
-            _column(code, target) and _axes(code, given) == 1
+        if (column(code, given) and axes(code, target) == 1) or (
+            column(code, target) and axes(code, given) == 1
         ):
             yield call
     yield from _squeezed_in_loss(code)
@@ -140,80 +140,3 @@ def _same_value(code, node, call):
         and code.value(one) is code.value(node)
         for one in ast.walk(call)
     )
-
-
-def _column(code, node):
-    """The output of a model of this file that ends in one linear unit."""
-    value = code.value(node) if isinstance(node, ast.Name) else node
-    if not isinstance(value, ast.Call) or code.called(value):
-        return False
-    layer = _last_of(code, construction(code, value.func))
-    name = (kind(code, value.func) or "").removeprefix("module:")
-    if code.called(layer) != "nn.Linear":
-        layer = _last_layer(code, name)
-    return code.called(layer) == "nn.Linear" and const(argument(layer, "out_features", 1)) == 1
-
-
-def _last_layer(code, name):
-    """Return the constructor of the layer that `forward` returns the output of."""
-    forward = code.functions.get((name, "forward"))
-    statements = [n for n in code.walk(forward) if isinstance(n, ast.Return)] if forward else []
-    if len(statements) != 1:
-        return None
-    value = statements[0].value
-    value = code.value(value) if isinstance(value, ast.Name) else value
-    if not isinstance(value, ast.Call) or code.called(value):
-        return None
-    return _last_of(code, construction(code, value.func))
-
-
-def _last_of(code, constructor):
-    """Return the constructor of the last layer, also of nested `nn.Sequential`."""
-    for _ in range(4):
-        if code.called(constructor) == "nn.Sequential" and constructor.args:
-            constructor = constructor.args[-1]
-    return constructor
-
-
-_MAKES = ("torch.rand", "torch.randn", "torch.zeros", "torch.ones", "torch.empty")
-
-
-def _axes(code, node, depth=0):
-    """Return the number of axes of a tensor, None if the file does not show it."""
-    if depth > 8 or node is None or isinstance(node, Part):
-        return None
-    if isinstance(node, ast.Name | ast.Attribute):
-        return _axes(code, code.value(node), depth + 1)
-    if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
-        sides = [_axes(code, one, depth + 1) for one in (node.left, node.right)]
-        numbers = [const(one) is not None for one in (node.left, node.right)]
-        sides = [0 if number else axes for number, axes in zip(numbers, sides, strict=True)]
-        return max(sides) if None not in sides else None
-    if isinstance(node, ast.Subscript):
-        return _sliced(code, node, depth)
-    if not isinstance(node, ast.Call):
-        return None
-    name = code.called(node)
-    if name in _MAKES and node.args:
-        first = node.args[0]
-        if isinstance(first, ast.Tuple | ast.List):
-            return len(first.elts)
-        return None if isinstance(first, ast.Starred) else len(node.args)
-    if name in ("torch.linspace", "torch.arange"):
-        return 1
-    if name in ("torch.sin", "torch.cos", "torch.exp", "torch.randn_like", "torch.sigmoid"):
-        return _axes(code, node.args[0], depth + 1) if node.args else None
-    if not name and method(node) in ("float", "to", "cuda", "sin", "cos", "exp", "clone"):
-        return _axes(code, receiver(node), depth + 1) if receiver(node) is not None else None
-    return None
-
-
-def _sliced(code, node, depth):
-    """`x[:, 0]` has one axis less."""
-    axes = _axes(code, node.value, depth + 1)
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    if axes is None or not all(isinstance(one, ast.Slice | ast.Constant) for one in parts):
-        return None
-    if any(isinstance(one, ast.Constant) and not isinstance(one.value, int) for one in parts):
-        return None
-    return axes - sum(isinstance(one, ast.Constant) for one in parts)

@@ -5,7 +5,7 @@ import ast
 from helpers.review.flow import events
 from helpers.review.kinds import steps
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, LOOPS, above, branches, method
+from helpers.review.syntax import FUNCTIONS, LOOPS, above, branches, method, receiver
 
 
 @rule("mixed-clip", "wrong")
@@ -88,6 +88,12 @@ def no_update(code):
             yield next(one.call for one in order if one.what == "scaled")
 
 
+def _is_scaled(code, call):
+    """`scaler.scale(loss).backward()`, also with a name for the scaled loss."""
+    value = code.resolved(receiver(call)) if receiver(call) is not None else None
+    return "scale(" in ast.unparse(call) or method(value) == "scale"
+
+
 @rule("mixed-plain-step", "wrong")
 def plain_step(code):
     """`scaler.scale(loss).backward()` followed by `optimizer.step()`: scaled gradients are used."""
@@ -95,7 +101,7 @@ def plain_step(code):
         if any(above(loop, *LOOPS)):
             continue
         order = events(code, loop, 2)
-        scaled = [e for e in order if e.what == "backward" and "scale(" in ast.unparse(e.call)]
+        scaled = [e for e in order if e.what == "backward" and _is_scaled(code, e.call)]
         plain = [e for e in order if e.what == "backward" and e not in scaled]
         kinds = {one.what for one in order}
         if scaled and not plain and "step" in kinds and not kinds & {"scaled", "unscale"}:

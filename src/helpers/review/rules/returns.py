@@ -3,11 +3,22 @@
 import ast
 import re
 
-from helpers.review.kinds import is_model
+from helpers.review.kinds import is_model, no_graph
 from helpers.review.registry import rule
 from helpers.review.rules.formulas import number
 from helpers.review.rules.learning import differentiated, negated
-from helpers.review.syntax import LOOPS, above, const, inside, method, names_in, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    argument,
+    const,
+    inside,
+    method,
+    names_in,
+    receiver,
+    text,
+)
+from helpers.review.tracing import construction
 
 _LOG_PROB = re.compile(r"(?i)(^|[._])log_?(p|pi|probs?)s?(_|$)")
 _RETURN = re.compile(
@@ -173,11 +184,21 @@ def returns_in_wrong_order(code):
                 for one in code.methods(loop, "append")
                 if len(one.args) == 1 and text(one.args[0]) == name
             ]
-            if _is_reversed(loop.iter):
+            placed = [one for one in ast.walk(loop) if _placed(one, name, targets)]
+            if placed and not stored:
+                if not _is_reversed(loop.iter) and not turns and not re.search(r"- 1\b|~", around):
+                    yield node
+            elif _is_reversed(loop.iter):
                 if stored and turns == 1 and method(loop.iter) != "zip":
                     yield stored[0]
             elif stored and not turns:
                 yield node
+
+
+def _placed(node, name, targets):
+    """`returns[t] = total`, with `t` from the loop."""
+    stored = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
+    return stored and text(node.value) == name and names_in(node.targets[0].slice) & targets
 
 
 @rule("rl-gae-order", "wrong", "delta|Delta")
@@ -255,13 +276,21 @@ def exploration_inverted(code):
         sign = _explores_if(code, node.test)
         if sign is None:
             continue
-        body, other = (" ".join(map(ast.unparse, part)) for part in (node.body, node.orelse))
+        rest = node.orelse or _after_return(node)
+        body, other = (" ".join(map(ast.unparse, part)) for part in (node.body, rest))
         explores = re.search(r"action_space\.sample|random\.(choice|rand\w*)\(", body)
         greedy = re.search(r"argmax|\.max\(", body)
         first, second = (greedy, explores) if sign else (explores, greedy)
         rest = r"\.sample\(|random\." if sign else r"argmax|\.max\("
         if first and not second and re.search(rest, other):
             yield node.test
+
+
+def _after_return(node):
+    """The statements that run if the body of an `if`, which returns, does not."""
+    block = getattr(node.parent, "body", None)
+    ends = isinstance(node.body[-1], ast.Return) and isinstance(block, list) and node in block
+    return block[block.index(node) + 1 :] if ends else []
 
 
 def _explores_if(code, test):
@@ -287,6 +316,7 @@ def ratio_inverted(code):
             continue
         given = call.args[0] if code.called(call) == "torch.exp" and call.args else receiver(call)
         name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else ""
+        given = code.resolved(given) if given is not None else None
         if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Sub):
             continue
         sides = [" ".join(names_in(one)) for one in (given.left, given.right)]
@@ -297,6 +327,101 @@ def ratio_inverted(code):
         if old == [True, False] and re.search(r"(?i)ratio", name or "") and clipped:
             if re.search(r"(?i)adv", code.part(code.function(call))):
                 yield call
+
+
+@rule("rl-ratio-log", "wrong", "ratio|Ratio")
+def ratio_of_logs(code):
+    """`ratio = log_prob - old_log_prob` in PPO: without `exp` it is the logarithm of the ratio."""
+    for node in code.of(ast.Assign):
+        name, value = text(node.targets[0]) or "", node.value
+        if not re.search(r"(?i)(^|_)ratios?$", name) or re.search(r"(?i)log", name):
+            continue
+        if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
+            continue
+        logs = all(any(map(_LOG_PROB.search, names_in(one))) for one in (value.left, value.right))
+        around = code.part(code.function(node))
+        clipped = re.search(rf"clamp\({re.escape(name)},|{re.escape(name)}\.(clamp|clip)\(", around)
+        if logs and clipped and re.search(r"(?i)adv", around):
+            if not re.search(rf"exp\({re.escape(name)}|{re.escape(name)}\.exp", around):
+                yield node
+
+
+@rule("rl-lists-kept", "raises", "log_prob(")
+def lists_never_emptied(code):
+    """`self.log_probs.append(dist.log_prob(a))`, and no line empties the list after the update."""
+    seen = set()
+    for call in code.methods(code.tree, "append") + [
+        one for one in code.calls if method(one) == "append" and one.scope is not code.tree
+    ]:
+        name = text(receiver(call))
+        graph = len(call.args) == 1 and _with_graph(code, call.args[0])
+        if not name or not graph or no_graph(code, call):
+            continue
+        back = [one for one in _updates_with(code, call, name) if not _retained(one)]
+        if back and name not in seen and not _emptied(code, call, name):
+            seen.add(name)
+            yield call
+
+
+def _emptied(code, call, name):
+    """Return whether anything but its first line gives a list a new value or empties it."""
+    quoted = re.escape(name.rpartition(".")[2])
+    attribute = name.startswith("self.")
+    whole = rf"\w\.{quoted}\b" if attribute else rf"(?<!\.)\b{quoted}\b"
+    changed = rf"{whole}(\[:\])?(, [\w.]+)* *=[^=]|{whole}\.(clear|pop)\(|del [^\n]*{whole}"
+    inside_ = code.part(call.owner if attribute else code.function(call))
+    outside = re.findall(rf"(?<!self)\.{quoted}\b *=[^=]", code.source) if attribute else ()
+    return len(re.findall(changed, inside_)) != 1 or outside or "deque(" in inside_
+
+
+def _with_graph(code, node):
+    """`dist.log_prob(action)`, also through a name, and not detached or as a number."""
+    value = code.resolved(node)
+    written = ast.unparse(value) if isinstance(value, ast.AST) else ""
+    return "log_prob(" in written and not re.search(r"item\(|detach|numpy|\.data\b", written)
+
+
+def _updates_with(code, call, name):
+    """The backward passes in a loop over episodes, or in a method, that read the list."""
+    loops = [*above(call, *LOOPS)]
+    if name.startswith("self."):
+        methods = [one for one in code.functions.values() if one.owner is call.owner]
+        readers = [one for one in methods if one is not code.function(call)]
+        readers = [one for one in readers if name in names_in(one)]
+        return [back for one in readers for back in code.methods(one, "backward")]
+    outer = loops[-1] if len(loops) > 1 else None
+    values = call.scope.assigned.get(name, ())
+    before = [one for one in values if outer is not None and one.statement.lineno < outer.lineno]
+    if outer is None or not before or len(values) != len(before):
+        return []
+    backs = code.methods(outer, "backward")
+    return [one for one in backs if next(above(one, *LOOPS), None) is outer]
+
+
+def _retained(back):
+    return any(one.arg == "retain_graph" for one in back.keywords)
+
+
+@rule("rl-normal", "wrong", "log_prob(")
+def log_prob_of_each_axis(code):
+    """`Normal(mu, std).log_prob(action)` of several actions: one number per axis, not their sum."""
+    if re.search(
+        r"Independent\(|Multivariate|Pendulum|MountainCar|log_?p\w*\)?\.sum\(", code.source
+    ):
+        return
+    if re.search(r"sum\([^\n]*log_?p|sum\(-1|sum\(1\b|sum\((dim|axis)=|keepdim", code.source):
+        return
+    for call in code.calls:
+        made = code.resolved(receiver(call)) if method(call) == "log_prob" else None
+        if not code.called(made).endswith("distributions.Normal") or not made.args:
+            continue
+        mean = code.resolved(made.args[0])
+        layer = construction(code, mean.func) if isinstance(mean, ast.Call) else None
+        width = argument(layer, "out_features", 1) if code.called(layer) == "nn.Linear" else None
+        if re.search(
+            r"(?i)(^|[._])(n_?)?act(ion)?s?(_?(dims?|size|space|num))?$", text(width) or ""
+        ):
+            yield call
 
 
 _SAMPLER = r"(?i)rollout|behav|infer|vllm|sampl"  # log-probabilities of another engine

@@ -83,6 +83,7 @@ def snapshots_alias(code):
     """`states.append(model.state_dict())` in the loop: all entries are the last state."""
     for call in code.calls:
         given = call.args[0] if method(call) == "append" and len(call.args) == 1 else None
+        given = code.resolved(given) if given is not None else None
         loop = list(above(call, *LOOPS))
         if not loop or method(given) != "state_dict" or not is_model(code, receiver(given)):
             continue
@@ -199,7 +200,7 @@ def loads_a_path(code):
     for call in code.calls:
         if method(call) == "load_state_dict" and call.args and is_model(code, receiver(call)):
             given = call.args[0]
-            given = code.value(given) if isinstance(given, ast.Name) else given
+            given = code.resolved(given)
             if isinstance(const(given), str):
                 yield call
 

@@ -161,7 +161,7 @@ def _counts_of(code, tests):
     divisors = set()
     for test in tests:
         for one in ast.walk(test):
-            value = code.value(one) if isinstance(one, ast.Name) else one
+            value = code.resolved(one)
             for node in ast.walk(value) if isinstance(value, ast.AST) else ():
                 if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
                     divisors.add(ast.unparse(node.right))
@@ -171,7 +171,7 @@ def _counts_of(code, tests):
 def _divided(code, constructor, counts):
     """A length of the scheduler is a quotient by one of these numbers."""
     for given in (*constructor.args, *(k.value for k in constructor.keywords)):
-        value = code.value(given) if isinstance(given, ast.Name) else given
+        value = code.resolved(given)
         for node in ast.walk(value) if isinstance(value, ast.AST) else ():
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div):
                 if ast.unparse(node.right) in counts:
@@ -253,6 +253,39 @@ def _counts_epochs(constructor, outer):
     return count is not None and ast.dump(length) == ast.dump(count)
 
 
+@rule("rate-twice", "wrong", "sched|Sched")
+def stepped_in_both_loops(code):
+    """`scheduler.step()` in the loop over batches and again in the loop over epochs."""
+    for loop in code.of(ast.For):
+        inner = [one for one in _plain_steps(code, loop) if _directly_in(one, loop)]
+        for call in inner:
+            name = text(receiver(call))
+            outer = next(above(loop, *LOOPS), None)
+            around = outer if outer is not None else code.function(loop)
+            if not batch_loop(code, loop) or isinstance(around, ast.Module):
+                continue
+            again = [one for one in _plain_steps(code, around) if not inside(one, loop)]
+            again = [one for one in again if text(receiver(one)) == name]
+            if any(next(above(one, *LOOPS), None) is outer for one in again):
+                yield call
+
+
+def _plain_steps(code, node):
+    """The calls `scheduler.step()` that no condition guards."""
+    return [
+        one
+        for one in code.methods(node, "step")
+        if not one.args
+        and not one.keywords
+        and is_scheduler(code, receiver(one))
+        and not any(above(one, ast.If, ast.Try))
+    ]
+
+
+def _directly_in(call, loop):
+    return next(above(call, *LOOPS), None) is loop
+
+
 @rule("rate-resume-jump", "wrong")
 def scheduler_not_saved(code):
     """The checkpoint has the optimizer's state and not the scheduler's."""
@@ -270,7 +303,7 @@ def scheduler_not_saved(code):
     for call in code.calls:
         if code.called(call) == "torch.save" and resumed and call.args:
             saved = call.args[0]
-            value = code.value(saved) if isinstance(saved, ast.Name) else saved
+            value = code.resolved(saved)
             if isinstance(value, ast.Dict) and re.search(
                 r"(?i)optim\w*\.state_dict\(\)|opt\.state_dict", ast.unparse(value)
             ):

@@ -106,7 +106,7 @@ def _given_batch(code, node):
 
 def _of_loader(code, node, depth):
     """A tensor of a loader with the default collation, or a padded batch with the batch first."""
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     if depth > 4 or value is None:
         return False
     if isinstance(value, Part):
@@ -227,7 +227,7 @@ def padding_counted(code):
         loss = code.called(call) == "F.cross_entropy" or kind(code, call.func) == (
             "lossfn:CrossEntropyLoss"
         )
-        if loss and len(call.args) == 2 and all(_flat(one) for one in call.args):
+        if loss and len(call.args) == 2 and all(_flat(code.resolved(one)) for one in call.args):
             yield call
 
 

@@ -53,11 +53,17 @@ def softmax_over_batch(code):
             continue
         if const(dim) == 0 and const(dim) is not False and _is_batch(code, given):
             yield call
+    for call in code.calls:
+        layers = call.args if code.called(call) == "nn.Sequential" else ()
+        for before, layer in zip(layers, layers[1:], strict=False):
+            axis = argument(layer, "dim", 0) if code.called(layer) == "nn.Softmax" else None
+            if code.called(before) == "nn.Linear" and const(axis) == 0:
+                yield layer
 
 
 def _is_batch(code, node):
     """What a model returns for a batch, or a layer's output in `forward`."""
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     if isinstance(value, Part) or not isinstance(value, ast.Call):
         return False
     if any(isinstance(one, ast.Constant | ast.Subscript) for one in value.args):
@@ -137,7 +143,7 @@ def _permuted_otherwise(code):
         if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) < 2:
             continue
         inner = receiver(call)
-        inner = code.value(inner) if isinstance(inner, ast.Name) else inner
+        inner = code.resolved(inner)
         order = _order(inner) if isinstance(inner, ast.Call) and not code.called(inner) else None
         names = _sizes(code, _embedded(code, receiver(inner))) if order else None
         if not names or len({*names}) < len(names) or len(order) < len(names):
@@ -312,7 +318,7 @@ def squeeze_of_batch(code):
             and not call.keywords
         ):
             value = receiver(call)
-            value = code.value(value) if isinstance(value, ast.Name) else value
+            value = code.resolved(value)
             model = isinstance(value, ast.Call) and (kind(code, value.func) or "").startswith(
                 "module:"
             )
@@ -353,7 +359,7 @@ def norm_of_other_dims(code):
                     yield after
         elif len(call.args) == 1 and getattr(code.function(call), "name", "") == "forward":
             given = call.args[0]
-            given = code.value(given) if isinstance(given, ast.Name) else given
+            given = code.resolved(given)
             kinds = [kind(code, getattr(one, "func", None)) or "" for one in (given, call)]
             if all(one.startswith("module:") for one in kinds):
                 if _unfit(*(one[7:] for one in kinds)):

@@ -117,7 +117,7 @@ def where_nan(code):
     for call in code.calls:
         if code.called(call) != "torch.where" or len(call.args) != 3 or no_graph(code, call):
             continue
-        for arm in call.args[1:]:
+        for arm in map(code.resolved, call.args[1:]):
             if method(arm) in ("sqrt", "log") and isinstance(arm.func, ast.Attribute):
                 given = arm.args[0] if code.dotted(arm.func) and arm.args else receiver(arm)
                 if text(given) and text(given) in names_in(call.args[0]):
@@ -171,6 +171,46 @@ def tensor_of_losses(code):
                     and text(target.parent.parent.targets[0]) in call.scope.backward
                 ):
                     yield call
+
+    yield from _tensor_of_list(code)
+
+
+def _tensor_of_list(code):
+    """`torch.tensor(log_probs)` in what is differentiated: the list has tensors with a graph."""
+    for call in code.calls:
+        name = code.called(call)
+        given = call.args[0] if name in ("torch.tensor", "torch.FloatTensor") and call.args else 0
+        if not text(given) or argument(call, "requires_grad") or no_graph(code, call):
+            continue
+        filled = _filled(code, given)
+        if filled and all(map(_has_graph, filled)) and _in_loss(code, call):
+            yield call
+
+
+def _filled(code, node):
+    """Return what `append` puts into a list of this function, or of the object."""
+    name = text(node)
+    if isinstance(node, ast.Name):
+        around = code.function(node)
+        local = isinstance(code.value(node), ast.List)
+        calls = code.methods(around if local and name in around.assigned else code.tree, "append")
+    else:
+        calls = [one for one in code.calls if one.owner is node.owner and method(one) == "append"]
+    return [one.args[0] for one in calls if text(receiver(one)) == name and len(one.args) == 1]
+
+
+def _has_graph(node):
+    """`dist.log_prob(action)`, also with a sign or a weight, and not as a number."""
+    written = ast.unparse(node)
+    return "log_prob(" in written and not re.search(r"item\(|detach|numpy|\.data\b", written)
+
+
+def _in_loss(code, node):
+    """The expression around is differentiated here, or its name is."""
+    statement = next(above(node, ast.Assign), None)
+    if statement is None:
+        return any(method(one) == "backward" for one in above(node, ast.Call))
+    return text(statement.targets[0]) in node.scope.backward
 
 
 @rule("modules-plain-error", "wrong")

@@ -198,7 +198,7 @@ def _moved_targets(loop):
 
 
 def _is_output(code, node):
-    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = code.resolved(node)
     return isinstance(value, ast.Call) and is_model(code, value.func)
 
 
