@@ -414,13 +414,9 @@ def _output_detached(code):
         model = receiver(given) if method(given) == "detach" and not code.called(given) else None
         if not isinstance(model, ast.Call) or not is_model(code, model.func):
             continue
-        target = code.resolved(call.args[1])
-        constant = code.called(target) in (
-            "torch.ones",
-            "torch.zeros",
-            "torch.full",
-        ) or code.called(target).endswith("_like")
-        if constant and differentiated(code, call, 0):
+        target = code.called(code.resolved(call.args[1]))
+        constant = target in ("torch.ones", "torch.zeros", "torch.full")
+        if (constant or target.endswith("_like")) and differentiated(code, call, 0):
             yield call
 
 
