@@ -4,6 +4,7 @@
 (() => {
   const CHUNK = /[\u3400-\u9fff]+|[\w\u00c0-\u024f]+(?:\.[\w\u00c0-\u024f]+)*/g;
   const LONGEST = 1000; // characters of a query that are searched
+  const SHORT_NOT = /\b(is|are|was|were|do|does|did|has|have)n['’]t\b/gi; // isn't: is not
   const LONGEST_WORD = 40; // letters of a word in which a typing error is looked for
   const HAN = /^[\u3400-\u9fff]/;
   const BOOST = { title: 6, names: 3, text: 1, code: 0.5 };
@@ -281,7 +282,7 @@
   // [{ page, anchor, title, line, code, first, name, kind }], best first: sections, messages,
   // symptoms and cards of the cheat sheet. `name` is the title of the page.
   function find(query, { most = 12, perPage = 3 } = {}) {
-    const asked = units(query.slice(0, LONGEST));
+    const asked = units(query.slice(0, LONGEST).replace(SHORT_NOT, "$1 not"));
     if (!asked.length) return [];
     const answers = asked.map((unit, n) => ask(unit, n === asked.length - 1 && /\S$/.test(query)));
     // the rarer a word, the more it tells

@@ -19,6 +19,7 @@ _CHUNK = re.compile(
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _SEAM = re.compile(r"_+|\.|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 _ENDS = re.compile(r"(?:ations?|at(?:es?|ed|ing)|ions?|ing|(?<!e)ed|es|e|(?<!s)s)$")
+_SHORT_NOT = re.compile(r"\b(is|are|was|were|do|does|did|has|have)n['’]t\b", re.I)  # isn't: is not
 # A word in a title, in the text below, as a name in the prose; another word for it.
 _TITLE, _ALSO, _NAMED, _OTHER = 6.0, 2.0, 1.0, 0.7
 _LEAST, _LONGEST = 0.35, 300  # share of what is asked for, characters of a question
@@ -77,7 +78,8 @@ class Questions:
         """Return the places that answer a question, the best first; none for what is unknown."""
         scores = [0.0] * len(self.places)
         shares, total = scores.copy(), 0.0
-        for phrase in self._units(question[:_LONGEST]):
+        question = _SHORT_NOT.sub(r"\1 not", question[:_LONGEST])
+        for phrase in self._units(question):
             hits = self._hits(phrase)
             weight = math.log(1 + len(scores) / len(hits)) if hits else 0.0
             weight *= 0.4 if _stem(phrase) in self._weak else 1

@@ -42,6 +42,8 @@ SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b|# [✗✓])")
 # Lines of code that queries name: with a comment, a class or an attribute of a module or an object.
 QUERIED = re.compile(r".*#|\s*class |(?!\s*(for|return|raise|if|elif|while|yield)\b).*\.")
 WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
+# Names in code that queries have: attributes, calls, arguments, classes; not local variables.
+PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=class )\w+")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
 _SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.*", re.S)  # the first one
 LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
@@ -56,25 +58,27 @@ class Section:
     text: list[str] = field(default_factory=list)
     code: list[str] = field(default_factory=list)
     names: dict[str, None] = field(default_factory=dict)
+    queries: list[str] = field(default_factory=list)  # what people type who look for it
     explained: str = ""  # of a card: page and anchor of the section that explains its lines
 
     def telling(self) -> list[str]:
-        """Return the lines of code with a word that neither prose, names nor lines above have."""
+        """Return the lines of code with a name or a word in a comment that the section lacks."""
         seen, lines = _words(" ".join([self.title, *self.text, *self.names])), []
         for line in self.code:
-            if new := _words(line) - seen:
-                seen |= new
+            code, _, comment = line.partition("#")
+            if (_words(comment) | _words(" ".join(PUBLIC.findall(code)))) - seen:
+                seen |= _words(line)
                 lines.append(line)
         return lines
 
     def record(self) -> list[str]:
-        """Return anchor, title, prose, code and names, and for a card what explains it."""
+        """Return anchor, title, prose, code, names and queries, and for a card what explains it."""
         return [
             self.anchor,
             self.title,
             "\n".join(self.text),
             "\n".join(self.code if self.explained else self.telling()),
-            " ".join(self.names),
+            "\n".join([" ".join(self.names), *self.queries]),
             self.explained,
         ]
 
@@ -306,7 +310,7 @@ def read(app: Sphinx, document: nodes.document) -> None:
             part.text = part.text[:2]
     typed = json.loads(env.metadata[env.docname].get("queries", "{}"))
     for part in parts:
-        part.names |= dict.fromkeys(typed.get(part.anchor, ()))
+        part.queries = typed.get(part.anchor, [])
     env.book_sections = noted | {env.docname: [part.record() for part in parts]}
 
 
