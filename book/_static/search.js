@@ -7,7 +7,7 @@
   const SHORT_NOT = /\b(is|are|was|were|do|does|did|has|have)n['’]t\b/gi; // isn't: is not
   const LONGEST_WORD = 40; // letters of a word in which a typing error is looked for
   const HAN = /^[\u3400-\u9fff]/;
-  const BOOST = { title: 6, names: 3, text: 1, code: 0.5 };
+  const BOOST = { title: 6, names: 3, queries: 1, text: 1, code: 0.5 };
   const MESSAGE = /\b\w*(?:Error|Exception|Warning|Interrupt)\b/;
   const LONG_QUESTION = 80; // characters; a longer text may be a message
   const VALUES = /[([<'"`][^)\]>'"`]*\d|::|\w\.\w+\(/; // numbers in brackets, calls
@@ -89,7 +89,10 @@
     extractField: (id, name) => {
       if (name === "id") return id;
       const section = sections[id];
-      return section[{ title: TITLE, text: TEXT, code: CODE, names: NAMES }[name]];
+      const [names, ...queries] = section[NAMES].split("\n"); // below the names what people type
+      if (name === "names") return names;
+      if (name === "queries") return queries.join("\n");
+      return section[{ title: TITLE, text: TEXT, code: CODE }[name]];
     },
   });
 
@@ -337,7 +340,8 @@
       .slice(0, most);
     // The lines to copy come before the section that explains them; where a few words ask for a
     // chapter, those of its card that has them in its title, or alone has them.
-    const near = new Set(shown.slice(0, 2).map(({ page }) => pages[page][0]));
+    const chapters = shown.filter(({ page }) => pages[page][2] === "chapter");
+    const near = new Set(chapters.slice(0, 2).map(({ page }) => pages[page][0]));
     const few =
       pages[shown[0].page][2] === "chapter" && asked.filter((unit) => !isWeak(unit)).length < 4;
     const own = found.filter(

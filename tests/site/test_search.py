@@ -17,6 +17,9 @@ from docutils.utils import new_document
 from sphinx import addnodes
 
 from bookbuild.site.extensions.search_records import Section, sections
+from bookbuild.source import texts
+from bookbuild.source.checkout import Book
+from bookbuild.source.outline import queries
 from bookbuild.source.words import search_words
 from helpers import explain
 
@@ -91,6 +94,25 @@ def test_the_section_or_entry_that_answers_is_among_the_first_three(found):
             missed[row["query"]] = first
     print(f"{len(rows) - len(missed)} of {len(rows)}; missed: {missed}")
     assert len(missed) <= 0.05 * len(rows), missed
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_what_people_type_for_a_section_leads_to_it(found, lang):
+    """Every fifth query of the texts; an entry that answers as well may come before the section."""
+    book = Book.find(ROOT)
+    typed = [
+        (line, f"{name}#{anchor}")
+        for name in book.texts
+        for anchor, lines in queries(texts.load(book, name), lang).items()
+        for line in lines
+    ][::5]
+    missed = [
+        (line, section)
+        for line, section in typed
+        if section not in [f"{hit['page']}#{hit['anchor']}" for hit in found(lang, line)[:5]]
+    ]
+    print(f"{len(typed) - len(missed)} of {len(typed)}; missed: {missed}")
+    assert len(typed) > 100 and len(missed) <= 0.1 * len(typed)
 
 
 @pytest.mark.parametrize(
