@@ -89,7 +89,7 @@
     extractField: (id, name) => {
       if (name === "id") return id;
       const section = sections[id];
-      const [names, ...queries] = section[NAMES].split("\n"); // below the names what people type
+      const [names, ...queries] = section[NAMES].split("\n"); // the queries stand below the names
       if (name === "names") return names;
       if (name === "queries") return queries.join("\n");
       return section[{ title: TITLE, text: TEXT, code: CODE }[name]];

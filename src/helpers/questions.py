@@ -29,8 +29,8 @@ _LEAST, _LONGEST = 0.35, 300  # share of what is asked for, characters of a ques
 class Place:
     """A symptom or a section: `href`, `title` and `also`, the text below it, by language.
 
-    `names` are further names in the prose of a section, such as functions and methods; `queries`,
-    what people type who look for it.
+    `names` are further names in the prose of a section, such as functions and methods; `queries`
+    are queries that it answers.
     """
 
     kind: str

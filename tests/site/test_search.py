@@ -97,7 +97,7 @@ def test_the_section_or_entry_that_answers_is_among_the_first_three(found):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_what_people_type_for_a_section_leads_to_it(found, lang):
+def test_the_queries_of_a_section_find_it(found, lang):
     """Every fifth query of the texts; an entry that answers as well may come before the section."""
     book = Book.find(ROOT)
     typed = [

@@ -10,7 +10,7 @@
     %%% zh
     中文
 
-    %%% queries                     what people type who look for this section, a line each
+    %%% queries                     queries that the section answers, a line each
     stop gradient flow
     截断梯度
 

@@ -58,7 +58,7 @@ class Section:
     text: list[str] = field(default_factory=list)
     code: list[str] = field(default_factory=list)
     names: dict[str, None] = field(default_factory=dict)
-    queries: list[str] = field(default_factory=list)  # what people type who look for it
+    queries: list[str] = field(default_factory=list)  # that the section answers
     explained: str = ""  # of a card: page and anchor of the section that explains its lines
 
     def telling(self) -> list[str]:
