@@ -57,8 +57,8 @@ def axes(code: Code, node: Any, depth: int = 0) -> int | None:
 
 def _joined(code: Code, sides: tuple[ast.AST, ...], depth: int) -> int | None:
     """The axes after broadcasting."""
-    found = [0 if const(one) is not None else axes(code, one, depth) for one in sides]
-    return None if None in found else max(found)
+    counts = [0 if const(one) is not None else axes(code, one, depth) for one in sides]
+    return None if None in counts else max(counts)
 
 
 def _of_attribute(code: Code, node: ast.Attribute, depth: int) -> int | None:
@@ -66,12 +66,12 @@ def _of_attribute(code: Code, node: ast.Attribute, depth: int) -> int | None:
     if value is not None:
         return axes(code, value, depth)
     if node.attr in ("target", "data") and isinstance(node.value, ast.Name):
-        made = code.value(node.value)
-        if _SKLEARN.match(code.called(made)):
+        dataset = code.value(node.value)
+        if _SKLEARN.match(code.called(dataset)):
             return 1 if node.attr == "target" else 2
     if node.attr == "T":
-        found = axes(code, node.value, depth)
-        return found if found and found < 2 else None
+        count = axes(code, node.value, depth)
+        return count if count and count < 2 else None
     return axes(code, node.value, depth) if node.attr in ("data", "values") else None
 
 
@@ -97,23 +97,27 @@ def _of_part(code: Code, part: Part, depth: int) -> int | None:
 def _returned(code: Code, call: ast.Call, index: int) -> ast.AST | None:
     """Return the expression of a `return` of this file that an unpacked name gets."""
     targets = code.targets(call)
-    found = [
+    values = [
         one.value
         for function in targets[:1]
         for one in code.walk(function)
         if isinstance(one, ast.Return)
     ]
-    if len(found) == 1 and isinstance(found[0], ast.Tuple) and index < len(found[0].elts):
-        return found[0].elts[index]
+    if len(values) == 1 and isinstance(values[0], ast.Tuple) and index < len(values[0].elts):
+        return values[0].elts[index]
     return None
 
 
 def _batch(code: Code, loader: ast.AST, index: int, depth: int) -> int | None:
     """Return the axes of the n-th tensor in a batch of a loader."""
-    made = construction(code, loader)
-    if code.called(made) != "data.DataLoader" or is_open(made) or argument(made, "collate_fn"):
+    constructor = construction(code, loader)
+    if (
+        code.called(constructor) != "data.DataLoader"
+        or is_open(constructor)
+        or argument(constructor, "collate_fn")
+    ):
         return None
-    sample = _sample(code, argument(made, "dataset", 0), index, depth)
+    sample = _sample(code, argument(constructor, "dataset", 0), index, depth)
     return None if sample is None else sample + 1
 
 
@@ -127,8 +131,8 @@ def _sample(code: Code, dataset: Any, index: int, depth: int) -> int | None:
     if name == "data.Subset" and value.args:
         return _sample(code, value.args[0], index, depth + 1)
     if name == "data.TensorDataset":
-        found = axes(code, value.args[index], depth) if index < len(value.args) else None
-        return None if not found else found - 1
+        count = axes(code, value.args[index], depth) if index < len(value.args) else None
+        return None if not count else count - 1
     get = code.functions.get((text(value.func), "__getitem__"))
     given = [one.value for one in code.walk(get) if isinstance(one, ast.Return)] if get else []
     whole = len(given) == 1 and isinstance(given[0], ast.Tuple) and index < len(given[0].elts)
@@ -141,19 +145,19 @@ def _sliced(code: Code, node: ast.Subscript, depth: int) -> int | None:
     base = node.value
     if isinstance(base, ast.Attribute) and base.attr in ("iloc", "loc"):
         base = base.value
-    found = axes(code, base, depth)
+    count = axes(code, base, depth)
     if len(parts) == 1 and isinstance(const(parts[0]), str):
-        table = found == 2 or re.fullmatch(r"(\w+_)?df(_\w+)?", text(base) or "")
+        table = count == 2 or re.fullmatch(r"(\w+_)?df(_\w+)?", text(base) or "")
         return 1 if table else None
     if len(parts) == 1 and isinstance(parts[0], ast.List):
         named = all(isinstance(const(one), str) for one in parts[0].elts)
-        return 2 if named and parts[0].elts else found
+        return 2 if named and parts[0].elts else count
     indices = [one for one in parts if not isinstance(one, ast.Slice)]
     if not all(_is_index(code, one) for one in indices):
         return None
-    if found is None:
+    if count is None:
         return 0 if len(indices) == len(parts) > 1 else None  # all axes have an index
-    return found - len(indices) if found >= len(indices) else None
+    return count - len(indices) if count >= len(indices) else None
 
 
 def _is_index(code: Code, node: ast.AST) -> bool:
@@ -205,7 +209,7 @@ def _owner(node: ast.AST) -> bool:
 
 
 def _reshaped(code: Code, node: ast.Call, given: ast.AST, depth: int) -> int | None:
-    what, found = method(node), axes(code, given, depth)
+    what, number = method(node), axes(code, given, depth)
     if what in ("view", "reshape"):
         sizes = node.args[0] if len(node.args) == 1 else None
         many = isinstance(sizes, ast.Tuple | ast.List)
@@ -216,18 +220,18 @@ def _reshaped(code: Code, node: ast.Call, given: ast.AST, depth: int) -> int | N
     if what in ("flatten", "ravel") and not node.args and not node.keywords:
         return 1
     if what == "to_numpy":
-        return found
-    if what == "unsqueeze" and found is not None:
-        return found + 1
+        return number
+    if what == "unsqueeze" and number is not None:
+        return number + 1
     last = const(argument(node, "dim", 0) or argument(node, "axis")) in (1, -1)
-    if what == "squeeze" and last and found == 2:
+    if what == "squeeze" and last and number == 2:
         return 1 if column(code, code.resolved(given)) else None
-    if what == "drop" and found == 2:
+    if what == "drop" and number == 2:
         return 2
-    if what in ("mean", "sum", "prod") and found and not is_open(node):
+    if what in ("mean", "sum", "prod") and number and not is_open(node):
         one = const(argument(node, "dim", 0) or argument(node, "axis"))
         kept = const(argument(node, "keepdim")) or const(argument(node, "keepdims"))
-        return found - 1 if isinstance(one, int) and not kept else None
+        return number - 1 if isinstance(one, int) and not kept else None
     return None
 
 
@@ -241,8 +245,8 @@ def _of_list(code: Code, node: ast.AST, depth: int) -> int | None:
         for one in code.methods(code.function(node), "append")
         if text(receiver(one)) == node.id and len(one.args) == 1
     ]
-    found = {axes(code, one, depth) for one in added}
-    inner = found.pop() if len(found) == 1 else None
+    counts = {axes(code, one, depth) for one in added}
+    inner = counts.pop() if len(counts) == 1 else None
     return None if inner is None else inner + 1
 
 
@@ -254,11 +258,11 @@ def column(code: Code, node: Any) -> bool:
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if not isinstance(value, ast.Call) or code.called(value):
         return False
-    made = _last_of(code, construction(code, value.func))
+    layer = _last_of(code, construction(code, value.func))
     name = (kind(code, value.func) or "").removeprefix("module:")
-    if code.called(made) != "nn.Linear":
-        made = _last_layer(code, name)
-    return code.called(made) == "nn.Linear" and _is_one(code, argument(made, "out_features", 1))
+    if code.called(layer) != "nn.Linear":
+        layer = _last_layer(code, name)
+    return code.called(layer) == "nn.Linear" and _is_one(code, argument(layer, "out_features", 1))
 
 
 def _is_one(code: Code, node: ast.AST | None) -> bool:
@@ -269,8 +273,8 @@ def _is_one(code: Code, node: ast.AST | None) -> bool:
 def _last_layer(code: Code, name: str) -> ast.Call | None:
     """Return the constructor of the layer that `forward` returns the output of."""
     forward = code.functions.get((name, "forward"))
-    found = [n for n in code.walk(forward) if isinstance(n, ast.Return)] if forward else []
-    value = found[0].value if len(found) == 1 else None
+    statements = [n for n in code.walk(forward) if isinstance(n, ast.Return)] if forward else []
+    value = statements[0].value if len(statements) == 1 else None
     for _ in range(4):
         value = code.resolved(value) if isinstance(value, ast.AST) else None
         if not isinstance(value, ast.Call):
@@ -286,12 +290,12 @@ def _last_layer(code: Code, name: str) -> ast.Call | None:
 _ACTIVATIONS = re.compile(r"nn\.(Sigmoid|Tanh|ReLU|LeakyReLU|Softplus|ELU|Identity)$")
 
 
-def _last_of(code: Code, made: ast.Call | None) -> ast.Call | None:
+def _last_of(code: Code, constructor: ast.Call | None) -> ast.Call | None:
     """Return the constructor of the last layer, also of nested `nn.Sequential`."""
     for _ in range(4):
-        if code.called(made) == "nn.Sequential" and made.args:
-            inner = layers(code, made)
+        if code.called(constructor) == "nn.Sequential" and constructor.args:
+            inner = layers(code, constructor)
             while inner and _ACTIVATIONS.match(code.called(inner[-1])):
                 inner.pop()
-            made = construction(code, inner[-1]) if inner else None
-    return made
+            constructor = construction(code, inner[-1]) if inner else None
+    return constructor

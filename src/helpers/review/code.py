@@ -300,9 +300,9 @@ class Code:
                 return given[0] if len(given) == 1 else None
             scope = scope.scope
         if name.startswith("self.") and node.owner is not None:
-            found = self._attribute(node, name)
-            if found is not None:
-                return found
+            attribute = self._attribute(node, name)
+            if attribute is not None:
+                return attribute
         return self._item(node)
 
     def _item(self, node: ast.AST) -> ast.AST | Part | None:
@@ -310,12 +310,12 @@ class Code:
         key = getattr(node.slice, "value", None) if isinstance(node, ast.Subscript) else None
         whole = self.value(node.value) if isinstance(key, str | int) else None
         if isinstance(whole, ast.Dict):
-            found = [
+            items = [
                 value
                 for one, value in zip(whole.keys, whole.values, strict=True)
                 if isinstance(one, ast.Constant) and one.value == key
             ]
-            return found[-1] if found else None
+            return items[-1] if items else None
         if isinstance(whole, ast.List | ast.Tuple) and isinstance(key, int):
             return whole.elts[key] if key < len(whole.elts) else None
         return None

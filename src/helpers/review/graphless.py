@@ -90,8 +90,8 @@ def _call(code: Code, node: ast.Call, depth: int) -> bool:
 def elements(code: Code, node: ast.AST) -> list[ast.AST]:
     """Return what a list has: of a literal, and what `append` puts into it before this place."""
     name, value = text(node), code.value(node) if text(node) else node
-    found = [*value.elts] if isinstance(value, ast.List) else []
+    nodes = [*value.elts] if isinstance(value, ast.List) else []
     for call in code.methods(code.function(node), "append") if name else ():
         if text(receiver(call)) == name and len(call.args) == 1 and place(call) < place(node):
-            found.append(call.args[0])
-    return found
+            nodes.append(call.args[0])
+    return nodes

@@ -35,9 +35,9 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
             return True
         if not name and method(node) in _SAME and receiver(node) is not None:
             return is_activation(code, receiver(node), names, depth + 1)
-        made = _made_by(code, node)
-        if made is not None and kind(code, node.func) is None:
-            return is_activation(code, made, names, depth + 1)
+        factory = _made_by(code, node)
+        if factory is not None and kind(code, node.func) is None:
+            return is_activation(code, factory, names, depth + 1)
         return ends_in(code, node.func, names, depth + 1)
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and text(node):
         value = code.value(node)
@@ -113,8 +113,8 @@ def construction(code: Code, node: Any) -> ast.Call | None:
             node = code.value(node)
         elif isinstance(node, Part):
             node = returned_part(code, node)
-        elif isinstance(node, ast.Call) and (made := _made_by(code, node)) is not None:
-            node = made
+        elif isinstance(node, ast.Call) and (constructor := _made_by(code, node)) is not None:
+            node = constructor
         elif isinstance(node, ast.Call) and method(node) in MOVES | {"eval", "train"}:
             if code.called(node) or receiver(node) is None:
                 return node
@@ -137,30 +137,30 @@ def _made_by(code: Code, call: ast.Call) -> ast.AST | None:
 
 def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
     """Return the layers of `nn.Sequential(…)`, also of `*layers` and of an `OrderedDict`."""
-    found = []
+    parts = []
     for given in constructor.args:
         if isinstance(given, ast.Starred):
-            found += _collected(code, given.value)
+            parts += _collected(code, given.value)
         elif method(given) == "OrderedDict" and given.args:
             pairs = getattr(given.args[0], "elts", ())
-            found += [one.elts[1] for one in pairs if len(getattr(one, "elts", ())) == 2]
+            parts += [one.elts[1] for one in pairs if len(getattr(one, "elts", ())) == 2]
         else:
-            found.append(given)
-    return found
+            parts.append(given)
+    return parts
 
 
 def _collected(code: Code, node: ast.AST) -> list[ast.AST]:
     """Return the elements of a list, with those that `append` and `+=` add before this place."""
     name, value = text(node), code.resolved(node)
-    found = [*value.elts] if isinstance(value, ast.List | ast.Tuple) else []
+    modules = [*value.elts] if isinstance(value, ast.List | ast.Tuple) else []
     for one in code.walk(code.function(node)) if name else ():
         if getattr(one, "lineno", node.lineno) >= node.lineno:
             continue
         if method(one) == "append" and text(receiver(one)) == name and len(one.args) == 1:
-            found.append(one.args[0])
+            modules.append(one.args[0])
         elif isinstance(one, ast.AugAssign) and text(one.target) == name:
-            found += getattr(one.value, "elts", ())
-    return found
+            modules += getattr(one.value, "elts", ())
+    return modules
 
 
 def loss_calls(code: Code, function: str, module: str) -> Iterator[tuple[ast.Call, ast.AST]]:

@@ -246,7 +246,7 @@ def _scaled_before_slices(code):
 def _parts_by_share(code, parts, name):
     """`data[begin:end]` with ends that are shares of the length, for train and for test."""
     whole = rf"len\({re.escape(name or '?')}\)"
-    found = set()
+    halves = set()
     for one in parts:
         target = one.parent.targets[0] if isinstance(one.parent, ast.Assign) else None
         ends = [one.slice.lower, one.slice.upper] if isinstance(one.slice, ast.Slice) else []
@@ -254,13 +254,13 @@ def _parts_by_share(code, parts, name):
         shares = [v for v in values if re.search(r"(?i)train|split|ratio|0\.\d", v)]
         half = _half_of(text(target) or "")
         if half and shares and re.search(whole, code.part(code.function(one))):
-            found.add(half)
-    return found == {"train", "test"}
+            halves.add(half)
+    return halves == {"train", "test"}
 
 
 def _half_of(name):
-    found = re.search(r"(?i)(^|[_.])(train|test|val|valid)", name)
-    return None if not found else "train" if found[2].lower() == "train" else "test"
+    match = re.search(r"(?i)(^|[_.])(train|test|val|valid)", name)
+    return None if not match else "train" if match[2].lower() == "train" else "test"
 
 
 def _half(name):

@@ -412,10 +412,10 @@ def log_prob_of_each_axis(code):
     if re.search(r"sum\([^\n]*log_?p|sum\(-1|sum\(1\b|sum\((dim|axis)=|keepdim", code.source):
         return
     for call in code.calls:
-        made = code.resolved(receiver(call)) if method(call) == "log_prob" else None
-        if not code.called(made).endswith("distributions.Normal") or not made.args:
+        distribution = code.resolved(receiver(call)) if method(call) == "log_prob" else None
+        if not code.called(distribution).endswith("distributions.Normal") or not distribution.args:
             continue
-        mean = code.resolved(made.args[0])
+        mean = code.resolved(distribution.args[0])
         layer = construction(code, mean.func) if isinstance(mean, ast.Call) else None
         width = argument(layer, "out_features", 1) if code.called(layer) == "nn.Linear" else None
         if re.search(
