@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from book_pages import LANGUAGES, ROOT
@@ -190,7 +191,12 @@ def test_from_a_disk_the_map_works_too(fresh, site):
     page = fresh(viewport={"width": 1280, "height": 800})
     learn(page, site.as_uri(), "en")
     page.goto(f"{site.as_uri()}/en/index.html")
-    assert f"questions 1/{TASKS['detach'].questions}" in line(page, "detach")
+    answered = f"questions 1/{TASKS['detach'].questions}"
+    deadline = time.monotonic() + 20
+    while answered not in line(page, "detach") and time.monotonic() < deadline:
+        page.wait_for_timeout(200)  # a file has a process of its own: what is stored arrives later
+        page.reload()
+    assert answered in line(page, "detach")
     page.locator("#progress a[href*=continue]").click()
     page.wait_for_url("**/detach.html?continue#*")
     assert page.errors == []

@@ -10,6 +10,7 @@ from typing import Any
 from bookbuild.source import symptoms, texts
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.outline import Where, section, sections
+from bookbuild.source.words import search_words
 
 MOST = 3  # sections with a name: a name in more sections does not distinguish them
 LATE = re.compile(r"\d+\. |(Exercises|Recap)$")  # headings of sections that answer nothing
@@ -31,9 +32,10 @@ def places(book: Book) -> Iterator[dict[str, Any]]:
         if not LATE.match(part.heading)
     ]
     uses = Counter(name for part in parts for name in part.names)
+    ignored = set(search_words()["small"].split())  # `for` as the name of a statement
     for part in parts:
         href, titles = section(book, Where(f"{part.name}#{part.id}", part.name))
-        own = " ".join(name for name in part.names if uses[name] <= MOST)
+        own = " ".join(name for name in part.names if uses[name] <= MOST and name not in ignored)
         place = _place("section", href.replace(".ipynb", ".html"), titles, part.answer)
         place["names"] = own
         if part.queries:
