@@ -192,8 +192,27 @@ def items(steps: int = 200) -> dict[str, float]:
     return {name: milliseconds(lambda read=read: epoch(read), 4) for name, read in ways.items()}
 
 
+def processors() -> dict[str, tuple[float, float]]:
+    """Return the times of a training step on the CPU and on the GPU, for two batch sizes."""
+    times = {}
+    for batch in (32, 65536):
+        pair = []
+        for device in (torch.device("cpu"), CUDA):
+            net = nn.Sequential(*[nn.Linear(64, 64) for _ in range(4)]).to(device)
+            x, sgd = torch.randn(batch, 64, device=device), torch.optim.SGD(net.parameters())
+
+            def step(net: nn.Module = net, x: Tensor = x, sgd: torch.optim.SGD = sgd) -> None:
+                sgd.zero_grad()
+                net(x).square().mean().backward()
+                sgd.step()
+
+            pair.append(milliseconds(step, times=40))
+        times[f"{batch} rows"] = tuple(pair)
+    return times
+
+
 MEASUREMENTS = (
-    precision, optimizer, copies, vocabulary, attention, window, checkpointing, items,
+    precision, optimizer, copies, vocabulary, attention, window, checkpointing, items, processors,
 )  # fmt: skip
 
 
