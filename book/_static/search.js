@@ -339,7 +339,8 @@
       })
       .slice(0, most);
     // The lines to copy come before the section that explains them; where a few words ask for a
-    // chapter, those of its card that has them in its title, or alone has them.
+    // chapter, those of its card that has them in its title, or alone has them. Without a word in
+    // its title, a card comes first only if it has most of what the best section has.
     const chapters = shown.filter(({ page }) => pages[page][2] === "chapter");
     const near = new Set(chapters.slice(0, 2).map(({ page }) => pages[page][0]));
     const few =
@@ -353,7 +354,9 @@
     });
     const lines = few && (titled || (own.length < 3 && own[0]));
     const card = lines ? lines.id : cards.get(address(shown[0].id));
-    if (found.some(({ id, share }) => id === card && share > least)) {
+    const best = found.find(({ id }) => id === shown[0].id).share;
+    const enough = lines && lines === titled ? least : Math.max(least, 0.7 * best);
+    if (found.some(({ id, share }) => id === card && share > enough)) {
       const listed = shown.findIndex(({ id }) => id === card);
       if (listed > 0) shown.splice(listed, 1);
       if (listed) shown.unshift({ id: card, page: pages[sections[card][PAGE]][3] });
