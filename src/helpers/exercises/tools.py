@@ -276,9 +276,8 @@ def _facts_of_module(model: nn.Module, name: str) -> Iterator[Fact]:
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
-    kinds = Real | str | tuple  # torch.compile sets a private one
-    own = {k: v for k, v in vars(module).items() if k != "training" and k[0] != "_"}
-    return {k: v for k, v in own.items() if isinstance(v, kinds)}
+    kinds = Real | str | tuple
+    return {k: v for k, v in vars(module).items() if isinstance(v, kinds) and k != "training"}
 
 
 class _Bits:
