@@ -118,13 +118,15 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
     if not outputs:
         raise ValueError("gather needs at least one output, got none")
     first = outputs[0]
+    if len({type(out) for out in outputs}) > 1 and any(out is None for out in outputs):
+        raise ValueError("expected None from all replicas or from none")
     if isinstance(first, Tensor):
         return torch.stack(list(outputs)) if first.dim() == 0 else torch.cat(list(outputs), dim)
     if first is None:
         return None
     if isinstance(first, dict):
-        if any(len(out) != len(first) for out in outputs):
-            raise ValueError("expected dicts of the same number of keys")
+        if any(out.keys() != first.keys() for out in outputs):
+            raise ValueError("expected dicts of the same keys")
         pairs = [(key, gather([out[key] for out in outputs], dim)) for key in first]
         return _dict_like(first, pairs)
     if not isinstance(first, (tuple, list)):

@@ -329,7 +329,8 @@ def first_nonfinite(
         infinities: False ignores infinities, such as an intended log(0) in a mask.
 
     Returns:
-        The origin, or None if all values stayed finite.
+        The origin, or None if no operation produced one. The loss of a label whose logit is masked
+        with -inf is infinite, and not reported.
     """
     watch = _Finite(infinities)
     nonfinite = []

@@ -58,10 +58,11 @@ def confusion_matrix(
         int64, shape (num_classes, num_classes), on the device of `target`.
 
     Raises:
-        TypeError: a tensor does not contain integers.
+        TypeError: an argument is not a tensor, or does not contain integers.
         ValueError: the shapes differ, `num_classes` is not positive or a class is out of range.
     """
     for name, t in (("target", target), ("prediction", prediction)):
+        _is_tensor(name, t)
         if t.is_floating_point() or t.is_complex() or t.dtype == torch.bool:
             raise TypeError(f"expected integer classes in {name}, got {t.dtype}")
     if target.shape != prediction.shape:
@@ -215,6 +216,8 @@ def auroc(score: Tensor, target: Tensor) -> float:
 
     Source: Fawcett 2006, "An introduction to ROC analysis".
     """
+    _is_tensor("score", score)
+    _is_tensor("target", target)
     if score.ndim != 1 or score.shape != target.shape:
         raise ValueError(
             f"expected score and target of shape (N,), "
@@ -336,8 +339,14 @@ def write_report(
         raise
 
 
+def _is_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"expected a tensor as {name}, got {type(value).__name__}: torch.as_tensor")
+
+
 def _counts(matrix: Tensor) -> Tensor:
     """Return the square matrix as float64 or int64: sums of a narrow dtype would overflow."""
+    _is_tensor("matrix", matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"expected a square matrix of counts, got shape {tuple(matrix.shape)}")
     return matrix.double() if matrix.is_floating_point() else matrix.long()

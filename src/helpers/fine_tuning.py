@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from numbers import Integral
 from typing import Any
 from unittest import mock
 
@@ -116,7 +117,7 @@ class LoRALinear(nn.Module):
         super().__init__()
         if not isinstance(base, nn.Linear):
             raise TypeError(f"expected an nn.Linear, got {type(base).__name__}")
-        if not isinstance(rank, int) or rank < 1:
+        if not isinstance(rank, Integral) or rank < 1:
             raise ValueError(f"expected an integer rank of at least 1, got {rank}")
         self.base = base.requires_grad_(False)
         self.scale = 1.0 if alpha is None else alpha / rank
@@ -146,7 +147,8 @@ class _AskedError(Exception):
 def download_of(build: Callable[[], Any]) -> str | None:
     """Return the file of weights that `build()` would download first, or None; download nothing.
 
-    The model is built on the meta device, or on the CPU if its constructor needs values (RegNet);
+    The model is built on the meta device, or on the CPU if its constructor needs values (RegNet,
+    quantized models);
     warnings are suppressed.
     """
     from torchvision.models import WeightsEnum
@@ -166,6 +168,6 @@ def download_of(build: Callable[[], Any]) -> str | None:
         try:
             with torch.device("meta"):
                 build()
-        except NotImplementedError:
+        except RuntimeError:
             build()
     return requested[0] if requested else None

@@ -132,7 +132,7 @@ def noise_schedule(steps: int, first: float = 0.1, last: float = 20.0) -> Tensor
     Source: Ho et al. 2020, section 4; for the scaling with the number of steps, Dhariwal and Nichol
     2021, https://github.com/openai/guided-diffusion
     """
-    if not isinstance(steps, int) or steps < 2:
+    if not isinstance(steps, Integral) or steps < 2:
         raise ValueError(f"steps must be an int of at least 2, got {steps!r}")
     if not 0 < first <= last < math.inf:
         raise ValueError(f"expected 0 < first <= last, both finite, got {first} and {last}")
@@ -160,11 +160,9 @@ def per_sample(values: Tensor, t: Tensor, like: Tensor) -> Tensor:
             f"the data must be floating point, of shape (N, ...), got {like.dtype} of shape "
             f"{tuple(like.shape)}: convert images, for example by x / 127.5 - 1"
         )
-    if t.shape != like.shape[:1] or t.dtype != torch.int64:
-        raise ValueError(
-            f"t must be int64 of shape {tuple(like.shape[:1])}, got {t.dtype} of shape "
-            f"{tuple(t.shape)}"
-        )
+    if not isinstance(t, Tensor) or t.shape != like.shape[:1] or t.dtype != torch.int64:
+        got = f"{t.dtype} of shape {tuple(t.shape)}" if isinstance(t, Tensor) else repr(t)
+        raise ValueError(f"t must be int64 of shape {tuple(like.shape[:1])}, got {got}")
     if t.numel() and (int(t.min()) < 0 or int(t.max()) >= len(values)):
         raise ValueError(
             f"steps must be from 0 to {len(values) - 1}, got {int(t.min())} to {int(t.max())}"
@@ -295,8 +293,9 @@ def time_embedding(t: Tensor, width: int, longest: float = 10_000.0) -> Tensor:
         raise ValueError(f"width must be even and at least 2, got {width}")
     if not longest > 0:
         raise ValueError(f"longest must be above 0, got {longest}")
-    if t.dim() != 1:
-        raise ValueError(f"t must have shape (N,), got {tuple(t.shape)}")
+    if not isinstance(t, Tensor) or t.dim() != 1:
+        got = tuple(t.shape) if isinstance(t, Tensor) else repr(t)
+        raise ValueError(f"t must be a tensor of shape (N,), got {got}")
     half = width // 2
     powers = torch.arange(half, device=t.device) / half
     angles = t[:, None].float() * torch.exp(-math.log(longest) * powers)

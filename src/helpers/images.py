@@ -126,12 +126,13 @@ def write_clip(path: str | Path, frames: Tensor, fps: float = 25.0) -> None:
 
     Args:
         path: where to write; ends in `.avi`.
-        frames: uint8 (T, 3, H, W), RGB; H and W even, because the colours have half of them.
+        frames: uint8 (T, 3, H, W), RGB; H and W even, because the colours have half of them; W at
+            least 8, because OpenCV corrupts memory with less.
         fps: frames per second, from 1 to 1000.
 
     Raises:
-        ValueError: `frames` has another shape, no frame, an odd side, `path` another ending, or
-            `fps` is out of range.
+        ValueError: `frames` has another shape, no frame, an odd side or a width below 8, `path`
+            another ending, or `fps` is out of range.
         TypeError: `frames` is not a tensor of uint8.
         OSError: OpenCV could not open the file for writing.
     """
@@ -143,6 +144,8 @@ def write_clip(path: str | Path, frames: Tensor, fps: float = 25.0) -> None:
         raise TypeError(f"frames must be uint8, got {frames.dtype}")
     if frames.shape[2] % 2 or frames.shape[3] % 2:
         raise ValueError(f"height and width must be even, got {tuple(frames.shape[2:])}")
+    if frames.shape[3] < 8:
+        raise ValueError(f"width must be at least 8, got {frames.shape[3]}")
     if not 1 <= fps <= 1000:
         raise ValueError(f"fps must be from 1 to 1000, got {fps}")
     if Path(path).suffix != ".avi":

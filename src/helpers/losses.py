@@ -18,12 +18,13 @@ def target_distribution(loss: Callable[[Tensor], Tensor], classes: int) -> Tenso
     softmax(logits) - gradient.
 
     Args:
-        loss: maps logits of shape (1, classes) to a scalar, for example
-            `lambda z: F.cross_entropy(z, torch.tensor([0]), label_smoothing=0.1)`.
+        loss: maps logits of shape (1, classes) to the loss of this sample, for example
+            `lambda z: F.cross_entropy(z, torch.tensor([0]), label_smoothing=0.1)`. If the loss is
+            scaled, as by the default `reduction` of `kl_div`, the result is wrong.
         classes: the number of classes.
 
     Returns:
-        float32 of shape (classes,).
+        The default dtype, shape (classes,).
     """
     with torch.inference_mode(False), torch.enable_grad():
         logits = torch.zeros(1, classes, requires_grad=True)

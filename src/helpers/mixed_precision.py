@@ -86,7 +86,7 @@ def result_types(
 
     Raises:
         ValueError: `device_type` or `dtype` is another one.
-        TypeError: an operation does not return a tensor.
+        TypeError: an operation does not return a tensor, or has weights from outside.
     """
     _only_kinds(device_type)
     _only_halves(dtype)
@@ -100,6 +100,10 @@ def result_types(
                     raise
                 results[name] = "refused"
                 continue
+            except AssertionError as error:
+                if "FakeTensor" not in str(error):
+                    raise
+                raise TypeError(f"{name} must create its own weights inside the call") from error
         if not isinstance(result, Tensor):
             raise TypeError(f"{name} must return a tensor, got {type(result).__name__}")
         results[name] = str(result.dtype).removeprefix("torch.")

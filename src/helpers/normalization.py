@@ -6,14 +6,16 @@ and `torch.nn.init`, https://pytorch.org/docs/stable/nn.init.html
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
-from helpers.forward import copied_buffers, equal
+from helpers.forward import copied_buffers, equal, tensors_in
 
 
-def moving(model: nn.Module, x: Tensor) -> list[str]:
+def moving(model: nn.Module, x: Any) -> list[str]:
     """Return the names of the buffers that one forward pass of `x` would change.
 
     The pass runs on copies of the buffers and without gradients, in the current mode of the model,
@@ -21,7 +23,7 @@ def moving(model: nn.Module, x: Tensor) -> list[str]:
     counts as unchanged. The result is empty if the pass changes nothing, as in evaluation mode.
     """
     before = {name: b.clone() for name, b in model.named_buffers() if not is_lazy(b)}
-    devices = [x.device] if x.is_cuda else []
+    devices = {t.device for t in tensors_in(x) if t.is_cuda}
     with torch.no_grad(), copied_buffers(model), torch.random.fork_rng(devices):
         model(x)
         after = dict(model.named_buffers())

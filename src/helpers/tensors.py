@@ -39,13 +39,21 @@ def describe(x: Tensor) -> str:
         values = values.dequantize()
     if values.is_nested:
         values = values.values()
-    elif values.layout != torch.strided:
+    elif values.layout == torch._mkldnn:
         values = values.to_dense()
+    elif values.layout != torch.strided:
+        values = _of_sparse(values)
     if values.numel() == 0:
         words.append("empty")
     elif not values.is_meta and not values.is_complex():
         words += _range(values.cpu())
     return ", ".join(words)
+
+
+def _of_sparse(x: Tensor) -> Tensor:
+    """Return the stored values, and a zero if `x` has others; the dense tensor may be too large."""
+    values = (x.coalesce() if x.layout == torch.sparse_coo else x).values().flatten()
+    return values if len(values) == x.numel() else torch.cat([values, values.new_zeros(1)])
 
 
 def _range(values: Tensor) -> list[str]:
@@ -90,11 +98,13 @@ def gap(x: Tensor) -> Tensor:
         float64, the shape of `x`; infinite if an element is the largest number of its dtype.
 
     Raises:
-        TypeError: `x` is not floating point, or has 8 bits.
+        TypeError: `x` is not a tensor, not floating point, or has 8 bits.
         ValueError: an element is negative, infinite or nan.
 
     Source: non-negative IEEE 754 numbers are ordered like their bit patterns.
     """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"expected a tensor, got {type(x).__name__}")
     if not x.is_floating_point() or x.element_size() not in _BITS:
         raise TypeError(f"x must be floating point of at least 16 bits, got {x.dtype}")
     if not ((x >= 0) & x.isfinite()).all():

@@ -73,6 +73,14 @@ def test_bytes_count_each_storage_once_and_leave_the_model_out():
     assert alive.bytes() == 0
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_bytes_count_indices_and_values_of_a_sparse_matrix(layout):
+    matrix, w = torch.eye(3).to_sparse(layout=layout), torch.ones(3, 2, requires_grad=True)
+    with autograd.watch_saved() as alive:
+        y = matrix @ w
+    assert y.requires_grad and alive.bytes() >= 3 * 4 + 3 * 8
+
+
 @pytest.mark.parametrize("retain", [False, True])
 def test_accumulation_holds_the_activations_of_one_piece_unless_the_graph_is_retained(retain):
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))

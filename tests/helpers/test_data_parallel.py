@@ -212,8 +212,12 @@ def test_inputs_and_outputs_without_a_batch_are_an_error():
     ):
         with pytest.raises(TypeError, match="defaultdict cannot be built from pairs.* pass a dict"):
             call()
-    with pytest.raises(ValueError, match="dicts of the same number of keys"):
-        data_parallel.gather([{"a": x}, {"a": x, "b": x}])
+    for other in ({"a": x, "b": x}, {"b": x}):
+        with pytest.raises(ValueError, match="dicts of the same keys"):
+            data_parallel.gather([{"a": x}, other])
+    for outputs in ([None, x], [x, None]):
+        with pytest.raises(ValueError, match="None from all replicas or from none"):
+            data_parallel.gather(outputs)
     with pytest.raises(TypeError, match="compile the wrapper"):
         data_parallel.replicate(nn.Sequential(torch.compile(nn.Linear(2, 1))), 2)
 
@@ -465,7 +469,21 @@ def test_wrong_loading(answer, message):
     assert not verdict.passed and message in verdict.message, verdict
 
 
-@pytest.mark.parametrize("answer", [load, load_by_metadata])
+def load_through_a_wrapper(model, checkpoint):
+    for wrap in (
+        lambda m: m,
+        nn.DataParallel,
+        torch.compile,
+        lambda m: torch.compile(nn.DataParallel(m)),
+        lambda m: nn.DataParallel(torch.compile(m)),
+    ):
+        wrapped = wrap(model)
+        if wrapped.state_dict().keys() & checkpoint.keys():
+            break
+    wrapped.load_state_dict(checkpoint)
+
+
+@pytest.mark.parametrize("answer", [load, load_by_metadata, load_through_a_wrapper])
 def test_right_loading(answer):
     verdict = exercises.check_load(answer)
     assert verdict.passed, verdict

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from verdicts import expect
 
-from helpers import detach
+from helpers import detach, distributed
 from helpers.exercises import detach as exercises
 
 
@@ -193,3 +193,12 @@ def test_views_and_detached_aliases_share_the_version_and_data_does_not():
     view, detached, data = x[:2], x.detach(), x.data
     x.add_(1)
     assert [t._version for t in (x, view, detached, data)] == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
+def test_a_collective_is_not_counted_by_the_version_counter(collective):
+    with distributed.alone():
+        s = torch.sigmoid(torch.zeros(2, requires_grad=True))
+        arguments = (0,) if collective == "broadcast" else ()
+        getattr(torch.distributed, collective)(s, *arguments)
+    assert s._version == 0

@@ -793,3 +793,16 @@ def test_a_rare_class_need_not_lead_its_column_though_it_is_always_right():
     prediction = torch.tensor([0] * 990 + [1] * 10 + [1] * 5)
     assert (target == prediction).float().mean() > 0.98
     assert evaluation.confusion_matrix(target, prediction, 2)[:, 1].argmax() == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a: evaluation.confusion_matrix(a, a, 2),
+        lambda a: evaluation.scores(a),
+        lambda a: evaluation.auroc(a, a),
+    ],
+)
+def test_arrays_are_named(call):
+    with pytest.raises(TypeError, match="expected a tensor as .*, got ndarray: torch.as_tensor"):
+        call(np.array([0, 1]))

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -214,6 +215,9 @@ def test_download_of_names_the_file_and_downloads_nothing(monkeypatch):
             == (models.ResNet18_Weights.IMAGENET1K_V1.url.split("/")[-1])
         )
         assert fine_tuning.download_of(lambda: models.resnet18(weights=None)) is None
+        quantized = models.quantization.shufflenet_v2_x0_5
+        file = fine_tuning.download_of(lambda: quantized(weights="DEFAULT", quantize=True))
+        assert "fbgemm" in file
         file = fine_tuning.download_of(lambda: models.regnet_y_400mf(weights="DEFAULT"))
         assert file.startswith("regnet_y_400mf-")
     with pytest.raises(KeyError, match="V9"):
@@ -273,6 +277,7 @@ def test_lora_refuses_other_layers_and_no_rank():
         fine_tuning.LoRALinear(nn.Linear(2, 2), 0)
     with pytest.raises(ValueError, match="integer rank of at least 1, got 2.0"):
         fine_tuning.LoRALinear(nn.Linear(2, 2), 2.0)
+    assert fine_tuning.LoRALinear(nn.Linear(2, 2), np.int64(2)).up.shape == (2, 2)
 
 
 # ---------------------------------------------------------------- the body's rate

@@ -6,6 +6,7 @@ import copy
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -590,6 +591,10 @@ def clipping(G, D, optimizer, z):
             stepping(right, value=lambda D, G, z, loss: F.softplus(-D(G(z))).mean().item()),
             "the loss before the step",
         ),
+        (
+            stepping(lambda y: F.binary_cross_entropy_with_logits(y, torch.ones(len(y), 1))),
+            "the digits of float32",
+        ),
         (stepping(lambda y: -y.sigmoid().log().mean()), "a sigmoid rounds to 0"),
         (then_clears_D, "the gradient of 0.weight of D was changed"),
         (unfreezes, "requires_grad of 0.weight of D was changed"),
@@ -741,3 +746,11 @@ def test_batch_norm_in_separate_batches_makes_shifted_and_scaled_batches_equal()
     x, norm = torch.randn(64, 3), nn.BatchNorm1d(3)
     assert torch.allclose(norm(x), norm(5 * x + 7), atol=1e-3)
     assert not torch.allclose(norm(x), norm(x**3), atol=0.1)  # another shape remains
+
+
+def test_a_step_that_is_a_number_is_named():
+    bars = (1 - generative.noise_schedule(np.int64(10))).cumprod(0)
+    with pytest.raises(ValueError, match=r"int64 of shape \(2,\), got 3"):
+        generative.per_sample(bars, 3, torch.ones(2, 4))
+    with pytest.raises(ValueError, match=r"tensor of shape \(N,\), got 5"):
+        generative.time_embedding(5, 6)

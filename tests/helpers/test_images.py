@@ -326,6 +326,11 @@ def test_write_clip_refuses_a_side_that_it_would_crop(tmp_path, side):
         images.write_clip(tmp_path / "a.avi", numbered(2, *side))
 
 
+def test_write_clip_refuses_a_width_with_which_opencv_corrupts_memory(tmp_path):
+    with pytest.raises(ValueError, match="width must be at least 8, got 6"):
+        images.write_clip(tmp_path / "a.avi", numbered(2, 8, 6))
+
+
 def test_a_picture_claims_no_frames(tmp_path):
     pytest.importorskip("cv2")
     import PIL.Image
@@ -596,6 +601,11 @@ def middle(n, k):
     return (2 * torch.arange(k) + 1) * n // (2 * k)
 
 
+def lower_middle(n, k):
+    edges = torch.arange(k + 1) * n // k
+    return ((edges[:-1] + edges[1:] - 1) // 2).clamp(min=0)
+
+
 def notes_like(n, k):
     if n > k:
         return (n // k // 2) + n // k * torch.arange(k)
@@ -606,6 +616,7 @@ def notes_like(n, k):
     ("answer", "says"),
     [
         (middle, None),
+        (lower_middle, None),
         (lambda n, k: ((torch.arange(k) + 0.5) * n / k).long(), None),
         (lambda n, k: ((torch.arange(k) + 0.5) * n / k - 0.5).round().long(), None),
         (lambda n, k: ((torch.arange(k) + 0.5) * n / k).floor(), "dtype int64, got torch.float32"),

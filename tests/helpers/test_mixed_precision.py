@@ -869,3 +869,22 @@ def test_the_three_precisions_of_float32_products():
         assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_weights_from_outside_are_named():
+    with pytest.raises(TypeError, match="layer must create its own weights inside the call"):
+        mixed.result_types({"layer": nn.Linear(4, 4)}, "cpu", torch.bfloat16)
+
+
+@pytest.mark.parametrize("unscale", [False, True])
+def test_a_fused_optimizer_takes_float16_gradients_without_unscale_only(unscale):
+    w = nn.Parameter(torch.ones(1, dtype=torch.float16))
+    optimizer = torch.optim.SGD([w], lr=0.5, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(w.float().sum()).backward()
+    if unscale:
+        with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients"):
+            scaler.unscale_(optimizer)
+    else:
+        scaler.step(optimizer)
+        assert w == 0.5

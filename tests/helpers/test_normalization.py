@@ -487,3 +487,18 @@ def test_moving_keeps_the_random_state():
     net, state = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout()), torch.get_rng_state()
     assert normalization.moving(net, torch.arange(12.0).view(4, 3))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("kind", [dict, tuple])
+def test_moving_takes_any_batch(kind):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(2)
+
+        def forward(self, batch):
+            return self.norm(batch["x"] if isinstance(batch, dict) else batch[0])
+
+    x = torch.randn(4, 2)
+    batch = {"x": x} if kind is dict else (x, x)
+    assert "norm.running_mean" in normalization.moving(Net(), batch)

@@ -75,6 +75,17 @@ def test_describe_wants_a_tensor():
         tensors.describe(np.zeros(2))
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_bsr])
+def test_describe_reads_only_what_a_sparse_tensor_stores(layout):
+    block = (2, 2) if layout is torch.sparse_bsr else None
+    x = torch.eye(4).to_sparse(layout=layout, blocksize=block)
+    assert tensors.describe(x).endswith("from 0 to 1")
+    assert tensors.describe(torch.full((2, 2), 3.0).to_sparse()).endswith("from 3 to 3")
+    assert tensors.describe(torch.zeros(2, 2).to_sparse()).endswith("from 0 to 0")
+    large = torch.sparse_coo_tensor([[5, 5], [7, 7]], [1.0, 2.0], (10**9, 10**9))
+    assert tensors.describe(large).endswith("sparse_coo, from 0 to 3")
+
+
 # ---------------------------------------------------------------- warnings
 
 
@@ -142,6 +153,8 @@ def test_gap_refuses_what_has_none():
     for narrow in (torch.tensor(1), torch.ones(1).to(torch.float8_e4m3fn)):
         with pytest.raises(TypeError, match=f"16 bits, got {narrow.dtype}"):
             tensors.gap(narrow)
+    with pytest.raises(TypeError, match="expected a tensor, got float"):
+        tensors.gap(256.0)
     for bad in (-1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="finite and not negative"):
             tensors.gap(torch.tensor([1.0, bad]))
@@ -443,6 +456,14 @@ def test_arithmetic_in_place_refuses_a_higher_category_and_an_assignment_cuts_of
     x = torch.tensor([1, 2])
     x[0], x[1:] = 2.9, torch.tensor([-2.9])
     assert x.tolist() == [2, -2]
+    assert x.masked_fill_(x > 0, 3.9).tolist() == [3, -2]
+
+
+@pytest.mark.parametrize("own", [torch.uint16, torch.uint32, torch.uint64, torch.float8_e5m2])
+def test_unsigned_and_8_bit_floats_are_not_promoted_within_their_category(own):
+    other = torch.int64 if not own.is_floating_point else torch.float32
+    with pytest.raises(RuntimeError, match="Promotion for .* is not supported"):
+        torch.ones(2).to(own) + torch.ones(2, dtype=other)
 
 
 def test_a_sum_in_float32_does_not_overflow_in_parts():

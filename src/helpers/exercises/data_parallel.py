@@ -111,7 +111,7 @@ def _load_try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: st
     keys, versions, model = list(checkpoint), dict(checkpoint._metadata), make()
     what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
     try:
-        with unchanged("values objects", model=model):
+        with unchanged("values objects settings", model=model):  # torch.compile sets one
             f(model, checkpoint)
     except (RuntimeError, KeyError) as error:
         line = str(error).strip().splitlines()[-1].strip()
