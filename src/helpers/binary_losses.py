@@ -37,14 +37,15 @@ def soft_iou_loss(
             out.
 
     Returns:
-        A scalar in [0, 1], float64 for float64 input and float32 otherwise; nan if a value is nan
+        A scalar from 0 to 1, float64 for float64 input and float32 otherwise; nan if a value is nan
             or the batch is empty.
 
     Raises:
         TypeError: `probability` or `target` is not a real tensor, `probability` is not floating
             point, or `spatial_dims` is not an integer.
         ValueError: shapes differ, `spatial_dims` is below 1, `eps` is not positive, there is no
-            batch dimension, or a value is outside [0, 1] (on a GPU this check synchronizes).
+            batch dimension, or a value is outside [0, 1] by more than rounding (on a GPU this check
+            synchronizes).
 
     Source: the Tanimoto loss of Diakogiannis et al. 2020, "ResUNet-a",
     https://arxiv.org/abs/1904.00592
@@ -83,7 +84,9 @@ def soft_iou_loss(
 
 
 def _in_unit_interval(name: str, tensor: Tensor, advice: str) -> None:
-    if tensor.numel() and (tensor.min() < 0 or tensor.max() > 1):
+    # a sum of probabilities may exceed 1 by rounding
+    near = 8 * torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0
+    if tensor.numel() and (tensor.min() < -near or tensor.max() > 1 + near):
         raise ValueError(
             f"{name} must lie between 0 and 1, got values from {tensor.min().item():.3g} "
             f"to {tensor.max().item():.3g}; {advice}"

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 PREFIXES = ("module.", "_orig_mod.")
+_STORE = "store tensors and plain Python values, such as float(x), vars(args) and str(path)"
 
 
 class CheckpointError(RuntimeError):
@@ -38,8 +39,9 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
     created.
 
     Raises:
-        CheckpointError: `state` contains an object that `load_checkpoint` would not load, because
-            it is neither a tensor nor a plain Python value. Nothing is written.
+        CheckpointError: `state` contains an object that `load_checkpoint` would not load, or that
+            cannot be pickled, because it is neither a tensor nor a plain Python value. Nothing is
+            written.
         OSError: the file could not be written, for example because the disk is full.
 
     Source: `man 2 rename`, `man 2 fsync`.
@@ -49,13 +51,15 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
-            torch.save(state, file)
+            try:
+                torch.save(state, file)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise CheckpointError(f"not saved: {error}; {_STORE}") from error
             file.flush()
             os.fsync(file.fileno())
         if refused := _foreign(temporary):
             raise CheckpointError(
-                f"not saved: torch.load would reject {', '.join(refused)}; store tensors and plain "
-                "Python values, such as float(x), vars(args) and str(path)"
+                f"not saved: torch.load would reject {', '.join(refused)}; {_STORE}"
             )
         os.replace(temporary, path)
     except BaseException as error:
@@ -240,6 +244,8 @@ def _advice(own: Mapping[str, Any], weights: Mapping[str, Any]) -> list[str]:
     for prefix in PREFIXES:
         if weights and all(name.startswith(prefix) for name in weights):
             return [f"every name begins with {prefix!r}: strip it"]
+    if "_orig_mod" in {part for name in weights for part in name.split(".")}:
+        return ["a submodule was compiled: remove '_orig_mod.' from the names"]
     inside = [k for k, v in weights.items() if isinstance(v, Mapping) and set(v) & set(own)]
     return [f"this is a whole checkpoint: pass its entry {inside[0]!r}"] if inside else []
 

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -34,10 +35,15 @@ def unregistered(module: nn.Module) -> list[str]:
     """Return the names of the tensors and modules in `module` that `to()` does not move.
 
     They are plain attributes of an instance or of its class, or are stored in lists, tuples, sets,
-    dicts, deques, dataclasses and `functools.partial`, at any depth, instead of being parameters,
-    buffers or submodules. Containers of registered ones, such as a list of layers that are also
-    attributes, are not listed.
+    dicts, deques, dataclasses, distributions and `functools.partial`, at any depth, instead of
+    being parameters, buffers or submodules. Containers of registered ones, such as a list of layers
+    that are also attributes, are not listed.
+
+    Raises:
+        TypeError: `module` is not a module.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"expected an nn.Module, got {type(module).__name__}")
     registry = ("_parameters", "_buffers", "_modules")
     registered = (*module.modules(), *module.parameters(), *module.buffers())
     seen = {id(value) for value in registered}
@@ -68,6 +74,8 @@ def _places(value: Any, seen: set[int], above: tuple[int, ...]) -> Iterator[str]
         entries = {f"[{number}]": item for number, item in enumerate(value)}
     elif is_dataclass(value) and not isinstance(value, type):
         entries = {f".{field.name}": getattr(value, field.name) for field in fields(value)}
+    elif isinstance(value, Distribution):
+        entries = {f".{name}": item for name, item in vars(value).items()}
     elif isinstance(value, partial):
         entries = {".func": value.func, ".args": value.args, ".keywords": value.keywords}
     for place, item in entries.items():

@@ -160,7 +160,7 @@ class _WithoutNumbers(TorchFunctionMode):
         if x is not None and function is getattr(Tensor, name, None):
             if name == "backward" and x.device.type != "cpu":
                 return _give_gradients(x)
-            if name in ("item", "__float__") and x.numel() == 1:
+            if name in ("item", "__float__") and x.numel() == 1 and _is_fake(x):
                 return _Unknown() if name == "item" else math.nan
             if name == "__deepcopy__" and x.is_leaf:
                 return _deep_copy(x, *args[1:])
@@ -176,6 +176,13 @@ class _WithoutNumbers(TorchFunctionMode):
         if torch.is_grad_enabled():
             _refuse_unbuilt(result)
         return result
+
+
+def _is_fake(x: Tensor) -> bool:
+    """Return False for a real tensor, of which PyTorch reads the value while it makes a fake."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(x, FakeTensor)
 
 
 def _refuse_unbuilt(values: Any) -> None:

@@ -112,12 +112,18 @@ def batch_graphs(graphs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tenso
         of each node's graph, int64, shape (N,).
 
     Raises:
-        ValueError: there is no graph, or the edges of one do not belong to its nodes.
+        ValueError: there is no graph, one is not a pair, or its edges do not belong to its nodes.
     """
     graphs = list(graphs)
     if not graphs:
         raise ValueError("expected at least one graph, got none")
-    for x, edges in graphs:
+    for graph in graphs:
+        if not isinstance(graph, tuple | list) or len(graph) != 2:
+            raise ValueError(
+                f"expected pairs (features, edges), got {type(graph).__name__}"
+                + f" of {len(graph)}" * isinstance(graph, tuple | list)
+            )
+        x, edges = graph
         if not isinstance(x, Tensor) or not x.dim():
             raise ValueError(f"features must be a tensor of shape (nodes, F), got {_kind(x)}")
         _check_edges(edges, len(x))

@@ -160,6 +160,12 @@ def _wide(scores: Tensor) -> Tensor:
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
+def _logits(model: nn.Module, ids: Tensor) -> Tensor:
+    """Return the logits of a model that returns them, or an object with an attribute `logits`."""
+    output = model(ids)
+    return output if isinstance(output, Tensor) else output.logits
+
+
 def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
     """Return the token that follows each position, or -100 if there is none: shape (N, T), int64.
 
@@ -203,7 +209,7 @@ def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> fl
     with preserve_modes(model):
         model.eval()
         for ids, labels in batches:
-            total += next_token_loss(_wide(model(ids)), labels, reduction="sum").item()
+            total += next_token_loss(_wide(_logits(model, ids)), labels, reduction="sum").item()
             count += int((labels != IGNORED).sum())
     if not count:
         raise ValueError("expected at least one label that is not -100, got none")
@@ -218,14 +224,15 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
     """Return how often the most likely token is the one 0, 1, … `largest` positions later.
 
     A model trained to predict the next token is right at 1. If it is right at 0, its labels were
-    not shifted; at 2, they were shifted twice. `ids` has shape (N, T).
+    not shifted; at 2, they were shifted twice. `ids` has shape (N, T). The model returns logits of
+    shape (N, T, vocab), or an object with them in `logits`, as those of Hugging Face do.
 
     Raises:
-        ValueError: T is not above `largest`.
+        ValueError: `ids` has another number of dimensions, or T is not above `largest`.
     """
-    if ids.shape[1] <= largest:
-        raise ValueError(f"ids must have more than {largest} columns, got {ids.shape[1]}")
-    best = model(ids).argmax(-1)[:, : ids.shape[1] - largest]
+    if ids.dim() != 2 or ids.shape[1] <= largest:
+        raise ValueError(f"ids must be (N, T), T above {largest}, got {tuple(ids.shape)}")
+    best = _logits(model, ids).argmax(-1)[:, : ids.shape[1] - largest]
     ahead = {k: ids[:, k : k + best.shape[1]] for k in range(largest + 1)}
     return {k: (best == token).float().mean().item() for k, token in ahead.items()}
 
@@ -238,20 +245,24 @@ def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
     blocks or output layer are initialized with zeros does not leak before its first step.
 
     Args:
-        model: from (N, T) to (N, T, vocab).
+        model: from (N, T) to (N, T, vocab), or to an object with these logits in `logits`.
         ids: shape (N, T), T at least 2.
         vocab: number of tokens, at least 2.
 
     Raises:
-        ValueError: T or `vocab` is below 2, so no later token can be changed.
+        ValueError: `ids` has another number of dimensions, or T or `vocab` is below 2, so that no
+            later token can be changed.
     """
-    if ids.shape[1] < 2 or vocab < 2:
-        raise ValueError(f"T and vocab must be at least 2, got {ids.shape[1]} and {vocab}")
-    before = model(ids)
+    if ids.dim() != 2 or ids.shape[1] < 2 or vocab < 2:
+        raise ValueError(
+            f"ids must be (N, T), T and vocab at least 2, got {tuple(ids.shape)} and {vocab}"
+        )
+    before = _logits(model, ids)
     for position in range(1, ids.shape[1]):
         other = ids.clone()
         other[:, position] = (other[:, position] + 1) % vocab
-        if not torch.allclose(model(other)[:, :position], before[:, :position], atol=1e-5):
+        changed = _logits(model, other)[:, :position]
+        if not torch.allclose(changed, before[:, :position], atol=1e-5):
             return True
     return False
 
@@ -333,7 +344,7 @@ def generate(
     with preserve_modes(model):
         model.eval()
         for _ in range(new):
-            logits = model(ids[None, -context:])[0, -1]
+            logits = _logits(model, ids[None, -context:])[0, -1]
             if temperature == 0:
                 token = logits.argmax(-1, keepdim=True)
             else:

@@ -10,7 +10,8 @@ Source: "Memory management", https://pytorch.org/docs/stable/notes/cuda.html#mem
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,6 +166,19 @@ def footprint(function: Callable[[], Any]) -> Footprint:
     return Footprint(peak, current)
 
 
+@contextmanager
+def _all_fake() -> Iterator[None]:
+    """Raise a ValueError that names the problem if a real tensor meets fake ones."""
+    try:
+        yield
+    except Exception as error:
+        if "convert all Tensors to FakeTensors" not in str(error):
+            raise
+        raise ValueError(
+            "the function uses a tensor from outside: create the model and its data inside it"
+        ) from error
+
+
 def run_on_card(function: Callable[[], Any], capacity: int) -> CachingAllocator:
     """Run `function` on fake tensors, and serve its requests with the model of the allocator.
 
@@ -180,8 +194,9 @@ def run_on_card(function: Callable[[], Any], capacity: int) -> CachingAllocator:
 
     Raises:
         torch.OutOfMemoryError: the requests do not fit.
+        ValueError: `function` uses a tensor from outside, such as a model.
     """
-    with fake_tensors():
+    with _all_fake(), fake_tensors():
         trace = allocations(function)
     card, blocks = CachingAllocator(capacity), {}
     for action, name, *size in trace:
@@ -231,10 +246,11 @@ def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> 
             tensors stay on the CPU; the bytes are the same.
 
     Raises:
-        ValueError: the step uses another device than the CPU.
+        ValueError: the step uses another device than the CPU, or a model or tensor that `build` has
+            not created.
         NotImplementedError: a tensor is sparse, which `MemTracker` does not support.
     """
-    with fake_tensors():
+    with _all_fake(), fake_tensors():
         model, optimizer, step = build()
         snapshot = _fullest_moment(model, optimizer, step)
     if set(snapshot) != {"cpu"}:

@@ -35,8 +35,12 @@ def inventory(module: nn.Module) -> dict[str, str]:
     tensors_of = _held(module)
     if any(t.is_meta for ts in tensors_of.values() for t in ts):
         raise ValueError("expected a module with data, got one on the meta device")
-    # deepcopy does not support tensors with a graph; they are not registered, so they do not move
+    # deepcopy supports neither tensors with a graph, which are not registered, so they do not move,
+    # nor locks, files and generators
     memo: dict[int, Any] = {id(t): t for ts in tensors_of.values() for t in ts if not t.is_leaf}
+    for name, value in _attributes(module).items():
+        if not tensors_of[name]:
+            memo[id(value)] = value
     after = _held(copy.deepcopy(module, memo).to("meta"))
     parameters = {id(p): p.requires_grad for p in module.parameters()}
     saved = {id(t) for t in module.state_dict(keep_vars=True).values()}
@@ -63,11 +67,17 @@ def _held(module: nn.Module) -> dict[str, list[Tensor]]:
     own = {
         n: v for d in (module._parameters, module._buffers, module._modules) for n, v in d.items()
     }
-    for path, part in module.named_modules():
-        for name, value in vars(part).items():
-            if name not in ("_parameters", "_buffers", "_modules"):
-                own[f"{path}.{name}" if path else name] = value
-    return {name: list(_tensors(value)) for name, value in own.items()}
+    return {n: list(_tensors(value)) for n, value in (own | _attributes(module)).items()}
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Return the attributes of a module and its submodules that are not registered, by path."""
+    return {
+        f"{path}.{name}" if path else name: value
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if name not in ("_parameters", "_buffers", "_modules")
+    }
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -47,7 +47,7 @@ def fit(
         still: modules that stay in evaluation mode, such as frozen BatchNorm layers.
 
     Raises:
-        TypeError: the loss is not a tensor.
+        TypeError: a batch is not a pair of tensors, or the loss is not a tensor.
         ValueError: `loader` yields no batch, or the loss is not a single number.
         FloatingPointError: the loss became inf or nan. The weights are those before this step.
     """
@@ -86,7 +86,7 @@ def evaluate(model: nn.Module, loader: Batches, **measures: Measure) -> dict[str
             with class weights or ignored labels, are not combined correctly.
 
     Raises:
-        TypeError: a measure is not a tensor.
+        TypeError: a batch is not a pair of tensors, or a measure is not a tensor.
         ValueError: `loader` yields no batch, no measure is given, or one is not a single number.
     """
     if not measures:
@@ -109,11 +109,12 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
         labels: integers of shape (N,).
 
     Raises:
-        ValueError: the shapes are different ones, which `==` might silently broadcast.
+        ValueError: the shapes are different ones, which `==` might silently broadcast, or C is 1:
+            compare a single logit with 0.
     """
-    if scores.ndim != 2 or labels.shape != scores.shape[:1]:
+    if scores.ndim != 2 or labels.shape != scores.shape[:1] or scores.shape[1] == 1:
         raise ValueError(
-            "expected scores of shape (N, C) and labels of shape (N,), got "
+            "expected scores of shape (N, C), C above 1, and labels of shape (N,), got "
             f"{tuple(scores.shape)} and {tuple(labels.shape)}"
         )
     return (scores.argmax(1) == labels).float().mean()
@@ -128,7 +129,11 @@ def untrained(model: nn.Module, optimizer: Optimizer) -> list[str]:
 def _on_device(model: nn.Module, loader: Batches) -> Iterator[tuple[Tensor, Tensor]]:
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     empty = True
-    for x, y in loader:
+    for batch in loader:
+        pair = isinstance(batch, tuple | list) and len(batch) == 2
+        if not pair or not all(isinstance(part, Tensor) for part in batch):
+            raise TypeError(f"expected batches (x, y) of two tensors, got {_kind(batch)}")
+        x, y = batch
         if not len(y):  # such as a batch whose samples were all filtered out: its mean is nan
             continue
         empty = False
@@ -138,6 +143,14 @@ def _on_device(model: nn.Module, loader: Batches) -> Iterator[tuple[Tensor, Tens
             "expected at least one batch, got none: fewer samples than batch_size with "
             "drop_last=True, or an exhausted iterator?"
         )
+
+
+def _kind(batch: object) -> str:
+    """Return the type of a batch, with those of its parts if it is a tuple or a list."""
+    name = type(batch).__name__
+    if not isinstance(batch, tuple | list):
+        return name
+    return f"{name} of {', '.join(type(part).__name__ for part in batch) or 'nothing'}"
 
 
 def _single(value: Tensor, name: str) -> float:

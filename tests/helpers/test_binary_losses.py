@@ -322,6 +322,14 @@ def constant_when_empty(loss, keep):
         (lambda loss, keep: (loss * keep).mean(), "by the number of losses kept"),
         (lambda loss, keep: loss.mean(), "not the mean of the losses kept"),
         (lambda loss, keep: loss[keep].sum() / 3, "not the mean of the losses kept"),
+        (lambda loss, keep: loss[keep].sum() / sum(keep).clamp(min=1), "with axes"),
+        (lambda loss, keep: loss[keep.nonzero().squeeze(1)].sum() / keep.sum().clamp(min=1), "not"),
+        (
+            lambda loss, keep: (
+                loss[keep].mean() if keep.any() else torch.tensor(0.0, requires_grad=True)
+            ),
+            "is not computed from the losses",
+        ),
         (constant_when_empty, "no graph: backward() raises"),
         (lambda loss, keep: (loss * keep).sum() / keep.sum().clamp(min=1), "0 * nan is nan"),
         (lambda loss, keep: loss[keep].mean().nan_to_num(), "is hidden"),
@@ -434,3 +442,12 @@ def test_two_logits_are_one_logit_their_difference(n, seed):
     binary = F.binary_cross_entropy_with_logits(one, y.double())
     assert torch.allclose(F.cross_entropy(two, y), binary)
     assert torch.equal(two.argmax(1), (one > 0).long())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_probability_may_exceed_1_by_rounding(dtype):
+    mask = torch.ones(1, 1, 2, 2, dtype=dtype)
+    above = mask * (1 + torch.finfo(dtype).eps)
+    assert binary_losses.soft_iou_loss(above, mask) < 0.02
+    with pytest.raises(ValueError, match="apply sigmoid or softmax"):
+        binary_losses.soft_iou_loss(mask * 1.5, mask)

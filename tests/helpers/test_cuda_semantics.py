@@ -932,3 +932,31 @@ def test_import_brings_no_heavy_module():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"matplotlib", "torchvision", "IPython", "sklearn"} & set(out.stdout.split())
+
+
+@needs_cuda_build
+def test_rehearse_takes_batch_norm_and_an_optimizer_with_a_state():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(5, 3)).sum().backward()
+    optimizer.step()
+
+    def step(model, optimizer, x):
+        model.to("cuda")
+        optimizer.load_state_dict(optimizer.state_dict())
+        model(x.to("cuda")).sum().backward()
+        optimizer.step()
+
+    found = cs.rehearse(step, model, optimizer, torch.randn(5, 3))
+    assert found.passed, found
+
+
+def test_unregistered_looks_into_distributions():
+    class Coder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.prior = torch.distributions.Normal(torch.zeros(2), torch.ones(2))
+
+    assert cs.unregistered(Coder()) == ["prior.loc", "prior.scale"]
+    with pytest.raises(TypeError, match=r"expected an nn\.Module, got list"):
+        cs.unregistered([Coder()])

@@ -138,3 +138,13 @@ def test_a_real_tensor_from_outside_is_refused():
 def test_a_copy_needs_the_mode_around_it():
     with pytest.raises(RuntimeError, match="inside `with fake_tensors"):
         fake_copy(torch.ones(1))
+
+
+@pytest.mark.parametrize("value", [torch.tensor(3), torch.tensor(2.5), torch.tensor(math.nan)])
+def test_a_tensor_without_dimensions_is_copied_like_others(value):
+    with fake_tensors():
+        copied = fake_copy({"value": value})["value"]
+        assert copied.shape == () and copied.dtype == value.dtype
+        assert str(copied.item()) == "nan"
+        with pytest.raises(NoNumberError):
+            bool(copied)

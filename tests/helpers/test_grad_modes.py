@@ -277,7 +277,20 @@ def on_whatever_was(net, x):
         torch.set_grad_enabled(True)
 
 
+def train_then_eval(net, x):
+    still = [module for module in net.modules() if not module.training]
+    net.eval()
+    try:
+        with torch.no_grad():
+            return net(x)
+    finally:
+        net.train()
+        for module in still:
+            module.eval()
+
+
 PREDICT = [
+    (train_then_eval, "in train mode inside of a net in eval mode"),
     (restored, None),
     (on_whatever_was, "the caller had switched gradients off"),
     (on_a_copy, None),
@@ -391,6 +404,14 @@ def all_at_once(net, batches):
     return [net(x) for x in batches]
 
 
+def one_behind(net, batches):
+    waiting = []
+    for y in inside(net, batches):
+        yield from waiting
+        waiting = [y]
+    yield from waiting
+
+
 def first_only(net, batches):
     with torch.no_grad():
         y = net(next(iter(batches)))
@@ -428,6 +449,7 @@ STREAM = [
     (recorded, "the outputs still have a graph"),
     (detached, "built and then discarded"),
     (all_at_once, "all batches are read before the first output"),
+    (one_behind, "the next batch is read before an output"),
     (first_only, "outputs for as many batches, got 1"),
     (by_hand, "the caller had switched gradients off, and they are on"),
     (off_at_the_end, "gradients stay switched off"),

@@ -677,3 +677,12 @@ def test_gcn_norm_counts_the_edges_to_a_node():
     edges, weight = graphs.gcn_norm(torch.tensor([[0, 1], [2, 2]]), 3)  # in-degrees 1, 1 and 3
     assert edges.tolist() == [[0, 1, 0, 1, 2], [2, 2, 0, 1, 2]]
     torch.testing.assert_close(weight, torch.tensor([1 / 3**0.5, 1 / 3**0.5, 1, 1, 1 / 3]))
+
+
+@pytest.mark.parametrize(
+    ("graph", "words"),
+    [((torch.ones(2, 1), torch.tensor([[0], [1]]), 1), "tuple of 3"), ({"x": 1}, "got dict")],
+)
+def test_batch_graphs_takes_pairs(graph, words):
+    with pytest.raises(ValueError, match=f"expected pairs \\(features, edges\\), .*{words}"):
+        graphs.batch_graphs([graph])

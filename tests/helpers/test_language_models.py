@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import types
 import warnings
 
 import pytest
@@ -265,7 +266,7 @@ def test_each_module_keeps_its_mode():
 
 @pytest.mark.parametrize(("width", "vocab"), [(1, 5), (0, 5), (3, 1)])
 def test_leaks_requires_a_later_token_to_change(width, vocab):
-    with pytest.raises(ValueError, match=f"must be at least 2, got {width} and {vocab}"):
+    with pytest.raises(ValueError, match=rf"at least 2, got \(1, {width}\) and {vocab}"):
         lm.leaks(lm.GPT(5), torch.zeros(1, width, dtype=torch.int64), vocab)
 
 
@@ -282,7 +283,7 @@ def test_generate_wants_one_prompt(shape):
 
 
 def test_offsets_of_too_short_a_text():
-    with pytest.raises(ValueError, match="more than 2 columns, got 2"):
+    with pytest.raises(ValueError, match=r"T above 2, got \(\d+, 2\)"):
         lm.offsets(lm.GPT(len(CHARACTERS)), IDS[:, :2])
 
 
@@ -760,6 +761,15 @@ def ppl_top_mode(model, batches):
     return value
 
 
+def ppl_train_and_eval(model, batches):
+    still = [m for m in model.modules() if not m.training]
+    value = ppl(model, batches, restore=False)
+    model.train()
+    for m in still:
+        m.eval()
+    return value
+
+
 def ppl_grad_off(model, batches):
     torch.set_grad_enabled(False)
     return ppl(model, batches)
@@ -770,6 +780,7 @@ def ppl_grad_off(model, batches):
     [
         (lm.perplexity, None),
         (ppl_top_mode, "restore the mode of each module"),
+        (ppl_train_and_eval, "a layer in training mode inside a model in evaluation mode"),
         (ppl_grad_off, "gradients stay switched off"),
         (
             lambda m, b: ppl(m.requires_grad_(False), b),
@@ -796,3 +807,31 @@ def ppl_grad_off(model, batches):
 def test_perplexity_exercise(answer, says):
     expect(exercises.check_perplexity(answer), says)
     assert torch.is_grad_enabled()
+
+
+def test_helpers_take_a_model_that_returns_an_object_with_logits():
+    characters = lm.Characters("".join(lm.LINES))
+    ids, lengths = lm.padded(lm.LINES, characters)
+    model = lm.GPT(len(characters))
+
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids):
+            return types.SimpleNamespace(logits=self.model(ids))
+
+    other, labels = Wrapped(), lm.labels_of(ids, lengths)
+    assert lm.offsets(other, ids) == lm.offsets(model, ids)
+    assert not lm.leaks(other, ids[:1], len(characters))
+    assert lm.perplexity(other, [(ids, labels)]) == lm.perplexity(model, [(ids, labels)])
+    text = lm.generate(other, ids[0, :4], 5, context=40)
+    assert torch.equal(text, lm.generate(model, ids[0, :4], 5, context=40))
+
+
+def test_offsets_and_leaks_need_a_batch():
+    model = lm.GPT(5)
+    for call in (lm.offsets, lambda model, ids: lm.leaks(model, ids, 5)):
+        with pytest.raises(ValueError, match=r"ids must be \(N, T\)"):
+            call(model, torch.zeros(7, dtype=torch.int64))

@@ -681,3 +681,17 @@ def test_the_memory_of_a_small_model_is_shown_in_kib():
 
     assert repr(memory_caching.training_memory(build)).startswith("weights 4, gradients 4, opt")
     assert repr(memory_caching.training_memory(build)).endswith("KiB")
+
+
+def test_a_model_from_outside_is_named():
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def step():
+        model(torch.ones(1, 2)).sum().backward()
+
+    words = "uses a tensor from outside"
+    with pytest.raises(ValueError, match=words):
+        memory_caching.training_memory(lambda: (model, optimizer, step))
+    with pytest.raises(ValueError, match=words):
+        memory_caching.run_on_card(step, 2**30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 
 import pytest
@@ -440,3 +441,14 @@ def test_check_standardized_needs_dropout_after_every_layer(where, says):
         torch.manual_seed(seed)
         verdict = exercises.check_standardized(Answer)
         assert not verdict.passed and says in verdict.message, verdict
+
+
+def test_inventory_takes_attributes_that_cannot_be_copied():
+    class Logged(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.plain = nn.Linear(2, 2), torch.ones(2)
+            self.lock, self.numbers = threading.Lock(), (n for n in range(3))
+            self.layer.lock = threading.Lock()
+
+    assert modules.inventory(Logged()) == {"layer": "moves, saves, trains", "plain": "lost"}

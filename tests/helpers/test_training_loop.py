@@ -195,14 +195,36 @@ def test_fit_refuses_a_loader_without_a_batch_and_a_loss_with_axes():
     assert training_loop.fit(model, data(0, 4), F.cross_entropy, optimizer, epochs=0) == []
 
 
+@pytest.mark.parametrize(
+    ("batch", "kind"),
+    [
+        (torch.ones(3, 4), "Tensor"),
+        ({"x": torch.ones(3, 4)}, "dict"),
+        ((torch.ones(3, 4),), "tuple of Tensor"),
+        (({"ids": torch.ones(3)}, torch.ones(3)), "tuple of dict, Tensor"),
+        ([torch.ones(3, 4), [0, 1, 2]], "list of Tensor, list"),
+        ((torch.ones(3, 4),) * 3, "tuple of Tensor, Tensor, Tensor"),
+    ],
+)
+def test_batches_are_pairs_of_tensors(batch, kind):
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    message = f"expected batches \\(x, y\\) of two tensors, got {kind}$"
+    with pytest.raises(TypeError, match=message):
+        training_loop.fit(model, [batch], F.cross_entropy, optimizer)
+    with pytest.raises(TypeError, match=message):
+        training_loop.evaluate(model, [batch], loss=F.cross_entropy)
+
+
 # ---------------------------------------------------------------- small things
 
 
 @pytest.mark.parametrize(
-    ("scores", "labels"), [((4, 3), (4, 1)), ((4,), (4,)), ((4, 3), (3,)), ((4, 3, 2), (4, 2))]
+    ("scores", "labels"),
+    [((4, 3), (4, 1)), ((4,), (4,)), ((4, 3), (3,)), ((4, 3, 2), (4, 2)), ((4, 1), (4,))],
 )
 def test_accuracy_does_not_broadcast(scores, labels):
-    with pytest.raises(ValueError, match=r"shape \(N, C\) and labels of shape \(N,\), got"):
+    with pytest.raises(ValueError, match=r"shape \(N, C\), C above 1, and labels of shape \(N,\)"):
         training_loop.accuracy(torch.zeros(scores), torch.zeros(labels).long())
 
 
@@ -251,8 +273,10 @@ def evaluator(modes=True, sums=True, grad=False, eval_=True, out=float):
                     total += loss * len(y) if sums else loss
                     count += len(y) if sums else 1
             finally:
-                if modes == "train":
+                if modes in ("train", "train and eval"):
                     model.train()
+                    for m in (m for m, mode in before if modes != "train" and not mode):
+                        m.eval()
                 elif modes:
                     for m, mode in before:
                         m.training = mode
@@ -278,6 +302,7 @@ def seeded(model, loader):
         (seeded, "the random state of torch was changed"),
         (evaluator(modes=False), "training=True before the call and has training=False"),
         (evaluator(modes="train"), "training=False before the call and has training=True"),
+        (evaluator(modes="train and eval"), "in training mode inside a model in eval mode"),
         (evaluator(grad=True), "autograd recorded the forward passes"),
         (evaluator(out=lambda t: t[None]), "got a tensor of shape (1,)"),
         (evaluator(out=lambda t: None), "expected a float, got None"),
@@ -337,7 +362,7 @@ def split(model, decay, spared, source=None):
     return [{"params": first, "weight_decay": decay}, {"params": second, "weight_decay": 0.0}]
 
 
-TABLES = "words", "positions", "table_norm"
+TABLES = "words", "positions", "latent", "table_norm"
 
 
 def vector_or_word(name, p):
@@ -378,7 +403,7 @@ def wrong_key(model, decay):
         (lambda m, d: split(m, d, lambda n, p: n[-4:] == "bias"), "positions is decayed"),
         (lambda m, d: split(m, d, lambda n, p: p.ndim < 2), "positions is decayed"),
         (
-            lambda m, d: split(m, d, lambda n, p: p.ndim < 2 or n.startswith(TABLES[:2])),
+            lambda m, d: split(m, d, lambda n, p: p.ndim < 2 or n.startswith(TABLES[:3])),
             "table_norm.weight is decayed",
         ),
         (

@@ -118,7 +118,7 @@ def check_dice(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
 def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
     """Check `answer(loss, keep)`: the mean of the losses kept, and 0 where none is.
 
-    `loss` is floating point and `keep` bool, both of shape (n,). The result always has a graph, so
+    `loss` is floating point and `keep` bool, of the same shape. The result always has a graph, so
     that `backward` works; losses that are not kept may be anything, nan and inf included. The
     number of losses and of those that are kept varies.
     """
@@ -135,6 +135,8 @@ def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
             loss, keep = torch.rand(40), torch.arange(40) < count
             loss[0], loss[5:9] = 0, 0  # a loss of 0 counts
             compare(f, loss.requires_grad_(), keep)
+        keep = (torch.randperm(12) < 5).view(3, 4)
+        compare(f, torch.rand(3, 4, requires_grad=True), keep)  # a loss per pixel or word
 
     def compare(f, loss: Tensor, keep: Tensor):
         got = one_number(f(loss, keep))
@@ -152,7 +154,8 @@ def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
         assert not got.isnan(), "with nothing kept the result is nan: 0 / 0"
         assert got == 0, "with nothing kept the result is not 0"
         assert got.requires_grad, "with nothing kept the result has no graph: backward() raises"
-        (gradient,) = torch.autograd.grad(got, loss)
+        (gradient,) = torch.autograd.grad(got, loss, allow_unused=True)
+        assert gradient is not None, "with nothing kept the result is not computed from the losses"
         assert not gradient.any(), "with nothing kept the gradient is not 0"
 
     def garbage(f):

@@ -60,6 +60,12 @@ def _predict_modes(f):
         assert any(after), "the net stays in eval mode, so further training has no dropout"
         assert after == before, "a module that was in eval mode before is now in train mode"
     net, x = _predict_case()
+    net.eval()[2][1].train()  # dropout that stays active in evaluation
+    f(net, x)
+    assert net[2][1].training and not net[2].training, (
+        "a layer that was in train mode inside of a net in eval mode has changed its mode"
+    )
+    net, x = _predict_case()
     f(net.eval(), x)
     assert not any(m.training for m in net.modules()), "a net in eval mode was set to train mode"
 
@@ -206,6 +212,7 @@ def _stream_lazy(f):
     if hasattr(stream, "close"):
         stream.close()
     assert first < len(batches), "all batches are read before the first output is yielded"
+    assert first == 1, "the next batch is read before an output is yielded"
 
 
 def _stream_broken(f):

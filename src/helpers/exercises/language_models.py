@@ -282,6 +282,12 @@ def _perplexity_mode(f: Callable) -> None:
         "a layer in evaluation mode inside a model in training mode has changed its mode: "
         "restore the mode of each module"
     )
+    model.eval().drop.train()
+    _perplexity_asked(f, model, batches)
+    assert model.drop.training and not model.training, (
+        "a layer in training mode inside a model in evaluation mode has changed its mode: "
+        "restore the mode of each module"
+    )
 
 
 def _perplexity_single(f: Callable) -> None:

@@ -92,6 +92,11 @@ def _evaluate_modes(f):
     assert model.training and not model[2].training, (
         "a layer that was in eval mode inside a training model was put into training mode"
     )
+    model.eval()[2].train()
+    f(model, _evaluate_batches(4, 3))
+    assert model[2].training and not model[0].training, (
+        "a layer that was in training mode inside a model in eval mode has changed its mode"
+    )
     nested = nn.Sequential(_evaluate_net(drop=0.5)).train()
     f(nested, _evaluate_batches(4, 3))
     assert nested[0][2].training, (
@@ -164,6 +169,7 @@ class _Net(nn.Module):
         self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
         self.layer_norm, self.table_norm = nn.LayerNorm(4), nn.LayerNorm((2, 4))
         self.positions = nn.Parameter(torch.zeros(7, 4))
+        self.latent = nn.Parameter(torch.zeros(1, 7, 4))
         self.block = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
         if tied:
             self.second.weight = self.first.weight

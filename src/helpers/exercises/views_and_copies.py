@@ -161,6 +161,13 @@ def _compact_few(f):
     assert now <= 80, f"two slices of 40 bytes and an empty one now take {now}"
 
 
+def _compact_bytes(f):
+    storage = torch.rand(10)
+    state = {"numbers": storage[:2], "bytes": storage.view(torch.uint8)[8:24]}
+    now = _compact_stored(_compact_run(f, state))
+    assert now <= 24, f"slices of 8 and 16 bytes, in two dtypes, now take {now}: add up bytes"
+
+
 def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Verdict:
     """Check `answer(state)`: the same tensors, without storages that they do not need.
 
@@ -169,5 +176,12 @@ def check_compact(answer: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> V
     """
     return verdict(
         answer,
-        [_compact_slices, _compact_whole, _compact_expanded, _compact_together, _compact_few],
+        [
+            _compact_slices,
+            _compact_whole,
+            _compact_expanded,
+            _compact_together,
+            _compact_few,
+            _compact_bytes,
+        ],
     )
