@@ -26,7 +26,7 @@ def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
         options: `attn_mask`, `is_causal`, `dropout_p`, `scale`.
 
     Returns:
-        Shape (..., Lq, Lk). Each row sums to 1; a row whose keys are all masked is 0.
+        Shape (..., Lq, Lk). Without dropout, each row sums to 1; with all keys masked it is 0.
     """
     length = key.shape[-2]
     values = torch.eye(length, dtype=key.dtype, device=key.device)
@@ -62,7 +62,7 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         raise ValueError(f"expected an input (N, L, E), got shape {tuple(x.shape)}")
     with torch.inference_mode(False), torch.enable_grad():
         x = x.detach().clone().requires_grad_()
-        out = function(x)
+        out = function(x.clone())  # a forward may change its input in place
         if not isinstance(out, Tensor):
             raise TypeError(f"expected a tensor as output, got {type(out).__name__}")
         if out.dim() != 3:
@@ -96,13 +96,15 @@ def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
         The rotated tensor, with the shape and dtype of `x`.
 
     Raises:
-        TypeError: `x` is not floating point.
+        TypeError: `x` is not floating point, or `positions` is not a tensor.
         ValueError: E is odd, or `positions` does not broadcast with (..., L).
 
     Source: RoFormer, https://arxiv.org/abs/2104.09864
     """
     if not x.is_floating_point():
         raise TypeError(f"expected floating-point features, got {x.dtype}")
+    if not isinstance(positions, Tensor):
+        raise TypeError(f"expected positions as a tensor, got {type(positions).__name__}")
     *sizes, width = x.shape
     if width % 2:
         raise ValueError(f"rotary needs an even number of features, got {width}")

@@ -62,6 +62,7 @@ class H5Dataset(Dataset):
         transform: called with the tuple of tensors; returns the sample.
 
     Raises:
+        TypeError: a shape is not a tuple or list.
         FileNotFoundError: the file does not exist.
         OSError: the file is truncated, or not an HDF5 file.
         ValueError: a dataset is missing or is a single value, or shapes or numbers of rows differ.
@@ -78,6 +79,9 @@ class H5Dataset(Dataset):
         if isinstance(keys, str) or not self.keys:
             raise ValueError(f"keys must name at least one dataset in a sequence, got {keys!r}")
         shapes = keys if isinstance(keys, Mapping) else {}
+        for key, shape in shapes.items():
+            if not isinstance(shape, tuple | list):
+                raise TypeError(f"the shape of {key} must be a tuple such as (3,), got {shape!r}")
         with _open(self.path) as file:
             self._length = self._check(file, shapes)
             self._bytes = os.fstat(file.id.get_vfd_handle()).st_size
@@ -264,14 +268,19 @@ def _tensors(batch: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def shared_memory_needed(batch: Any, workers: int, prefetch_factor: int = 2) -> int:
+def shared_memory_needed(batch: Any, workers: int, prefetch_factor: int | None = 2) -> int:
     """Return the bytes of shared memory that a loader may use: prefetched batches plus one.
+
+    Without workers none is used; a loader's `prefetch_factor` is then None.
 
     Raises:
         TypeError: `workers` or `prefetch_factor` is not an integer.
         ValueError: `workers` is negative, or `prefetch_factor` is below 1.
     """
-    workers, prefetch_factor = operator.index(workers), operator.index(prefetch_factor)
+    workers = operator.index(workers)
+    if workers == 0 and prefetch_factor is None:
+        return 0
+    prefetch_factor = operator.index(prefetch_factor)
     if workers < 0 or prefetch_factor < 1:
         raise ValueError(
             "expected workers >= 0 and prefetch_factor >= 1, "

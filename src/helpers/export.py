@@ -362,9 +362,9 @@ def save_release(
 
     Raises:
         FileExistsError: the folder exists.
-        TypeError: `model` is not a module, or is compiled or wrapped; `example` or the output is
-            not a tensor; `classes` is not a list of strings; JSON cannot represent `config` or
-            `preprocessing`.
+        TypeError: `model` is not a module, or is compiled, wrapped or exported; `example` or the
+            output is not a tensor; `classes` is not a list of strings; JSON cannot represent
+            `config` or `preprocessing`.
         ValueError: the numbers of classes and logits differ, the example is empty, an output is not
             finite, or a second run gives another output.
     """
@@ -422,6 +422,8 @@ def _refuse_wrapped(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         got = model.__name__ if isinstance(model, type) else type(model).__name__
         raise TypeError(f"expected a module as model, got {got}")
+    if isinstance(model, torch.fx.GraphModule):
+        raise TypeError("expected the model itself, got an exported or traced program of it")
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     for name, module in model.named_modules():
         kind = type(module).__name__
@@ -490,9 +492,12 @@ def load_release(
             rounding.
 
     Raises:
+        TypeError: `build` is a model and not its class.
         ReleaseError: a file is missing or damaged, `build` does not accept the saved `config`, the
             weights do not match, or the example fails or gives other logits.
     """
+    if isinstance(build, nn.Module):
+        raise TypeError("expected the model's class or a function as build, got a model")
     folder = Path(folder)
     names = ("release.json", "weights.safetensors", "example.safetensors")
     if missing := [name for name in names if not (folder / name).is_file()]:

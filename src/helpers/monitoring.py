@@ -244,7 +244,13 @@ class TensorBoardSink:
 
 
 def read_scalars(folder: str | os.PathLike) -> Curves:
-    """Return all scalars of the event files in `folder`: (step, value) by tag, in writing order."""
+    """Return all scalars of the event files in `folder`: (step, value) by tag, in writing order.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    if not Path(folder).exists():
+        raise FileNotFoundError(f"no folder {folder}")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 
@@ -281,12 +287,17 @@ class Logger:
     def log(self, step: int, values: Mapping[str, float | Tensor]) -> None:
         """Store `values` by tag and send them to the sinks.
 
-        A tensor of one element is read, which synchronizes with the GPU that computes it. A value
-        that is not a single number is left out with a warning.
+        A tensor or array of one element is read, which synchronizes with the GPU that computes it.
+        A value that is not a single number is left out with a warning.
+
+        Raises:
+            TypeError: `values` is not a mapping.
         """
+        if not isinstance(values, Mapping):
+            raise TypeError(f"expected log(step, values), got {type(values).__name__} as values")
         for tag, value in values.items():
             try:
-                number = float(value.item() if isinstance(value, Tensor) else value)
+                number = float(value.item() if hasattr(value, "item") else value)
             except (TypeError, ValueError, RuntimeError, OverflowError):
                 shaped = isinstance(value, Tensor) and value.dim()
                 what = tuple(value.shape) if shaped else repr(value)

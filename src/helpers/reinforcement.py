@@ -210,7 +210,7 @@ def soft_update(target: nn.Module, online: nn.Module, tau: float) -> None:
     Raises:
         TypeError: `target` or `online` is not a module.
         ValueError: `tau` is outside [0, 1], the names, shapes or dtypes of parameters or buffers
-            differ, or the two networks share a parameter. Nothing is changed then.
+            differ, or the two networks share a parameter or its memory. Nothing is changed then.
     """
     _unit("tau", tau)
     for module in (target, online):
@@ -226,7 +226,7 @@ def soft_update(target: nn.Module, online: nn.Module, tau: float) -> None:
         if got != expected:
             raise ValueError(f"{name}: expected {expected} as in the online network, got {got}")
     for name, parameter in target.named_parameters():
-        if parameter is new[name]:
+        if parameter is new[name] or _same_memory(parameter, new[name]):
             raise ValueError(
                 f"the networks share the parameter {name}: use copy.deepcopy(online) as the target"
             )
@@ -234,6 +234,11 @@ def soft_update(target: nn.Module, online: nn.Module, tau: float) -> None:
         parameter.lerp_(new[name], tau)
     for name, buffer in target.named_buffers():
         buffer.copy_(new[name])
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    """Return whether both begin at one address, as after `load_state_dict(…, assign=True)`."""
+    return a.numel() > 0 and not a.is_meta and a.data_ptr() == b.data_ptr()
 
 
 def _check(floats: Sequence[Tensor], flags: Sequence[Tensor]) -> None:

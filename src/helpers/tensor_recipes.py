@@ -63,7 +63,7 @@ def largest_tensor(function: Callable[[], Any]) -> int:
     """Run `function` and return the bytes of the largest tensor that an operation returns.
 
     Operations are those that PyTorch dispatches; memory that one allocates and frees internally is
-    not counted. 0 if no operation runs.
+    not counted, nor are sparse results. 0 if no operation runs.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
@@ -77,7 +77,7 @@ def largest_tensor(function: Callable[[], Any]) -> int:
             nonlocal largest
             result = func(*args, **(kwargs or {}))
             for x in tree_leaves(result):
-                if isinstance(x, Tensor):
+                if isinstance(x, Tensor) and x.layout == torch.strided:
                     largest = max(largest, x.untyped_storage().nbytes())
             return result
 

@@ -96,6 +96,16 @@ def test_reach_keeps_samples_and_features_together():
     assert torch.equal(attention.reach(one_feature, x), torch.ones(3, 3).tril() > 0)
 
 
+def test_reach_runs_a_model_that_changes_its_input():
+    def cumulate(t):
+        t += 1
+        return t.cumsum(1)
+
+    x = torch.zeros(1, 3, 2)
+    assert torch.equal(attention.reach(cumulate, x), torch.ones(3, 3).tril() > 0)
+    assert not x.any()
+
+
 def test_reach_refuses_other_shapes():
     with pytest.raises(ValueError, match=r"an input \(N, L, E\), got shape \(3, 4\)"):
         attention.reach(lambda t: t, torch.randn(3, 4))
@@ -181,6 +191,8 @@ def test_rotary_wants_pairs():
 def test_rotary_requires_floating_point():
     with pytest.raises(TypeError, match=r"floating-point features, got torch\.int64"):
         attention.rotary(torch.ones(3, 8, dtype=torch.long), torch.arange(3))
+    with pytest.raises(TypeError, match="positions as a tensor, got int"):
+        attention.rotary(torch.ones(1, 8), 5)
 
 
 @pytest.mark.parametrize("shape", [(1, 8), (2, 1, 8), (8,), (4, 8), (3, 2, 5, 0, 8)])
@@ -456,6 +468,15 @@ def attend(mask, **options):
     return answer
 
 
+def filled(low):
+    def answer(q, k, v, keep):
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        hidden = ~(past_of(q, k) & keep[:, None, None])
+        return scores.masked_fill(hidden, max(low, torch.finfo(q.dtype).min)).softmax(-1) @ v
+
+    return answer
+
+
 def by_rows(q, k, v, keep):
     rows = []
     for i in range(q.shape[-2]):
@@ -483,6 +504,9 @@ def added(q, k, keep):
         (attend(lambda q, k, keep: past_of(q, k) & keep[:, None, None]), None),
         (attend(added), None),
         (by_rows, None),
+        (filled(-math.inf), None),
+        (filled(torch.finfo(torch.float32).min), None),
+        (filled(-1e9), "its score must be -inf"),
         (attend(lambda q, k, keep: None, is_causal=True), "must attend to every key"),
         (attend(lambda q, k, keep: None), "is not causal"),
         (attend(lambda q, k, keep: past_of(q, k)), "with padding"),

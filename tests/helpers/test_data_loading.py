@@ -61,6 +61,8 @@ def test_h5_dataset_returns_what_is_in_the_file(path):
         with pytest.raises(IndexError, match=f"{index} is out of range for 64"):
             dataset[index]
     assert sum(1 for _ in dataset) == 64  # iteration ends at the IndexError
+    with pytest.raises(TypeError, match=r"shape of y must be a tuple such as \(3,\), got 3"):
+        H5Dataset(path, {"y": 3})
 
 
 def test_h5_dataset_returns_strings_as_they_are(tmp_path):
@@ -462,6 +464,7 @@ def test_shared_memory_is_counted():
     batch = {"x": torch.zeros(4, 3), "y": (torch.zeros(2, dtype=torch.uint8), ["a"])}
     assert data_loading.tensor_bytes(batch) == 50
     assert data_loading.shared_memory_needed(batch, 0) == 0
+    assert data_loading.shared_memory_needed(batch, 0, DataLoader([0]).prefetch_factor) == 0
     assert data_loading.shared_memory_needed(batch, 2) == 5 * 50
     assert data_loading.shared_memory_needed(batch, 2, prefetch_factor=1) == 3 * 50
     for bad in ({"workers": -1}, {"workers": 1, "prefetch_factor": 0}):

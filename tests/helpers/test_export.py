@@ -464,6 +464,11 @@ def test_a_release_comes_back(tmp_path):
     assert release.classes == list("abcd") and release.preprocessing == {"mean": [0.5]}
     assert release.versions["torch"] == torch.__version__
     assert not list(tmp_path.glob("*.tmp"))
+    with pytest.raises(TypeError, match="the model's class or a function as build, got a model"):
+        export.load_release(tmp_path / "one", release.model)
+    program = torch.export.export(model.eval(), (x,)).module()
+    with pytest.raises(TypeError, match="got an exported or traced program"):
+        save(tmp_path / "two", program)
 
 
 class Tied(nn.Module):
@@ -854,7 +859,7 @@ def main_thread_only(model, requests):
         (the_first_sixteen, "wrong for several requests"),
         (without_graph(squeezed), "return a list, got int"),
         (without_graph(one_by_one), "put all requests into one batch"),
-        (own_mode, "do not change its mode"),
+        (own_mode, None),  # it is in eval mode already
         (trained, "change its mode"),
         (with_graph, "graphs were recorded"),
         (switched_off, "gradients stay switched off"),

@@ -398,6 +398,11 @@ def test_tensorboard_gives_back_more_than_it_samples(tmp_path):
     assert monitoring.read_scalars(tmp_path) == {"a": [(s, s / 2) for s in range(10_020)]}
 
 
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no folder .*nowhere"):
+        monitoring.read_scalars(tmp_path / "nowhere")
+
+
 def test_scalars_that_are_written_as_tensors_are_read_too(tmp_path):
     from torch.utils.tensorboard import SummaryWriter
 
@@ -521,8 +526,10 @@ def test_tensors_are_read_without_their_graph():
     logger = monitoring.Logger()
     with warnings.catch_warnings(action="error"):
         logger.log(1, {"loss": loss, "one": torch.tensor([2]), "np": np.float32(0.5), "int": 3})
+        logger.log(1, {"array": np.ones(1)})
     assert logger.curves == {
         "loss": [(1, 0.5)], "one": [(1, 2)], "np": [(1, 0.5)], "int": [(1, 3.0)],
+        "array": [(1, 1.0)],
     }  # fmt: skip
     assert all(type(v) in (float, int) for c in logger.curves.values() for _, v in c)
 
@@ -531,6 +538,7 @@ def test_tensors_are_read_without_their_graph():
     ("value", "says"),
     [
         (torch.ones(2, 3), r"bad is not one number but \(2, 3\)"),
+        (np.ones(2), r"bad is not one number but array\(\[1., 1.\]\)"),
         (torch.ones(0), r"bad is not one number but \(0,\)"),
         (None, "bad is not one number but None"),
         ("x", "bad is not one number but 'x'"),
@@ -544,6 +552,11 @@ def test_what_is_not_a_number_is_left_out_with_a_warning(value, says):
     with pytest.warns(RuntimeWarning, match=says):
         logger.log(1, {"bad": value, "good": 1})
     assert logger.curves == {"good": [(1, 1.0)]}
+
+
+def test_values_must_be_a_mapping():
+    with pytest.raises(TypeError, match=r"expected log\(step, values\), got int as values"):
+        monitoring.Logger().log({"loss": 1.0}, 3)
 
 
 def test_ctrl_c_still_stops_the_run():
@@ -658,6 +671,20 @@ def warns_twice(send):
     return never_fatal(warned)
 
 
+def remembers_tags(send):
+    failed = set()
+
+    def safe(tag, step, value):
+        if tag not in failed:
+            try:
+                send(tag, step, value)
+            except Exception as error:
+                failed.add(tag)
+                warnings.warn(f"{error!r}", stacklevel=2)
+
+    return safe
+
+
 def remembers_for_all():
     failed = []
 
@@ -706,6 +733,7 @@ class AsObject:
         ),
         (lambda s: None, "expected a function, got None"),
         (remembers_for_all, "another one is not called either"),
+        (remembers_tags, "is called again after it has failed"),
     ],
 )
 def test_never_fatal(answer, says):

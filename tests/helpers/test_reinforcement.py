@@ -288,7 +288,9 @@ def test_a_soft_update_names_what_is_wrong():
     one, other = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="tau must be from 0 to 1, got -1"):
         rl.soft_update(one, copy.deepcopy(one), -1)
-    for same in (one, copy.copy(one)):
+    shared = nn.Linear(2, 2)
+    shared.load_state_dict(one.state_dict(), assign=True)
+    for same in (one, copy.copy(one), shared):
         with pytest.raises(ValueError, match="share the parameter weight: use copy.deepcopy"):
             rl.soft_update(one, same, 0.1)
     with pytest.raises(ValueError, match=r"differ in \['0.bias', '0.weight', 'bias', 'weight'\]"):

@@ -73,6 +73,9 @@ def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> 
         best = q.mean(2, keepdim=True) * ~keep[:, None, :, None]  # what is hidden fits best
         complaint = "a masked key with a large score gets weight: its score must be -inf"
         compare(f, (q * 1e7, k + best * 1e7, v, keep), complaint)
+        first = torch.arange(k.shape[-2]) == 0  # the only real key, with a low score
+        low = torch.where(first[:, None], -1e12, 0.0).expand_as(k)
+        compare(f, (torch.ones_like(q), low, v, first.expand_as(keep)), complaint)
 
     def dtypes(f):
         q, k, v, keep = draw(2, 5)

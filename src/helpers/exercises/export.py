@@ -74,7 +74,8 @@ class _Served(nn.Module):
         self.names = {*vars(self), "names"}
 
     def train(self, mode: bool = True) -> nn.Module:
-        self.switched = self.switched or getattr(self, "ready", False)
+        changes = any(m.training != mode for m in self.modules())
+        self.switched = self.switched or (changes and getattr(self, "ready", False))
         return super().train(mode)
 
     def forward(self, x: Tensor) -> Tensor:
