@@ -296,7 +296,8 @@ def _perplexity_single(f: Callable) -> None:
 
 def _perplexity_unequal(f: Callable) -> None:
     complaint = "wrong for batches of unequal size: sum over all tokens, and take exp at the end"
-    _perplexity_compare(f, [(1, 2, 0), (6, 7, 0)], complaint)
+    for _ in range(2):  # by chance, the mean of two perplexities is near that of all tokens
+        _perplexity_compare(f, [(1, 2, 0), (6, 7, 0)], complaint)
 
 
 def _perplexity_padded(f: Callable) -> None:
