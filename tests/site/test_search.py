@@ -598,6 +598,18 @@ def test_the_library_is_the_published_one():
     assert "Permission is hereby granted" in (VENDOR / "minisearch-LICENSE.txt").read_text("utf8")
 
 
+def test_hints_and_starters_of_exercises_are_not_searched(site):
+    for lang, word in (("en", "Hint"), ("zh", "提示")):
+        text = (site / lang / "search-index.js").read_text("utf8")
+        index = json.loads(text.removeprefix("globalThis.bookIndex=").rstrip().rstrip(";"))
+        exercises = 0
+        for _, _, title, words, code, *_ in zip(*index["columns"], strict=True):
+            if re.match(r"\d+\. ", title):
+                exercises += 1
+                assert words and not code and word not in words.split("\n"), title
+        assert exercises > 90
+
+
 def test_the_index_has_a_record_for_every_section(site):
     for lang in LANGUAGES:
         text = (site / lang / "search-index.js").read_text("utf8")

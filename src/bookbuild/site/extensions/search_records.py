@@ -46,7 +46,14 @@ WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
 PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=class )\w+")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
 _SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.*", re.S)  # the first one
-LEFT_OUT = {"tag_solution", "tag_setup", "tag_setup-cell", "cell_output", "toctree-wrapper"}
+LEFT_OUT = {
+    "tag_solution",
+    "tag_exercise",
+    "tag_setup",
+    "tag_setup-cell",
+    "cell_output",
+    "toctree-wrapper",
+}
 
 
 @dataclass
@@ -95,9 +102,18 @@ def sections(document: nodes.document) -> list[Section]:
 
 
 def _walk(node: nodes.Element, records: list[Section], here: Section) -> Section:
-    """Add the words below a node to `records`; return the section that the next node belongs to."""
+    """Add the words below a node to `records`; return the section that the next node belongs to.
+
+    Hints of exercises, which are folded, are left out.
+    """
+    folded = 0
     for child in node.children:
-        if LEFT_OUT.intersection(getattr(child, "attributes", {}).get("classes", ())):
+        if isinstance(child, nodes.raw):
+            opened = child.astext().count("<details") - child.astext().count("</details")
+            folded = max(0, folded + opened)
+            if opened:
+                continue
+        if folded or LEFT_OUT.intersection(getattr(child, "attributes", {}).get("classes", ())):
             continue
         if below := _begin(child, records):
             _walk(child, records, below)
