@@ -301,6 +301,34 @@ def around() -> dict[str, object]:
     return diverged
 
 
+def two_losses() -> dict[str, object]:
+    """Return the parameters that diverge after a step on two losses, by the order of the passes."""
+    mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
+    first, second = ([tensor[mine][part::2] for tensor in samples()] for part in range(2))
+
+    def loss(parallel: DDP, part: list[Tensor]) -> Tensor:
+        return F.mse_loss(parallel(part[0]), part[1])
+
+    def at_the_end(parallel: DDP) -> None:
+        for one in [loss(parallel, part) for part in (first, second)]:
+            one.backward()
+
+    def in_turns(parallel: DDP) -> None:
+        for part in (first, second):
+            loss(parallel, part).backward()
+
+    def of_the_sum(parallel: DDP) -> None:
+        (loss(parallel, first) + loss(parallel, second)).backward()
+
+    diverged = {}
+    for order in (at_the_end, in_turns, of_the_sum):
+        parallel = DDP(network())
+        order(parallel)
+        torch.optim.SGD(parallel.parameters(), lr=0.1).step()
+        diverged[order.__name__.replace("_", " ")] = distributed.parted(parallel.module)
+    return diverged
+
+
 def together() -> dict[str, object]:
     """Return the results of the helpers of a group if the ranks agree, differ or fail."""
     rank, model = dist.get_rank(), nn.BatchNorm1d(2)
@@ -418,6 +446,7 @@ def main(folder: str) -> None:
         "a seed per rank": noise(add_rank=True),
         "metric": metric(),
         "around": around(),
+        "two losses": two_losses(),
         "together": together(),
         "sharded": sharded(device),
         "sharded, early": sharded(device, early=True),

@@ -299,6 +299,11 @@ def test_seeds_per_rank_differ(run):
 def test_only_through_the_wrapper_are_gradients_averaged(run):
     for found in run:
         assert found["around"] == {"parallel": [], "parallel.module": ["weight", "bias"]}
+        assert found["two losses"] == {
+            "at the end": ["weight", "bias"],
+            "in turns": [],
+            "of the sum": [],
+        }
 
 
 def test_shards_train_like_the_whole_model(run):
