@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from helpers.sparse import dense_parts
+
 PREFIXES = ("module.", "_orig_mod.")
 _STORE = "store tensors and plain Python values, such as float(x), vars(args) and str(path)"
 
@@ -305,7 +307,8 @@ def _same(a: Any, b: Any) -> bool:
         if a.is_meta or a.is_quantized:  # no bits to compare; `view` of a quantized tensor crashes
             return a.is_meta or torch.equal(a.cpu(), b.cpu())
         return all(
-            torch.equal(_bits(x), _bits(y)) for x, y in zip(_parts(a), _parts(b), strict=True)
+            torch.equal(_bits(x), _bits(y))
+            for x, y in zip(dense_parts(a), dense_parts(b), strict=True)
         )
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
@@ -316,18 +319,6 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, float):
         return a.hex() == b.hex()  # 0.0 and -0.0 differ, nan equals nan
     return a == b or (a != a and b != b)
-
-
-def _parts(x: Tensor) -> list[Tensor]:
-    """Return the dense tensors that contain the data of `x`: itself, or those of a sparse one."""
-    x = x.detach()
-    if x.layout == torch.sparse_coo:
-        return [x._indices(), x._values()]
-    if x.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [x.crow_indices(), x.col_indices(), x.values()]
-    if x.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [x.ccol_indices(), x.row_indices(), x.values()]
-    return [x]
 
 
 def _bits(x: Tensor) -> Tensor:

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, get_worker_info
 
+from helpers.sparse import dense_parts
+
 if TYPE_CHECKING:
     import h5py
 
@@ -255,14 +257,8 @@ def _tensors(batch: Any) -> Iterator[Tensor]:
         batch = tuple(batch.values())
     elif is_dataclass(batch) and not isinstance(batch, type):
         batch = tuple(getattr(batch, field.name) for field in fields(batch))
-    if isinstance(batch, Tensor) and batch.layout == torch.sparse_coo:
-        batch = (batch._indices(), batch._values())
-    elif isinstance(batch, Tensor) and batch.layout in (torch.sparse_csr, torch.sparse_bsr):
-        batch = (batch.crow_indices(), batch.col_indices(), batch.values())
-    elif isinstance(batch, Tensor) and batch.layout in (torch.sparse_csc, torch.sparse_bsc):
-        batch = (batch.ccol_indices(), batch.row_indices(), batch.values())
     if isinstance(batch, Tensor):
-        yield batch
+        yield from dense_parts(batch)
     elif isinstance(batch, (list, tuple)):
         for value in batch:
             yield from _tensors(value)

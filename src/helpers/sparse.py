@@ -1,0 +1,26 @@
+"""The memory of sparse tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def dense_parts(x: Tensor) -> list[Tensor]:
+    """Return the dense tensors that contain the data of `x`: itself, or those of a sparse tensor.
+
+    These are the indices and values of the COO, CSR, CSC, BSR and BSC layouts. They share the
+    memory of `x` and require no gradient.
+
+    Source: https://docs.pytorch.org/docs/stable/sparse.html
+    """
+    if x.layout == torch.strided:
+        return [x]
+    x = x.detach()
+    if x.layout == torch.sparse_coo:
+        return [x._indices(), x._values()]
+    if x.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [x.crow_indices(), x.col_indices(), x.values()]
+    if x.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [x.ccol_indices(), x.row_indices(), x.values()]
+    return [x]
