@@ -86,8 +86,9 @@ def soft_iou_loss(
 def _in_unit_interval(name: str, tensor: Tensor, advice: str) -> None:
     # a sum of probabilities may exceed 1 by rounding
     near = 8 * torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0
-    if tensor.numel() and (tensor.min() < -near or tensor.max() > 1 + near):
+    values = tensor.double()  # unsigned and 8-bit dtypes have no min
+    if values.numel() and (values.min() < -near or values.max() > 1 + near):
         raise ValueError(
-            f"{name} must lie between 0 and 1, got values from {tensor.min().item():.3g} "
-            f"to {tensor.max().item():.3g}; {advice}"
+            f"{name} must lie between 0 and 1, got values from {values.min().item():.3g} "
+            f"to {values.max().item():.3g}; {advice}"
         )

@@ -121,6 +121,8 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
     if len({type(out) for out in outputs}) > 1 and any(out is None for out in outputs):
         raise ValueError("expected None from all replicas or from none")
     if isinstance(first, Tensor):
+        if not all(isinstance(o, Tensor) and o.dim() == first.dim() for o in outputs):
+            raise ValueError("expected tensors of as many dimensions from all replicas")
         return torch.stack(list(outputs)) if first.dim() == 0 else torch.cat(list(outputs), dim)
     if first is None:
         return None

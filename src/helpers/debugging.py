@@ -632,7 +632,8 @@ def census(model: nn.Module, *others: Any) -> dict[str, list[str]]:
             if isinstance(value, Tensor) and id(value) not in seen:
                 place = f"{name}.{first.key}".lstrip(".") + keystr(tuple(path))
                 add(f"{place} (plain attribute)", value)
-    for path, value in tree_leaves_with_path(others):
+    plain = [dict(o) if isinstance(o, Mapping) else o for o in others]  # pytree only knows dict
+    for path, value in tree_leaves_with_path(plain):
         if isinstance(value, Tensor):
             add(keystr(path), value)
     return dict(sorted(groups.items(), key=lambda item: -len(item[1])))

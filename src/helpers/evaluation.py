@@ -181,8 +181,11 @@ def top_k_accuracy(logits: Tensor, target: Tensor, k: int) -> float:
         k: 1 ... C.
 
     Raises:
+        TypeError: an argument is not a tensor.
         ValueError: another shape, no samples, nan, a class out of range, or another k.
     """
+    for name, t in (("logits", logits), ("target", target)):
+        _is_tensor(name, t)
     if logits.ndim != 2 or target.shape != logits.shape[:1]:
         raise ValueError(
             f"expected logits (N, C) and target (N,), "
@@ -260,9 +263,12 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = 10) -> list[Bin
         bins: number of bins of equal width; an edge belongs to the bin above it, 1 to the last.
 
     Raises:
+        TypeError: an argument is not a tensor.
         ValueError: another shape, no samples, fewer than one bin, a confidence outside [0, 1], or
             classes instead of booleans.
     """
+    for name, t in (("confidence", confidence), ("correct", correct)):
+        _is_tensor(name, t)
     if confidence.ndim != 1 or confidence.shape != correct.shape or not len(correct):
         raise ValueError(
             f"expected confidence and correct of shape (N,), N > 0, "

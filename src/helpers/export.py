@@ -241,7 +241,7 @@ def largest_difference(
     """
     for one in (model, other):
         _refuse_training(one)
-    if not isinstance(batches, Iterable):
+    if not isinstance(batches, Iterable) or isinstance(batches, Tensor):
         raise TypeError(f"batches must be an iterable of tensors, got {type(batches).__name__}")
     worst, sizes = 0.0, set()
     for batch in batches:
@@ -362,9 +362,9 @@ def save_release(
 
     Raises:
         FileExistsError: the folder exists.
-        TypeError: `model` is not a module, or is compiled, wrapped or exported; `example` or the
-            output is not a tensor; `classes` is not a list of strings; JSON cannot represent
-            `config` or `preprocessing`.
+        TypeError: `model` is not a module, or is compiled, wrapped or exported; `example`, the
+            output or an entry of the state dict is not a tensor; `classes` is not a list of
+            strings; JSON cannot represent `config` or `preprocessing`.
         ValueError: the numbers of classes and logits differ, the example is empty, an output is not
             finite, or a second run gives another output.
     """
@@ -424,6 +424,9 @@ def _refuse_wrapped(model: nn.Module) -> None:
         raise TypeError(f"expected a module as model, got {got}")
     if isinstance(model, torch.fx.GraphModule):
         raise TypeError("expected the model itself, got an exported or traced program of it")
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"safetensors stores tensors only, {name} is {type(value).__name__}")
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     for name, module in model.named_modules():
         kind = type(module).__name__

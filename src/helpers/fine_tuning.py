@@ -70,7 +70,7 @@ def keep(model: nn.Module) -> dict[str, Tensor]:
 
 
 def changed(before: dict[str, Tensor], model: nn.Module) -> list[str]:
-    """Return the children of `model` in which a parameter or buffer differs from the copy `before`.
+    """Return the children of `model` whose entries of the state dict differ from `before`.
 
     `before` is a copy of `model.state_dict()`; entries that only one of the two has count as
     changed. Values are compared bit for bit.
@@ -124,6 +124,16 @@ class LoRALinear(nn.Module):
         self.down = nn.Parameter(base.weight.new_empty(rank, base.in_features))
         self.up = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+
+    @property
+    def weight(self) -> Tensor:
+        """Return the adapted weight, which attention layers read without calling the layer."""
+        return self.base.weight + self.scale * self.up @ self.down
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Return the bias of `base`."""
+        return self.base.bias
 
     def forward(self, x: Tensor) -> Tensor:
         """Return outputs of shape (..., out) for `x` of shape (..., in)."""

@@ -22,7 +22,7 @@ def ring_centres(modes: int = 8) -> Tensor:
     Raises:
         ValueError: `modes` is not an int, or below 1.
     """
-    if not isinstance(modes, int) or modes < 1:
+    if not isinstance(modes, Integral) or modes < 1:
         raise ValueError(f"modes must be an int of at least 1, got {modes!r}")
     angles = torch.arange(modes) * (2 * math.pi / modes)
     return torch.stack([angles.cos(), angles.sin()], dim=1)

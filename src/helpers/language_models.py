@@ -175,7 +175,7 @@ def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
         ids: shape (N, T), padded on the right.
         lengths: shape (N,), the number of real tokens in each row.
     """
-    labels = torch.full_like(ids, IGNORED)
+    labels = torch.full_like(ids, IGNORED, dtype=torch.int64)
     labels[:, :-1] = ids[:, 1:]
     positions = torch.arange(1, ids.shape[1] + 1, device=ids.device)
     return labels.masked_fill(positions >= lengths[:, None], IGNORED)

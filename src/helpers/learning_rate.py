@@ -104,5 +104,6 @@ def rescale(optimizer: Optimizer, scheduler: LRScheduler, scale: float) -> None:
         raise ValueError("the scheduler belongs to another optimizer: build one for this optimizer")
     for group in optimizer.param_groups:
         group["lr"] *= scale
-        group["initial_lr"] *= scale
+        if "initial_lr" in group:  # not in a group added after the scheduler
+            group["initial_lr"] *= scale
     scheduler.base_lrs = [rate * scale for rate in scheduler.base_lrs]

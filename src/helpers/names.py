@@ -6,6 +6,7 @@ Source: https://docs.python.org/3/library/symtable.html
 from __future__ import annotations
 
 import builtins
+import re
 import symtable
 
 
@@ -13,13 +14,18 @@ def undefined_names(source: str) -> list[str]:
     """Return the global names that `source` reads and never assigns, sorted, without builtins.
 
     Functions, classes and comprehensions are searched; their own variables are not listed. A name
-    is assigned by an assignment, a definition, an import, a loop or a `with`, in any order.
+    is assigned by an assignment, a definition, an import, a loop or a `with`, in any order. The
+    source may be a cell: IPython's lines, which begin with `%` or `!`, are skipped.
 
     Raises:
         SyntaxError: `source` is not valid Python.
     """
     read, assigned = set(), {*dir(builtins), "__name__", "__file__"}
-    top = symtable.symtable(source, "<code>", "exec")
+    try:
+        top = symtable.symtable(source, "<code>", "exec")
+    except SyntaxError:
+        plain = re.sub(r"^(\s*)[%!].*", r"\1pass", source, flags=re.M)
+        top = symtable.symtable(plain, "<code>", "exec")
     tables = [top]
     while tables:
         table = tables.pop()

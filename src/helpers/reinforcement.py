@@ -137,7 +137,8 @@ def generalized_advantages(
         terminated: bool, the same shape: the task ended, and there is no next value.
         truncated: bool, the same shape: the episode was cut off, for example by a time limit.
         gamma: discount factor from 0 to 1.
-        lam: 0 gives one-step advantages, 1 discounted returns minus values.
+        lam: 0 gives one-step advantages, 1 discounted returns (with the next value where an episode
+            is cut off) minus values.
 
     Returns:
         A tensor of the shape of `rewards`. Add `values` for the targets of the critic.

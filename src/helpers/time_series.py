@@ -137,6 +137,7 @@ class Standardizer:
         With `feature`, `x` may have any shape: it contains values of this feature only.
 
         Raises:
+            IndexError: there is no such feature.
             ValueError: `x` does not have the shape (..., F), or `feature` is not an int, or it is
                 given for a single series.
         """
@@ -263,7 +264,7 @@ def masked_mse(prediction: Tensor, target: Tensor) -> Tensor:
     """Return the mean squared error over the targets that are not nan; 0 if there are none.
 
     Gradients of missing targets are 0, not nan, because the nan is replaced before the subtraction.
-    A nan or inf in `prediction` makes the result nan, also where the target is missing.
+    With a nan or inf in `prediction` the result is not finite, also where the target is missing.
 
     Args:
         prediction: any shape, floating point.

@@ -50,6 +50,7 @@ def fit(
         TypeError: a batch is not a pair of tensors, or the loss is not a tensor.
         ValueError: `loader` yields no batch, or the loss is not a single number.
         FloatingPointError: the loss became inf or nan. The weights are those before this step.
+        RuntimeError: the norm of the gradients is inf or nan, and `max_norm` is given.
     """
     history, still = [], list(still)
     for epoch in range(epochs):

@@ -68,7 +68,9 @@ def test_half_precision_does_not_overflow(dtype):
     assert p.grad.isfinite().all() and p.grad.dtype == dtype
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.uint16, torch.int64, torch.float64]
+)
 def test_the_target_may_have_any_dtype(dtype):
     p, t = torch.rand(2, 3, 5, 5), masks(0, 2, 3, 5, 5)
     assert torch.equal(

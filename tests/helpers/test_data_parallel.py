@@ -215,6 +215,9 @@ def test_inputs_and_outputs_without_a_batch_are_an_error():
     for other in ({"a": x, "b": x}, {"b": x}):
         with pytest.raises(ValueError, match="dicts of the same keys"):
             data_parallel.gather([{"a": x}, other])
+    for outputs in ([x, (x,)], [x.sum(), x]):
+        with pytest.raises(ValueError, match="tensors of as many dimensions"):
+            data_parallel.gather(outputs)
     for outputs in ([None, x], [x, None]):
         with pytest.raises(ValueError, match="None from all replicas or from none"):
             data_parallel.gather(outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import threading
+from collections import UserDict
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -723,6 +724,8 @@ def test_census_of_fake_and_meta_tensors():
         found = debugging.census(model)
     assert found == {"float32 on cuda:0": ["weight", "bias"], "float32 on cpu": [MASK]}
     assert list(debugging.census(nn.Linear(2, 2, device="meta"))) == ["float32 on meta"]
+    batch = UserDict(image=torch.ones(1, dtype=torch.double))  # as a tokenizer returns
+    assert debugging.census(nn.ReLU(), batch) == {"float64 on cpu": ["[0]['image']"]}
 
 
 MASK = "mask (plain attribute)"

@@ -801,6 +801,8 @@ def test_a_rare_class_need_not_lead_its_column_though_it_is_always_right():
         lambda a: evaluation.confusion_matrix(a, a, 2),
         lambda a: evaluation.scores(a),
         lambda a: evaluation.auroc(a, a),
+        lambda a: evaluation.top_k_accuracy(a[None], a, 1),
+        lambda a: evaluation.calibration_error(a, a),
     ],
 )
 def test_arrays_are_named(call):

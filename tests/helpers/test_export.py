@@ -232,6 +232,7 @@ def test_a_model_that_changes_its_batch_is_still_found_out():
         (lambda x: x, [(torch.ones(2), 1)], "got tuple"),
         (lambda x: x, [np.ones(2)], "got ndarray"),
         (lambda x: x, 5, "batches must be an iterable of tensors, got int"),
+        (lambda x: x, torch.ones(2, 2), "batches must be an iterable of tensors, got Tensor"),
         ("model.onnx", [], "a model that can be called with a batch, got str"),
         (nn.Identity, [], "a model that can be called with a batch, got Identity"),
         (lambda x: x.to_sparse(), torch.ones(2, 2).split(1), "a dense output with values"),
@@ -1105,6 +1106,18 @@ def test_half_a_step_is_enough(rows, columns, seed):
     q, scale = quantize(weight)
     assert ((q * scale[:, None] - weight).abs() <= 0.501 * scale[:, None]).all()
     assert np.abs(q.numpy().astype(int)).max() <= 127
+
+
+def test_a_state_that_is_no_tensor_is_named(tmp_path):
+    class Extra(Scores):
+        def get_extra_state(self):
+            return {"vocabulary": 3}
+
+        def set_extra_state(self, state):
+            pass
+
+    with pytest.raises(TypeError, match="tensors only, _extra_state is dict"):
+        save(tmp_path / "release", Extra())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

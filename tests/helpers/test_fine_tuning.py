@@ -270,6 +270,24 @@ def test_lora_starts_at_the_base_learns_both_and_merges(inputs, outputs, rank, a
     assert all(torch.equal(v, before[k]) for k, v in base.state_dict().items())  # left alone
 
 
+def test_attention_and_encoder_layers_read_the_adapted_weight():
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    plain = copy.deepcopy(encoder)
+    encoder.linear1 = fine_tuning.LoRALinear(encoder.linear1, 2)
+    encoder.self_attn.out_proj = fine_tuning.LoRALinear(encoder.self_attn.out_proj, 2)
+    for layer in (encoder.linear1, encoder.self_attn.out_proj):
+        nn.init.normal_(layer.up)
+    plain.linear1 = encoder.linear1.merge()
+    with torch.no_grad():
+        plain.self_attn.out_proj.weight.copy_(encoder.self_attn.out_proj.weight)
+    x = torch.randn(2, 3, 8)
+    assert torch.allclose(encoder(x), plain(x), atol=1e-5)
+    encoder(x).sum().backward()
+    assert encoder.self_attn.out_proj.up.grad is not None
+    with torch.no_grad():
+        assert torch.allclose(encoder.eval()(x), plain.eval()(x), atol=1e-5)
+
+
 def test_lora_refuses_other_layers_and_no_rank():
     with pytest.raises(TypeError, match=r"expected an nn\.Linear, got Conv2d"):
         fine_tuning.LoRALinear(nn.Conv2d(1, 1, 1), 2)
@@ -382,6 +400,13 @@ def unfreezing(model, head, lr):
     return by_name(model, head, lr)
 
 
+def by_children(model, head, lr):
+    parts = {True: [], False: []}
+    for name, child in model.named_children():
+        parts[name == head] += [p for p in child.parameters() if p.requires_grad]
+    return [{"params": parts[False], "lr": lr / 10}, {"params": parts[True], "lr": lr}]
+
+
 def by_membership(model, head, lr):
     top = set(model.get_submodule(head).parameters())
     rest = [p for p in model.parameters() if p.requires_grad and p not in top]
@@ -405,6 +430,7 @@ def by_membership(model, head, lr):
         (with_frozen, "stem.weight is frozen"),
         (swapped, "wrong learning rate"),
         (head_without_bias, "head.bias is in no group"),
+        (by_children, "token is in no group"),
         (default_rate, "keys 'params' and 'lr'"),
         (overlapping, "your code raised ValueError: some parameters appear in more than one"),
         (lambda m, h, lr: by_name(m, h, lr)[:1], "a list of two groups"),
@@ -480,6 +506,14 @@ def never_back(model):
             module.train = lambda mode=True, module=module: module
 
 
+def two_levels(model):
+    model.train()
+    for child in model.children():
+        for module in [child, *child.children()]:
+            if all(not p.requires_grad for p in module.parameters()) and [*module.parameters()]:
+                module.eval()
+
+
 def refreeze(model):
     own_mode(model)
     model[1].requires_grad_(False)
@@ -494,6 +528,7 @@ def refreeze(model):
         (lambda m: m.train(), "a frozen BatchNorm layer still updates"),
         (lambda m: m.eval(), "a trained BatchNorm layer does not update"),
         (all_norms, "a trained BatchNorm layer does not update"),
+        (two_levels, "a frozen BatchNorm layer still updates"),
         (any_frozen, "a trained BatchNorm layer does not update"),
         (dropout_off, "the dropout outside of the frozen parts is off"),
         (norms_only, "the dropout inside a frozen part is still on"),

@@ -56,6 +56,11 @@ def test_labels_are_the_next_real_tokens(lines):
         assert row == want + [-100] * (ids.shape[1] - len(want))
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_labels_are_int64(dtype):
+    assert torch.equal(lm.labels_of(IDS.to(dtype), LENGTHS), LABELS)
+
+
 def test_labels_do_not_depend_on_what_fills_up():
     other = IDS.clone()
     other[torch.arange(IDS.shape[1]) >= LENGTHS[:, None]] = 3

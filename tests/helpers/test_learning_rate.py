@@ -219,6 +219,16 @@ def test_rescale_scales_the_rest_of_the_schedule(kind, at):
     assert scaled[at:] == pytest.approx([0.2 * rate for rate in plain[at:]], abs=1e-12)
 
 
+def test_rescale_scales_a_group_added_later():
+    optimizer = learning_rate.one_weight(1.0)
+    scheduler = lr_scheduler.ExponentialLR(optimizer, 0.5)
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))], "lr": 0.4})
+    learning_rate.rescale(optimizer, scheduler, 0.5)
+    optimizer.step()
+    scheduler.step()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.1]
+
+
 @pytest.mark.parametrize(
     ("make", "error"),
     [

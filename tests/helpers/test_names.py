@@ -37,6 +37,12 @@ def test_undefined_names(source, missing):
     assert names.undefined_names(source) == missing
 
 
+def test_undefined_names_skips_the_lines_of_ipython():
+    cell = "%matplotlib inline\nif ready:\n    !ls {folder}\nx = 7\ny = (x\n     % z)"
+    assert names.undefined_names(cell.replace("\n     % z", "")) == ["ready"]
+    assert names.undefined_names("y = (x\n     % z)") == ["x", "z"]
+
+
 def test_undefined_names_needs_python():
     with pytest.raises(SyntaxError):
         names.undefined_names("for")

@@ -344,6 +344,20 @@ def test_check_evaluate_sees_a_frozen_layer_woken():
     judged(exercises.check_evaluate, answer, "was put into training mode")
 
 
+def test_check_evaluate_sees_a_batch_norm_in_training_mode():
+    def answer(model, loader):
+        off = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.training]
+        for m in off:
+            m.eval()
+        try:
+            return evaluator(eval_=False)(model, loader)
+        finally:
+            for m in off:
+                m.train()
+
+    judged(exercises.check_evaluate, answer, "model was changed")
+
+
 def judged(check, answer, says):
     for seed in range(8):
         torch.manual_seed(seed)

@@ -19,6 +19,7 @@ def _groups_case() -> tuple[nn.Module, float]:
     model.head_norm = nn.LayerNorm(4)  # its name begins like the head's
     model.head = nn.Linear(4, int(torch.randint(2, 6, ())))
     model.head.scale = nn.Parameter(torch.ones(1), requires_grad=False)
+    model.token = nn.Parameter(torch.ones(4))  # of the model, of no child
     return model, 10 ** -(1 + 2 * torch.rand(()).item())
 
 
@@ -80,14 +81,15 @@ def check_train_mode(answer: Callable[[nn.Module], Any]) -> Verdict:
     def case() -> nn.Module:
         block = nn.Sequential(_norm(frozen=True), _norm(frozen=False))
         stem = nn.Sequential(_norm(frozen=True), nn.Dropout(0.5))
-        model = nn.Sequential(stem, block, nn.Dropout(0.5), nn.Linear(3, 2))
+        deep = nn.Sequential(nn.Sequential(_norm(frozen=True), nn.Linear(3, 3)))
+        model = nn.Sequential(stem, block, nn.Dropout(0.5), nn.Linear(3, 3), deep)
         return model.train(bool(torch.rand(()) < 0.5))
 
     def statistics(f: Callable) -> None:
         model = case()
         f(model)
         model(torch.randn(8, 3) + 1)
-        for name in ("0.0", "1.0"):
+        for name in ("0.0", "1.0", "4.0.0"):
             norm = model.get_submodule(name)[1]
             assert norm.running_mean.eq(0).all(), (
                 "a frozen BatchNorm layer still updates its statistics"

@@ -40,7 +40,7 @@ def _next_token_loss_compare(
     expected = _next_token_loss_right(logits, ids, real)
     assert got.dtype == logits.dtype, f"{logits.dtype} logits give a loss of {got.dtype}"
     assert not got.isnan(), "the loss is nan: check the row that has a single token"
-    assert torch.allclose(got, expected, rtol=1e-4, atol=1e-4), complaint
+    assert torch.allclose(got, expected, rtol=1e-5, atol=1e-5), complaint
     single = got.dtype == torch.float32
     assert single or torch.allclose(got, expected, rtol=1e-10, atol=1e-10), (
         f"{complaint}: the result has only float32 precision"
