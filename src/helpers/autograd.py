@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from helpers.figures import COLORS, Figure, figure, title
+from helpers.forward import dense_parts
 
 
 def storage_id(tensor: torch.Tensor) -> int:
@@ -72,21 +73,11 @@ class Alive:
         A graph also saves weights and buffers. They take no extra memory, because the model stores
         them in any case: pass the model as `but` to leave them out.
         """
-        owned = {storage_id(t) for t in (*but.parameters(), *but.buffers())} if but else set()
-        parts = [part for t in self._tensors() for part in _strided(t)]
+        own = (*but.parameters(), *but.buffers()) if but else ()
+        owned = {storage_id(part) for t in own for part in dense_parts(t)}
+        parts = [part for t in self._tensors() for part in dense_parts(t)]
         sizes = {storage_id(t): t.untyped_storage().nbytes() for t in parts}
         return sum(size for storage, size in sizes.items() if storage not in owned)
-
-
-def _strided(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the tensor itself, or the indices and values of a sparse one."""
-    if tensor.layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [tensor]
 
 
 @contextmanager

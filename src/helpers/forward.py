@@ -58,9 +58,26 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
         yield from (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
+def dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensor itself, or the indices and values of a sparse one."""
+    with torch.no_grad():
+        if tensor.layout is torch.sparse_coo:
+            return [tensor._indices(), tensor._values()]
+        if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+            return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+        if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+            return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor]
+
+
 def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return True if shapes and values are equal; unlike `torch.equal`, a nan equals a nan."""
-    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+    if a.layout != b.layout or a.shape != b.shape:
+        return False
+    parts = zip(dense_parts(a), dense_parts(b), strict=True)
+    return all(
+        p.shape == q.shape and bool(((p == q) | ((p != p) & (q != q))).all()) for p, q in parts
+    )
 
 
 def uncompiled() -> AbstractContextManager[None]:

@@ -19,6 +19,7 @@ import torch
 
 from helpers.allocator import CachingAllocator, format_size
 from helpers.fake import fake_tensors
+from helpers.forward import dense_parts
 
 
 def watch(tensor: torch.Tensor) -> Callable[[], bool]:
@@ -34,20 +35,8 @@ def watch(tensor: torch.Tensor) -> Callable[[], bool]:
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a tensor, got {type(tensor).__name__}")
-    expired = [_expiry(part.untyped_storage()) for part in _parts(tensor)]
+    expired = [_expiry(part.untyped_storage()) for part in dense_parts(tensor)]
     return lambda: not all(check() for check in expired)
-
-
-def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the tensors that contain the data: the indices and values of a sparse tensor."""
-    with torch.no_grad():
-        if tensor.layout == torch.sparse_coo:
-            return [tensor._indices(), tensor._values()]
-        if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-            return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-        if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-            return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [tensor]
 
 
 def _expiry(storage: torch.UntypedStorage) -> Callable[[], bool]:
@@ -70,7 +59,7 @@ def _storages(values: Any, device: str | None) -> dict[int, torch.UntypedStorage
         _identity(part.untyped_storage()): part.untyped_storage()
         for value in tree_leaves(values)
         if isinstance(value, torch.Tensor) and device in (None, value.device.type)
-        for part in _parts(value)
+        for part in dense_parts(value)
     }
 
 
@@ -249,6 +238,7 @@ def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> 
         ValueError: the step uses another device than the CPU, or a model or tensor that `build` has
             not created.
         NotImplementedError: a tensor is sparse, which `MemTracker` does not support.
+        helpers.fake.NoNumberError: the step reads a value, as LBFGS and Adafactor do.
     """
     with _all_fake(), fake_tensors():
         model, optimizer, step = build()
