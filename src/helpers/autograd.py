@@ -73,7 +73,8 @@ class Alive:
         A graph also saves weights and buffers. They take no extra memory, because the model stores
         them in any case: pass the model as `but` to leave them out.
         """
-        owned = {storage_id(t) for t in (*but.parameters(), *but.buffers())} if but else set()
+        own = (*but.parameters(), *but.buffers()) if but else ()
+        owned = {storage_id(part) for t in own for part in dense_parts(t)}
         parts = [part for t in self._tensors() for part in dense_parts(t)]
         sizes = {storage_id(t): t.untyped_storage().nbytes() for t in parts}
         return sum(size for storage, size in sizes.items() if storage not in owned)

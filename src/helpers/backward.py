@@ -53,7 +53,7 @@ def blame(function: Callable[[], Any]) -> dict[str, str] | None:
         with torch.autograd.detect_anomaly():
             try:
                 function()
-            except RuntimeError as error:
+            except Exception as error:
                 for report in reports:
                     if location := _forward_line(report):
                         sentence = re.split(r"[.:] |\.$", str(error).strip())[0]
@@ -133,6 +133,10 @@ def _has_nan(value: Any) -> bool:
 def _is_nan(tensor: Tensor) -> bool:
     if nn.parameter.is_lazy(tensor):  # no values yet
         return False
-    if tensor.layout is not torch.strided:  # sparse or jagged
+    if tensor.layout is torch._mkldnn:
+        tensor = tensor.to_dense()
+    elif tensor.is_nested:
+        tensor = tensor.values()
+    elif tensor.layout is not torch.strided:
         tensor = (tensor.coalesce() if tensor.is_sparse else tensor).values()
     return bool((tensor != tensor).any())

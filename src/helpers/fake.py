@@ -38,7 +38,7 @@ class _Unknown(float):
 def _undecided(*_: object) -> Any:
     raise NoNumberError(
         "this line needs the value of a tensor to go on, and a fake tensor has no values: "
-        "leave this decision out of the rehearsal"
+        "leave this decision out of the dry run"
     )
 
 

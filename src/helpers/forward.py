@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from helpers.sparse import dense_parts
+
 
 @contextmanager
 def copied_buffers(model: nn.Module) -> Iterator[None]:
@@ -60,7 +62,12 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return True if shapes and values are equal; unlike `torch.equal`, a nan equals a nan."""
-    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+    if a.layout != b.layout or a.shape != b.shape:
+        return False
+    parts = zip(dense_parts(a), dense_parts(b), strict=True)
+    return all(
+        p.shape == q.shape and bool(((p == q) | ((p != p) & (q != q))).all()) for p, q in parts
+    )
 
 
 def uncompiled() -> AbstractContextManager[None]:

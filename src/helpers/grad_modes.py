@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from helpers.autograd import storage_id
 from helpers.forward import copied_buffers, equal, tensors_in
+from helpers.sparse import dense_parts
 
 
 def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
@@ -61,11 +62,12 @@ def saved_bytes(net: nn.Module, x: Tensor) -> int:
     kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        kept[storage_id(tensor)] = storage  # a reference, so that its address is not reused
+        for part in dense_parts(tensor):  # references, so that their addresses are not reused
+            kept[storage_id(part)] = part.untyped_storage()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         net(x)
-    there = {storage_id(t) for t in (x, *net.parameters(), *net.buffers())}
+    present = (x, *net.parameters(), *net.buffers())
+    there = {storage_id(part) for tensor in present for part in dense_parts(tensor)}
     return sum(storage.nbytes() for key, storage in kept.items() if key not in there)

@@ -415,11 +415,12 @@ def smoke_test(device: str = "cpu") -> dict[str, bool]:
         return torch.allclose(got.cpu().double(), expected, rtol=1e-2, atol=1e-2)
 
     generator = torch.Generator().manual_seed(0)
-    x, w = (torch.randn(s, generator=generator) for s in ((4, 3, 8, 8), (5, 3, 3, 3)))
-    moved, weight = x.to(device), w.to(device, copy=True).requires_grad_()
-    F.conv2d(moved, weight).square().mean().backward()
-    exact = w.double().requires_grad_()
-    F.conv2d(x.double(), exact).square().mean().backward()
+    with torch.inference_mode(False), torch.enable_grad():
+        x, w = (torch.randn(s, generator=generator) for s in ((4, 3, 8, 8), (5, 3, 3, 3)))
+        moved, weight = x.to(device), w.to(device, copy=True).requires_grad_()
+        F.conv2d(moved, weight).square().mean().backward()
+        exact = w.double().requires_grad_()
+        F.conv2d(x.double(), exact).square().mean().backward()
     flat = x.flatten(1)
     return {
         "copy": torch.equal(moved.cpu(), x),

@@ -238,6 +238,7 @@ def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> 
         ValueError: the step uses another device than the CPU, or a model or tensor that `build` has
             not created.
         NotImplementedError: a tensor is sparse, which `MemTracker` does not support.
+        helpers.fake.NoNumberError: the step reads a value, as LBFGS and Adafactor do.
     """
     with _all_fake(), fake_tensors():
         model, optimizer, step = build()

@@ -166,8 +166,27 @@ def test_blame_lets_other_errors_through_and_switches_the_mode_off():
     with pytest.raises(RuntimeError, match="only for scalar outputs"):
         backward.blame(lambda: torch.ones(2, requires_grad=True).backward())
     with pytest.raises(ZeroDivisionError):
-        backward.blame(lambda: 1 / 0)
+        backward.blame(lambda: 1 / 0)  # not in a backward pass
     assert not torch.is_anomaly_enabled()
+
+
+def test_blame_names_the_line_of_a_function_whose_backward_raises():
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, upstream):
+            raise ValueError("no such mode: fast")
+
+    def step():
+        y = Broken.apply(torch.ones(2, requires_grad=True))
+        y.sum().backward()
+
+    found = backward.blame(step)
+    assert found["operation"] == "BrokenBackward" and found["error"] == "no such mode"
+    assert found["line"].startswith("y = Broken.apply(")
 
 
 def test_blame_hides_no_warning_of_the_function():
@@ -248,6 +267,8 @@ class Output:
         lambda x: torch.complex(x, x.log()),
         lambda x: nn.utils.rnn.pack_sequence([x.log()]),
         lambda x: torch.nested.nested_tensor([x.log()], layout=torch.jagged),
+        lambda x: torch.nested.nested_tensor([x.log()]),
+        lambda x: x.log().to_mkldnn(),
         lambda x: x.log().to(torch.float8_e4m3fn),
     ],
 )

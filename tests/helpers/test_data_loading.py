@@ -706,6 +706,14 @@ def rounded_up(n, info):
     return range(min(n, size * info.id), min(n, size * (info.id + 1)))
 
 
+def by_fractions(n, info):
+    """Two workers get 2 and 0 of 22 samples, because `k / 22 * 22` is rounded below `k`."""
+    if info is None:
+        return range(n)
+    begin, end = (int(k / info.num_workers * n) for k in (info.id, info.id + 1))
+    return range(begin, end)
+
+
 def by_floats(n, info):
     """The last index is lost where `n / workers * workers` is below `n`."""
     if info is None:
@@ -743,6 +751,7 @@ def seeding(answer):
         (no_tail, "leave out some of"),
         (long_tail, "differ by more than one"),
         (rounded_up, "differ by more than one"),
+        (by_fractions, "differ by more than one"),
         (by_floats, "workers do not read 61 indices in all"),
         (strided, "a share is not one block"),
         (no_worker_forgotten, "your code raised AttributeError"),

@@ -46,6 +46,24 @@ def test_effects_puts_the_buffers_back():
     assert all(torch.equal(b, before[name]) for name, b in net.named_buffers())
 
 
+class Propagate(nn.Module):
+    """A layer of a graph network: its buffer is a sparse matrix, which the product saves."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("matrix", torch.eye(4).to_sparse())
+
+    def forward(self, x):
+        return torch.sparse.mm(self.matrix, self.linear(x)).relu()
+
+
+def test_networks_with_a_sparse_buffer():
+    found = grad_modes.effects(Propagate(), torch.randn(4, 3))
+    assert found == {"dropout": False, "statistics": False, "graph": True}
+    assert grad_modes.saved_bytes(Propagate(), torch.randn(4, 3)) == 4 * 2 * 4  # of the ReLU
+
+
 def test_effects_in_inference_mode_sees_no_graph():
     with torch.inference_mode():
         assert not grad_modes.effects(nn.Linear(2, 2), torch.ones(1, 2))["graph"]

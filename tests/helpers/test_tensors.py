@@ -286,6 +286,8 @@ def array_in_place(array):
             "a read-only array shares its memory",
         ),
         (lambda a: torch.from_numpy(np.array(a, np.float32, order="F")), None),
+        (lambda a: torch.from_numpy(np.array(a, np.float16)).float(), "values are not those"),
+        (lambda a: torch.from_numpy(np.array(a, np.int64)).float(), "values are not those"),
         (lambda a: torch.from_numpy(np.abs(a.astype(np.float32))), "values are not those"),
         (lambda a: torch.from_numpy(a).float(), "float32 array changed the tensor"),
         (lambda a: torch.as_tensor(a, dtype=torch.float32), "float32 array changed the tensor"),

@@ -48,7 +48,7 @@ def _accumulate_compare(f: Callable, counts: list[int], dirty: bool, complaint: 
     for p, expected in zip(model.parameters(), right, strict=True):
         assert p.grad is not None, "a parameter has no gradient: call backward"
         assert not p.grad.isnan().any(), "nan: the mean over a chunk without labels is 0 / 0"
-        close(p.grad, expected, complaint)
+        close(p.grad.float(), expected.float(), complaint)
 
 
 def _accumulate_equal(f: Callable) -> None:

@@ -107,7 +107,10 @@ def _own_tensor_arrays() -> list[np.ndarray]:
     values = [torch.randint(-9, 10, (int(torch.randint(3, 7, ())),)).numpy() for _ in range(3)]
     for v in values:  # never sorted, never a palindrome, never without a negative number
         v[[0, 1, -1]] = 5, -5, 0
-    return [v.astype(d) for v, d in zip(values, ("float64", "int64", "float32"), strict=True)]
+    arrays = [v.astype(d) for v, d in zip(values, ("float64", "int64", "float32"), strict=True)]
+    for array in arrays[::2]:
+        array += 2**-20  # more digits than float16, bfloat16 or an integer has
+    return arrays
 
 
 def _own_tensor_content(f):
