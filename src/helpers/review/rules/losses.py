@@ -466,6 +466,8 @@ def activated_twice(code):
         given = (call.args[0] if call.args else None) if name else receiver(call)
         if given is None or text(given) == "self" or not _of_loss(call):
             continue
+        if any(above(call, ast.If, ast.IfExp)):
+            continue  # an option of the loss
         if is_activation(code, given, _DOUBLE[what]):
             yield call
 

@@ -430,7 +430,8 @@ def dropout_of_one_layer(code):
     """`nn.LSTM(8, 16, dropout=0.5)`: with one layer it has no effect."""
     for call in code.calls:
         if code.called(call) in ("nn.LSTM", "nn.GRU", "nn.RNN") and not is_open(call):
-            p, layers = argument(call, "dropout", 5), argument(call, "num_layers", 2)
+            at = 6 if code.called(call) == "nn.RNN" else 5
+            p, layers = argument(call, "dropout", at), argument(call, "num_layers", 2)
             if const(p) not in (None, 0, 0.0) and (layers is None or const(layers) == 1):
                 yield call
 

@@ -105,14 +105,21 @@ def _not_averaged(code, around, name):
 
 
 def _computed_with(code, node, name, depth):
-    """A value is computed from a call of this name, also through further names."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call) and text(one.func) == name:
-            return True
+    """A value is computed from a call of this name, and nothing detaches it in between."""
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.Call):
+            if method(one) in ("detach", "item", "numpy", "tolist"):
+                continue
+            if text(one.func) == name:
+                return True
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and depth < 5:
             value = code.value(one)
-            value = getattr(value, "value", None) if not isinstance(value, ast.AST) else value
-            if isinstance(value, ast.AST) and not inside(node, value):
+            value = value if isinstance(value, ast.AST) else getattr(value, "value", None)
+            whole = isinstance(value, ast.AST) and not inside(node, value)
+            if whole and not no_graph(code, value):
                 if _computed_with(code, value, name, depth + 1):
                     return True
+        waiting.extend(ast.iter_child_nodes(one))
     return False
