@@ -15,6 +15,7 @@ from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
     SCOPES,
+    above,
     exclusive,
     inside,
     last,
@@ -562,6 +563,16 @@ class Code:
         while not isinstance(node, (*FUNCTIONS, ast.Module)):
             node = node.parent
         return node
+
+    def loops_around(self, node: ast.AST, follow: int = 2) -> list[ast.AST]:
+        """Return the loops in which a node runs, the innermost first, also those of callers."""
+        loops = [*above(node, *LOOPS)]
+        function = self.function(node)
+        callers = self.callers.get(function, ()) if follow else ()
+        if callers and function.parent is not None:
+            outer = [self.loops_around(one, follow - 1) for one in callers[:4]]
+            loops += max(outer, key=len)
+        return loops
 
     @cached_property
     def loops(self) -> list[ast.AST]:

@@ -513,3 +513,40 @@ def _of_batch(code, node):
     if method(value) in ("to", "cuda", "float", "long"):
         return True
     return isinstance(value, Part) and (value.index is None or isinstance(value.value, ast.Name))
+
+
+@rule("losses-temperature-one", "wrong", "kl_div|KLDivLoss")
+def one_temperature(code):
+    """`kl_div(log_softmax(student), softmax(teacher / T))`: only the teacher has a temperature."""
+    if not re.search(r"(?i)teacher|student|distill|\bkd_", code.source):
+        return
+    for call, given in loss_calls(code, "kl_div", "KLDivLoss"):
+        target = argument(call, "target", 1)
+        both = [_logits_of(code, one) for one in (given, target)]
+        if None in both:
+            continue
+        by = [_divisor(code, one) for one in both]
+        if (by[0] is None) != (by[1] is None):
+            yield call
+
+
+def _logits_of(code, node):
+    """Return the argument of `softmax` or `log_softmax`, also through a name."""
+    value = code.resolved(node) if isinstance(node, ast.AST) else None
+    if method(value) in ("detach", "log"):
+        value = code.resolved(receiver(value))
+    if not isinstance(value, ast.Call) or method(value) not in ("softmax", "log_softmax"):
+        return None
+    name = code.called(value)
+    if name in ("F.softmax", "F.log_softmax", "torch.softmax", "torch.log_softmax"):
+        return argument(value, "input", 0)
+    return None if name or text(receiver(value)) == "self" else receiver(value)
+
+
+def _divisor(code, node):
+    """Return what the logits are divided by; a call or a missing value counts as one."""
+    value = node if isinstance(node, ast.BinOp | ast.Call) else code.resolved(node)
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
+        return ast.unparse(value.right)
+    plain = isinstance(value, ast.Call | Part) or value is None
+    return None if plain else "unknown"

@@ -365,3 +365,33 @@ def _is_convolution(code, layer):
         flat = any(one in ("nn.Flatten", "nn.Linear", "nn.Unflatten") for one in names)
         return not flat and any(_IMAGES.match(one) for one in names)
     return bool(_IMAGES.match(name))
+
+
+@rule("sequences-state-unused", "wasted", "hidden|state|h0|h_0")
+def state_not_passed(code):
+    """`self.hidden = self.init_hidden()`, and `self.lstm(x)` without it."""
+    if ".backward(" not in code.source:
+        return
+    read = {one.attr for one in code.of(ast.Attribute) if isinstance(one.ctx, ast.Load)}
+    for node in code.of(ast.Assign):
+        made = method(node.value) in _INITIAL
+        for target in node.targets if made else ():
+            kept = isinstance(target, ast.Attribute) and _STATE.fullmatch(target.attr)
+            if kept and target.attr not in read and _recurrent_alone(code):
+                yield node
+
+
+_INITIAL = ("init_hidden", "initHidden", "init_state", "init_h", "zero_state", "_init_hidden")
+_STATE = re.compile(r"_?(hidden(_state|_cell)?|h_?0|h|state|hc)")
+
+
+def _recurrent_alone(code):
+    """Each call of a recurrent layer of this file has the input as its only argument."""
+    names = {
+        name
+        for owner in module_classes(code)
+        for name, values in owner.attributes.items()
+        if code.called(values[0].value) in _RECURRENT
+    }
+    calls = [one for one in code.calls if text(one.func) in names]
+    return bool(calls) and all(len(one.args) == 1 and not one.keywords for one in calls)
