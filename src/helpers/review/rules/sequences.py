@@ -395,3 +395,19 @@ def _recurrent_alone(code):
     }
     calls = [one for one in code.calls if text(one.func) in names]
     return bool(calls) and all(len(one.args) == 1 and not one.keywords for one in calls)
+
+
+@rule("sequences-first-layer", "wrong", "num_layers|LSTM|GRU|RNN")
+def first_layer(code):
+    """`h[0]` of a recurrent layer with `num_layers=2`: the state of the first layer."""
+    for node in module_classes(code):
+        forward = code.functions.get((node.name, "forward"))
+        for layer in _several(code, node) if forward is not None else ():
+            made = node.attributes[layer][0].value
+            if argument(made, "bidirectional") is not None:
+                continue
+            for name in _states(code, forward, layer):
+                uses = code.uses(forward, name)
+                taken = [one.parent for one in uses if isinstance(one.parent, ast.Subscript)]
+                if len(uses) == 1 and taken and const(taken[0].slice) == 0:
+                    yield taken[0]
