@@ -15,6 +15,7 @@ from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
     SCOPES,
+    above,
     exclusive,
     inside,
     last,
@@ -400,10 +401,49 @@ class Code:
     def callers(self) -> dict[ast.AST, list[ast.Call]]:
         """The calls of each function and method of this file."""
         callers = defaultdict(list)
+        forwards = {owner for owner, name in self.functions if owner and name == "forward"}
         for call in self.calls:
-            for target in self._targets_by_name(call):
+            targets = self._targets_by_name(call)
+            if not targets and forwards and not self.called(call):
+                targets = self._forward_of(call.func)
+            for target in targets:
                 callers[target].append(call)
         return callers
+
+    def _forward_of(self, module: ast.AST) -> list[ast.AST]:
+        """Return the `forward` that a call of a module of this file runs."""
+        made = self._made(module)
+        name = made.func.id if made is not None and isinstance(made.func, ast.Name) else ""
+        keys = [(one.name, "forward") for one in self.bases(name)]
+        return [self.functions[key] for key in keys if key in self.functions][:1]
+
+    def _made(self, node: ast.AST | Part) -> ast.Call | None:
+        """Return the constructor of a module, the first one of a `nn.Sequential`."""
+        for _ in range(2 * _CHAIN):
+            if isinstance(node, ast.Name | ast.Attribute) and (name := text(node)):
+                node = self._assigned_to(node, name)
+            elif not isinstance(node, ast.Call):
+                return None
+            elif self.called(node) in _HOLDERS:
+                node = node.args[0] if node.args else None
+            elif isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPERS:
+                node = node.func.value
+            else:
+                return node
+        return None
+
+    def _assigned_to(self, node: ast.AST, name: str) -> ast.AST | Part | None:
+        """Return the only value of a name, or of an attribute of the class."""
+        if name.startswith("self."):
+            classes = self.bases(node.owner.name) if node.owner is not None else []
+            given = next((one.attributes[name] for one in classes if name in one.attributes), [])
+        else:
+            scope = node.scope
+            while scope is not None and name not in scope.assigned:
+                scope = None if parameter(scope, name) else scope.scope
+            given = scope.assigned[name] if scope is not None else []
+        values = [one.value for one in given if not _moved(one.value, name)]
+        return values[0] if len(values) == 1 else None
 
     def _targets_by_name(self, call: ast.Call) -> list[ast.AST]:
         if isinstance(call.func, ast.Name):
@@ -524,6 +564,16 @@ class Code:
             node = node.parent
         return node
 
+    def loops_around(self, node: ast.AST, follow: int = 2) -> list[ast.AST]:
+        """Return the loops in which a node runs, the innermost first, also those of callers."""
+        loops = [*above(node, *LOOPS)]
+        function = self.function(node)
+        callers = self.callers.get(function, ()) if follow else ()
+        if callers and function.parent is not None:
+            outer = [self.loops_around(one, follow - 1) for one in callers[:4]]
+            loops += max(outer, key=len)
+        return loops
+
     @cached_property
     def loops(self) -> list[ast.AST]:
         """All loops of the file."""
@@ -542,11 +592,21 @@ class Code:
 
 
 _CHAIN = 4  # names that contain each other
+_KEEPERS = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "eval", "train"}
+_HOLDERS = {"nn.Sequential", "nn.DataParallel", "torch.compile"}  # a call begins in their first
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
 
 
 def _in_constructor(one: Assigned) -> bool:
     return getattr(one.statement.scope, "name", "") == "__init__"
+
+
+def _moved(value: ast.AST | Part, name: str) -> bool:
+    """Return whether a value is `model.to(device)` of its own name, or a wrapper of it."""
+    if not isinstance(value, ast.Call):
+        return False
+    of = value.func.value if isinstance(value.func, ast.Attribute) else None
+    return name in (text(of), text(value.args[0]) if value.args else None)
 
 
 def _renews(node: ast.AST, name: str) -> bool:

@@ -42,7 +42,7 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and text(node):
         value = code.value(node)
         if value is None and isinstance(node, ast.Subscript):
-            value = _item_of_output(code, node)
+            value = _item_of_output(code, node) or _sliced(node)
         return is_activation(code, value, names, depth + 1)
     return False
 
@@ -58,6 +58,12 @@ def _item_of_output(code: Code, node: ast.Subscript) -> ast.AST | None:
         pairs = zip(whole.keys, whole.values, strict=True)
         return next((v for k, v in pairs if getattr(k, "value", None) == key), None)
     return None
+
+
+def _sliced(node: ast.Subscript) -> ast.AST | None:
+    """Return `x` of `x[:, 1]`, whose values have gone through the same function."""
+    several = isinstance(node.slice, ast.Tuple | ast.Slice)
+    return node.value if several else None
 
 
 def _is_method(call: ast.Call) -> bool:

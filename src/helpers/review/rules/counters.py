@@ -5,7 +5,18 @@ import re
 
 from helpers.review.kinds import batch_loop, iterated, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, above, const, method, place, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    const,
+    inside,
+    last,
+    method,
+    names_in,
+    place,
+    receiver,
+    text,
+)
 
 
 def _sums(code, loop):
@@ -136,3 +147,44 @@ def _weighted(code, call):
     update = code.functions.get((owner, "update"))
     given = update.args if update is not None else None
     return given is not None and len(given.args) == 3 and [const(d) for d in given.defaults] == [1]
+
+
+@rule("evaluation-batch-of-all", "wrong", ".dataset)")
+def batch_of_all(code):
+    """`correct / len(loader.dataset)` for the `correct` of one batch, in the loop."""
+    for node in code.of(ast.BinOp):
+        by = node.right
+        whole = isinstance(node.op, ast.Div) and method(by) == "len" and by.args
+        loader = by.args[0].value if whole and last(by.args[0]) == "dataset" else None
+        loop = next(above(node, *LOOPS), None)
+        if (
+            loader is None
+            or not isinstance(loop, ast.For)
+            or text(iterated(loop.iter)) != text(loader)
+        ):
+            continue
+        names = [one for one in ast.walk(node.left) if isinstance(one, ast.Name)]
+        if len(names) == 1 and _of_one_batch(code, loop, names[0]) and not _added(code, loop, node):
+            yield node
+
+
+def _of_one_batch(code, loop, name):
+    """A count of right predictions that the loop computes and does not add up."""
+    values = loop.scope.assigned.get(name.id, ())
+    inner = [one for one in values if inside(one.statement, loop)]
+    if name.id in _sums(code, loop) or len(inner) != 1 or not isinstance(inner[0].value, ast.AST):
+        return False
+    written = ast.unparse(inner[0].value)
+    counted = re.search(r"==|\.eq\(", written) and "sum(" in written
+    return bool(counted) and name.id not in names_in(inner[0].value)
+
+
+def _added(code, loop, node):
+    """The quotient is added up over the batches."""
+    statement = next(above(node, ast.stmt), None)
+    if isinstance(statement, ast.AugAssign):
+        return True
+    target = text(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    sums = " ".join(ast.unparse(one.value) for one in _sums(code, loop).values())
+    kept = any(method(one) == "append" for one in above(node, ast.Call))
+    return kept or target is not None and target in sums

@@ -40,6 +40,22 @@ def no_zero_grad(code):
                 yield backward[0].call
     yield from _one_not_cleared(code)
     yield from _by_hand_not_cleared(code)
+    yield from _step_of_lightning(code)
+
+
+def _step_of_lightning(code):
+    """`self.automatic_optimization = False`, and a class that steps and clears nothing."""
+    for owner in code.of(ast.ClassDef):
+        manual = owner.attributes.get("self.automatic_optimization", ())
+        if not any(const(one.value) is False for one in manual) or _clears(code, owner):
+            continue
+        step = code.functions.get((owner.name, "training_step"))
+        order = events(code, step, 3) if step is not None else []
+        calls = [*code.calls_under(step, 3)] if step is not None else []
+        back = [one for one in calls if method(one) in ("manual_backward", "backward")]
+        stepped = any(one.what in ("step", "scaled") for one in order)
+        if back and stepped and not any("grad" in method(one) for one in calls):
+            yield back[0]
 
 
 def _by_hand_not_cleared(code):

@@ -67,6 +67,53 @@ def target_with_gradient(code):
         if target and _in_loss(code, node, target) and not _cut(code, node, target):
             yield node
     yield from _bootstrapped(code)
+    yield from _advantages_squared(code)
+
+
+def _advantages_squared(code):
+    """`critic_loss = advantages.pow(2).mean()` of `reward + gamma * values[t + 1] - values[t]`."""
+    for node in code.of(ast.Assign):
+        loss = text(node.targets[0]) or ""
+        if not re.search(r"(?i)(critic|value|^v)_?loss|loss_?(critic|value|v$)", loss):
+            continue
+        around = code.function(node)
+        if (
+            isinstance(around, ast.Module)
+            or _CUTS.search(code.part(around))
+            or no_graph(code, node)
+        ):
+            continue
+        names = {text(_squared(one)) for one in ast.walk(node.value)} - {None}
+        if any(_next_value(code, around, name) for name in names):
+            yield node
+
+
+def _squared(node):
+    """Return `x` of `x ** 2`, `x.pow(2)` and `x.square()`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return node.left if const(node.right) == 2 else None
+    if method(node) == "pow" and node.args and const(node.args[-1]) == 2:
+        return receiver(node)
+    return receiver(node) if method(node) == "square" else None
+
+
+def _next_value(code, around, name, depth=0):
+    """A name is filled with `gamma * values[t + 1] - values[t]`, also through further names."""
+    for one in code.walk(around):
+        if not isinstance(one, ast.Assign) or depth > 3:
+            continue
+        target = one.targets[0]
+        base = target.value if isinstance(target, ast.Subscript) else target
+        if text(base) != name:
+            continue
+        written = ast.unparse(one.value)
+        ahead = re.search(r"(?i)(gamma|discount)\b.*?(\w*val\w*)\[\w+ \+ 1\]", written)
+        if ahead and re.search(rf"- (\w+\.)*{ahead[2]}\[\w+\]", written):
+            return True
+        inner = {n.id for n in ast.walk(one.value) if isinstance(n, ast.Name)} - {name}
+        if any(_next_value(code, around, each, depth + 1) for each in inner):
+            return True
+    return False
 
 
 _CUTS = re.compile(r"detach|no_grad|inference_mode|\.data\b|\.item\(|numpy|tensor\(")
@@ -374,7 +421,11 @@ def _judgement_detached(code):
         values = [code.resolved(one) for one in call.args[:2]]
         cut = [_detached_of_model(code, one) for one in values]
         fake = [one for one in cut if one and re.search(r"(?i)fake|gen", one)]
-        others = " ".join(ast.unparse(v) for v, c in zip(values, cut, strict=True) if not c and v)
+        others = " ".join(
+            ast.unparse(getattr(value, "value", value))
+            for value, judged in zip(values, cut, strict=True)
+            if value is not None and not judged
+        )
         if fake and not re.search(r"(?i)fake|gen", others) and differentiated(code, call, 0):
             yield call
 

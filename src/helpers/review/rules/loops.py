@@ -2,9 +2,10 @@
 
 import ast
 import re
+from collections import defaultdict
 
 from helpers.review.flow import events
-from helpers.review.kinds import is_model, kind
+from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.rules.parameters import optimizers
 from helpers.review.syntax import (
@@ -266,6 +267,91 @@ def _half_of(name):
 def _half(name):
     match = re.search(r"(?i)(^|_)(train|test|val|valid)", name)
     return "train" if match and match[2].lower() == "train" else "test" if match else None
+
+
+@rule("evaluation-scaler-refit", "wrong", "fit_transform")
+def fitted_again(code):
+    """`scaler.fit_transform(x_train)`, and then `scaler.fit_transform(x_test)`."""
+    fitted = defaultdict(list)
+    for call in code.calls:
+        name = _data_name(call.args[0]) if call.args else None
+        if method(call) in ("fit", "fit_transform") and name and _is_scaler(code, receiver(call)):
+            fitted[call.scope].append((call, name))
+    for calls in fitted.values():
+        for n, (call, name) in enumerate(calls):
+            if method(call) != "fit_transform" or not _HELD_OUT.search(name):
+                continue
+            scaler = code.value(receiver(call)) if text(receiver(call)) else None
+            for before, other in calls[:n]:
+                same = scaler is not None and scaler is code.value(receiver(before))
+                same = same or text(receiver(call)) == text(receiver(before)) and scaler is None
+                pair = _HELD_OUT.sub("", name) == _TRAINED.sub("", other)
+                if not _HELD_OUT.search(other) and (same or pair and _TRAINED.search(other)):
+                    yield call
+                    break
+
+
+_HELD_OUT = re.compile(
+    r"(?i)(?<![a-z])(test(ing)?|val(id(ation)?)?|dev|holdout)(?![a-z])|(?<=[xy])test"
+)
+_TRAINED = re.compile(r"(?i)(?<![a-z])train(ing)?(?![a-z])|(?<=[xy])train")
+_FITTED = re.compile(r"sklearn\.(preprocessing|impute|feature_extraction\.text)\.[A-Z]\w*$")
+
+
+def _data_name(node):
+    """Return `x_test` of `x_test.values.reshape(-1, 1)` and of `x_test[columns]`."""
+    while isinstance(node, ast.Call | ast.Subscript | ast.Attribute):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _is_scaler(code, node):
+    """A scaler of scikit-learn, by its constructor or else by the name."""
+    value = code.resolved(node) if isinstance(node, ast.AST) else None
+    if isinstance(value, ast.Call):
+        return bool(_FITTED.match(code.called(value)))
+    return bool(re.search(r"(?i)(scaler|^sc|^ss|^mms?)(_?[xy\d])?$", text(node) or ""))
+
+
+@rule("language-labels-padding", "wrong", "attention_mask|pad_token|padding")
+def padding_in_labels(code):
+    """`model(input_ids=ids, attention_mask=mask, labels=ids)` of padded texts."""
+    cut = (
+        r"-100|DataCollatorFor(LanguageModeling|Seq2Seq|CompletionOnly)|(?i:ignore_?index)|packing"
+    )
+    padded = (
+        r"padding=(True|['\"](max_length|longest))|pad_to_max_length=True|pad_sequence\(|\.pad\("
+    )
+    if re.search(cut, code.source) or not re.search(padded, code.source):
+        return
+    for call in code.calls:
+        labels, ids = argument(call, "labels"), argument(call, "input_ids")
+        mask = argument(call, "attention_mask")
+        if labels is None or ids is None or mask is None or code.called(call):
+            continue
+        if _copied_ids(code, labels, ast.unparse(ids)) and not no_graph(code, call):
+            yield labels
+    for node in code.of(ast.Assign):
+        target = node.targets[0]
+        if isinstance(target, ast.Subscript) and const(target.slice) == "labels":
+            given = f"{ast.unparse(target.value)}['input_ids']"
+            if _copied_ids(code, node.value, given):
+                yield node
+
+
+def _copied_ids(code, node, ids):
+    """`ids`, `ids.clone()` or `ids.copy()`, also through a name that nothing changes."""
+    name = node.id if isinstance(node, ast.Name) and node.id != ids else None
+    if name is not None:
+        changed = rf"\b{name}\[|\b{name}\.(masked|index|fill)|\b{name} = .*(where|masked|torch\.)"
+        if re.search(changed, code.source):
+            return False
+        node = code.value(node)
+    while method(node) in ("clone", "copy", "detach", "to", "cuda", "contiguous"):
+        node = receiver(node)
+    if method(node) == "deepcopy" and node.args:
+        node = node.args[0]
+    return isinstance(node, ast.AST) and ast.unparse(node) == ids
 
 
 @rule("language-twice", "wrong")

@@ -450,3 +450,103 @@ def _cut(code, loss):
             return True
         given = receiver(value) if isinstance(value, ast.Call) else None
     return False
+
+
+_DOUBLE = {"sigmoid": {"sigmoid", "softmax"}, "softmax": {"sigmoid", "softmax"}}
+_DOUBLE["log_softmax"] = _DOUBLE["softmax"]
+
+
+@rule("losses-activated-twice", "wrong", "sigmoid|softmax")
+def activated_twice(code):
+    """`sigmoid(output)` in a Dice loss that gets a softmax."""
+    for call in code.calls:
+        what, name = method(call), code.called(call)
+        if what not in _DOUBLE or name not in ("", f"F.{what}", f"torch.{what}"):
+            continue
+        given = (call.args[0] if call.args else None) if name else receiver(call)
+        if given is None or text(given) == "self" or not _of_loss(call):
+            continue
+        if any(above(call, ast.If, ast.IfExp)):
+            continue  # an option of the loss
+        if is_activation(code, given, _DOUBLE[what]):
+            yield call
+
+
+def _of_loss(call):
+    """A call in a loss or a metric, by the names around it."""
+    around, owner = call.scope, getattr(call.owner, "name", "")
+    names = f"{owner} {getattr(around, 'name', '')}"
+    return re.search(r"(?i)loss|dice|iou|jaccard|tversky|focal|criterion|metric|accuracy", names)
+
+
+@rule("losses-negated", "wrong")
+def negated_loss(code):
+    """`loss = -criterion(model(x), y)` that an optimizer minimizes."""
+    if _ON_PURPOSE.search(code.source) or not re.search(r"\.step\(\)", code.source):
+        return
+    for node in code.of(ast.UnaryOp):
+        call = node.operand
+        if not isinstance(node.op, ast.USub) or not isinstance(call, ast.Call):
+            continue
+        known = is_loss_call(code, call) and len(call.args) >= 2 and not call.keywords
+        name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
+        if not known or not name or not re.search(r"(?i)loss|^err", name) or no_graph(code, node):
+            continue
+        if _NOT_LOSSES.search(f"{name} {ast.unparse(call)}") or not _of_batch(code, call.args[1]):
+            continue
+        if differentiated(code, node, 0) and not negated(code, node):
+            yield node
+
+
+_ON_PURPOSE = re.compile(
+    r"(?i)adversar|attack|ascent|unlearn|forget|maximi[sz]|minimax|confus|discrepan|reversal|domain"
+    r"|\bgan\b|generator|discriminator|reward|privac|perturb|fgsm|likelihood|log_?prob|entropy_loss"
+)
+_NOT_LOSSES = re.compile(r"(?i)adv|gan|fool|neg|log_?p|score|fake|fair|bias|sens")
+
+
+def _of_batch(code, node):
+    """A value that a loop over batches, or a function of the training, gets as it is."""
+    while method(node) in ("view", "reshape", "flatten", "squeeze", "float", "long", "to", "cuda"):
+        node = receiver(node)
+    value = code.value(node) if text(node) else None
+    if method(value) in ("to", "cuda", "float", "long"):
+        return True
+    return isinstance(value, Part) and (value.index is None or isinstance(value.value, ast.Name))
+
+
+@rule("losses-temperature-one", "wrong", "kl_div|KLDivLoss")
+def one_temperature(code):
+    """`kl_div(log_softmax(student), softmax(teacher / T))`: only the teacher has a temperature."""
+    if not re.search(r"(?i)teacher|student|distill|\bkd_", code.source):
+        return
+    for call, given in loss_calls(code, "kl_div", "KLDivLoss"):
+        target = argument(call, "target", 1)
+        both = [_logits_of(code, one) for one in (given, target)]
+        if None in both:
+            continue
+        by = [_divisor(code, one) for one in both]
+        if (by[0] is None) != (by[1] is None):
+            yield call
+
+
+def _logits_of(code, node):
+    """Return the argument of `softmax` or `log_softmax`, also through a name."""
+    value = code.resolved(node) if isinstance(node, ast.AST) else None
+    if method(value) in ("detach", "log"):
+        value = code.resolved(receiver(value))
+    if not isinstance(value, ast.Call) or method(value) not in ("softmax", "log_softmax"):
+        return None
+    name = code.called(value)
+    if name in ("F.softmax", "F.log_softmax", "torch.softmax", "torch.log_softmax"):
+        return argument(value, "input", 0)
+    return None if name or text(receiver(value)) == "self" else receiver(value)
+
+
+def _divisor(code, node):
+    """Return what the logits are divided by; a call or a missing value counts as one."""
+    value = node if isinstance(node, ast.BinOp | ast.Call) else code.resolved(node)
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
+        return ast.unparse(value.right)
+    plain = isinstance(value, ast.Call | Part) or value is None
+    return None if plain else "unknown"

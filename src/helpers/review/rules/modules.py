@@ -232,12 +232,42 @@ def made_in_forward(code):
     """`nn.Linear(…)` in `forward`: new random weights in each call, never trained."""
     for call in code.calls:
         around = code.function(call)
-        if getattr(around, "name", "") != "forward" or not LAYERS.match(code.called(call)):
+        if not LAYERS.match(code.called(call)) or isinstance(around, ast.Module):
             continue
         if call.owner is None or not is_module_class(code, call.owner.name):
             continue
+        if around.name != "forward" and not _runs_in_forward(code, call, around):
+            continue
         if not re.search(r"if .* is None|hasattr\(self|if not self\.", code.part(around)):
             yield call
+
+
+def _runs_in_forward(code, call, around):
+    """A method that only `forward` calls makes the layer, and calls it or puts it into a list."""
+    callers = {getattr(code.function(one), "name", "") for one in code.callers.get(around, ())}
+    if callers != {"forward"} or around.owner is not call.owner:
+        return False
+    up = call.parent
+    if isinstance(up, ast.Call) and up.func is call:
+        return True
+    made = method(up) == "append" and receiver(up) or isinstance(up, ast.Assign) and up.targets[0]
+    name = text(made) if made else None
+    if not isinstance(made, ast.Name):
+        return False
+    over = {name} | {
+        one.target.id
+        for one in code.walk(around)
+        if isinstance(one, ast.For) and text(one.iter) == name and isinstance(one.target, ast.Name)
+    }
+    kept = any(name in ast.unparse(one) for one in code.walk(around) if _keeps(one))
+    return not kept and any(text(one.func) in over for one in code.calls_under(around))
+
+
+def _keeps(node):
+    """`return layer`, and `self.layer = layer`."""
+    if isinstance(node, ast.Assign):
+        return (text(node.targets[0]) or "").startswith("self.")
+    return isinstance(node, ast.Return) and isinstance(node.value, ast.Name | ast.Tuple)
 
 
 @rule("modules-dropout-wrong", "wrong")
@@ -304,19 +334,35 @@ def init_name(code):
 def no_super(code):
     """A layer is assigned before `super().__init__()`."""
     for (owner, name), node in code.functions.items():
-        if name != "__init__" or not owner or not is_module_class(code, owner):
-            continue
-        bases = [code.dotted(base) for base in code.classes[owner].bases]
-        if bases != ["nn.Module"]:
+        if name != "__init__" or not owner or not _is_plain_module(code, owner):
             continue
         first = next((s for s in code.walk(node) if _assigns_layer(code, s)), None)
-        inits = code.methods(node, "__init__")
+        inits = [one for one in code.methods(node, "__init__") if not _unbound(one)]
         if first is not None and (not inits or min(map(place, inits)) > place(first)):
             yield first
 
 
+def _is_plain_module(code, name):
+    """A class of which each base is a module of PyTorch or Lightning, or a class of this file."""
+    bases = [base for one in code.bases(name) for base in one.bases]
+    known = ("nn.Module", "nn.Sequential", "LightningModule")
+    return is_module_class(code, name) and all(
+        (code.dotted(base) or "").endswith(known) or text(base) in code.classes for base in bases
+    )
+
+
+def _unbound(call):
+    """`super(Net).__init__()`, which calls the constructor of `super` itself."""
+    base = receiver(call)
+    return isinstance(base, ast.Call) and text(base.func) == "super" and len(base.args) == 1
+
+
 def _assigns_layer(code, node):
-    if not isinstance(node, ast.Assign) or not makes_module(code, node.value):
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+        return False
+    name = code.called(node.value)
+    registered = name == "nn.Parameter" or re.match(r"(nn\.[A-Z]\w*Loss|models\.[a-z]\w*)$", name)
+    if not makes_module(code, node.value) and not registered:
         return False
     return (text(node.targets[0]) or "").startswith("self.")
 
@@ -384,7 +430,8 @@ def dropout_of_one_layer(code):
     """`nn.LSTM(8, 16, dropout=0.5)`: with one layer it has no effect."""
     for call in code.calls:
         if code.called(call) in ("nn.LSTM", "nn.GRU", "nn.RNN") and not is_open(call):
-            p, layers = argument(call, "dropout", 5), argument(call, "num_layers", 2)
+            at = 6 if code.called(call) == "nn.RNN" else 5
+            p, layers = argument(call, "dropout", at), argument(call, "num_layers", 2)
             if const(p) not in (None, 0, 0.0) and (layers is None or const(layers) == 1):
                 yield call
 
@@ -398,11 +445,6 @@ def same_with_stride(code):
                 stride = const(argument(call, "stride", 3))
                 if isinstance(stride, int) and stride > 1:
                     yield call
-
-
-_LAYER = re.compile(
-    r"(isinstance\(|type\(\w+\) (==|is|in) ).*\b(Linear|Conv\w+)\b|find\(['\"](Linear|Conv)"
-)
 
 
 _LAYER = re.compile(

@@ -1,6 +1,7 @@
 """Mixed precision, and the order of clipping."""
 
 import ast
+import re
 
 from helpers.review.flow import events
 from helpers.review.kinds import steps
@@ -26,12 +27,18 @@ def clip_scaled(code):
 
 
 def _beside_scale(code, clip):
-    """`scaler.scale(loss).backward()` is in the same arm of the same `if`."""
-    arm = next(iter(branches(clip)))
+    """Each condition of a `scaler.scale(loss).backward()` is also one of the clipping."""
+    arms = [*branches(clip)]
+    guards = [node.test for node, _ in arms if isinstance(node, ast.If)]
     return any(
-        method(call) == "scale" and arm in [*branches(call)][:1]
+        method(call) == "scale" and {*branches(call)} <= {*arms}
         for call in code.calls_under(code.function(clip))
+        if [*branches(call)] or not any(_asks_precision(one) for one in guards)
     )
+
+
+def _asks_precision(test):
+    return re.search(r"(?i)amp|fp16|half|scaler|mixed|precision", ast.unparse(test))
 
 
 @rule("training-clip-early", "wrong")

@@ -3,9 +3,19 @@
 import ast
 import re
 
-from helpers.review.kinds import is_model, kind, no_graph
+from helpers.review.kinds import is_model, iterated, kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, above, argument, const, method, names_in, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    argument,
+    const,
+    inside,
+    method,
+    names_in,
+    receiver,
+    text,
+)
 
 
 @rule("checkpoints-whole-error", "raises")
@@ -215,3 +225,53 @@ def keeps_the_report(code):
             used = [c for c in code.calls if text(c.func) == name or text(receiver(c)) == name]
             if name and any(c.scope is node.scope and c.lineno > node.lineno for c in used):
                 yield node
+
+
+@rule("checkpoints-rebuilt", "wrong", "load_state_dict")
+def made_again(code):
+    """`optimizer.load_state_dict(state)`, and then `optimizer = Adam(…)`: the state is lost."""
+    for call in code.calls:
+        name = text(receiver(call)) if method(call) == "load_state_dict" else None
+        if not name or not isinstance(call.parent, ast.Expr):
+            continue
+        for one in call.scope.assigned.get(name, ()):
+            statement = one.statement
+            if statement.lineno <= call.lineno or not inside(call, statement.parent):
+                continue
+            if not isinstance(statement, ast.Assign) or any(above(call, *LOOPS)):
+                break
+            fresh = isinstance(one.value, ast.Call) and name not in names_in(one.value)
+            known = (kind(code, one.value) or "").partition(":")[0]
+            used = [
+                use
+                for use in code.uses(call.scope, name)
+                if call.end_lineno < use.lineno < statement.lineno
+            ]
+            if fresh and known in ("optimizer", "scheduler", "module") and not used:
+                yield statement
+            break
+
+
+@rule("checkpoints-epoch-unused", "wrong", "epoch")
+def epoch_not_used(code):
+    """`start_epoch = checkpoint["epoch"]`, and then `range(epochs)`."""
+    for node in code.of(ast.Assign):
+        name, value = text(node.targets[0]), node.value
+        value = value.left if isinstance(value, ast.BinOp) else value
+        item = isinstance(value, ast.Subscript) and const(value.slice) in ("epoch", "epochs")
+        if not item or not isinstance(node.targets[0], ast.Name):
+            continue
+        if not re.fullmatch(r"(start|begin|last|resume|initial|first)_?epoch", name):
+            continue
+        loops = [one for one in code.of(ast.For) if one.lineno > node.lineno]
+        loops = [one for one in loops if re.fullmatch(r"\w*epoch\w*", text(one.target) or "")]
+        if not code.uses(code.tree, name) and any(_from_zero(one.iter) for one in loops):
+            yield node
+
+
+def _from_zero(node):
+    """`range(epochs)`, `range(0, epochs)` and `range(1, epochs + 1)`, also in `tqdm`."""
+    over = iterated(node)
+    if method(over) not in ("range", "trange") or not over.args:
+        return False
+    return len(over.args) == 1 or const(over.args[0]) in (0, 1)

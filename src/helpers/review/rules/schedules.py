@@ -207,8 +207,8 @@ def epochs_in_batches(code):
     for call in code.calls:
         if method(call) != "step" or call.args or receiver(call) is None:
             continue
-        loops = list(above(call, *LOOPS))
-        if len(loops) < 2 or not code.methods(loops[0], "backward"):
+        loops = code.loops_around(call)
+        if len(loops) < 2 or not code.methods(loops[0], "backward", follow=1):
             continue
         constructor = construction(code, receiver(call))
         counted = code.called(constructor) in ("sched.CosineAnnealingLR", "sched.OneCycleLR")
@@ -217,6 +217,84 @@ def epochs_in_batches(code):
         elif batch_loop(code, loops[0]) and _counts_few(code, constructor):
             if any(re.search(r"(?i)epoch", _target(one)) for one in loops[1:]):
                 yield call
+    for constructor, interval in _of_lightning(code):
+        length = argument(constructor, "T_max", 1)
+        epochs = code.called(constructor) == "sched.CosineAnnealingLR" and length is not None
+        epochs = epochs and re.fullmatch(r"(?i)(\w+\.)*(max_|num_|n_)?epochs", ast.unparse(length))
+        if interval == "step" and (epochs or _counts_few(code, constructor)):
+            yield constructor
+
+
+def _of_lightning(code):
+    """Yield the schedulers that `configure_optimizers` returns, each with its interval."""
+    for (owner, name), function in code.functions.items():
+        if owner is None or name != "configure_optimizers":
+            continue
+        for node in code.walk(function):
+            if not isinstance(node, ast.Return) or node.value is None:
+                continue
+            interval = re.search(r"['\"]interval['\"]: ['\"](\w+)", code.part(function))
+            given = [code.resolved(one) for one in _parts(code, node.value, 0)]
+            for one in given:
+                if isinstance(one, ast.Call) and kind(code, one) == "scheduler":
+                    yield one, interval[1] if interval else "epoch"
+
+
+def _parts(code, node, depth):
+    """Yield the names and calls in lists, tuples and dictionaries, also through names."""
+    value = code.resolved(node) if isinstance(node, ast.Name) else node
+    if isinstance(value, ast.List | ast.Tuple | ast.Dict) and depth < 3:
+        for one in value.values if isinstance(value, ast.Dict) else value.elts:
+            yield from _parts(code, one, depth + 1)
+    elif isinstance(value, ast.AST):
+        yield value
+
+
+_BATCHES = re.compile(r"len\(|steps_per_epoch|stepping_batches|(?i:num_?batches|iters?_per_epoch)")
+
+
+@rule("rate-per-epoch", "wrong", "OneCycleLR|CosineAnnealingLR|with_warmup|schedule(")
+def batches_in_epochs(code):
+    """`OneCycleLR(optimizer, 0.1, steps_per_epoch=len(loader), epochs=9)` stepped once an epoch."""
+    stepped = [
+        one
+        for one in code.calls
+        if method(one) == "step" and not one.args and is_scheduler(code, receiver(one))
+    ]
+    for call in stepped:
+        loops = code.loops_around(call)
+        constructor = construction(code, receiver(call))
+        if not loops or not _counts_batches(code, constructor):
+            continue
+        same = [one for one in stepped if construction(code, receiver(one)) is constructor]
+        epochs = re.search(r"(?i)epoch", _target(loops[0])) and not batch_loop(code, loops[0])
+        inner = [one for one in code.walk(loops[0], 2) if isinstance(one, ast.For)]
+        trained = any(
+            code.methods(one, "backward", follow=1) for one in inner if one is not loops[0]
+        )
+        if len(same) == 1 and epochs and trained:
+            yield call
+    for constructor, interval in _of_lightning(code):
+        if interval == "epoch" and _counts_batches(code, constructor):
+            yield constructor
+
+
+def _counts_batches(code, constructor):
+    """The length of a schedule is a number of batches."""
+    name = code.called(constructor)
+    if name == "sched.OneCycleLR":
+        names = ["total_steps", "steps_per_epoch"]
+    elif name == "sched.CosineAnnealingLR":
+        names = ["T_max"]
+    elif name.startswith("transformers.get_"):
+        names = ["num_training_steps"]
+    else:
+        return False
+    at = {"total_steps": 2, "T_max": 1, "num_training_steps": 2}
+    given = [argument(constructor, one, at.get(one)) for one in names]
+    values = [one if one is None else code.resolved(one) or one for one in given]
+    written = " ".join(ast.unparse(one) for one in values if isinstance(one, ast.AST))
+    return bool(_BATCHES.search(written))
 
 
 def _target(loop):

@@ -8,7 +8,7 @@ from helpers.review.kinds import kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
 from helpers.review.syntax import above, argument, const, method, names_in, receiver, text
-from helpers.review.tracing import construction
+from helpers.review.tracing import construction, layers
 
 _RECURRENT = {"nn.LSTM": 4, "nn.GRU": 4, "nn.RNN": 5}
 _LAYERS = ("nn.TransformerEncoderLayer", "nn.TransformerDecoderLayer", "nn.MultiheadAttention")
@@ -188,9 +188,9 @@ def _several(code, owner):
     for name, values in owner.attributes.items():
         layer = values[0].value
         if code.called(layer) in _RECURRENT:
-            layers = const(argument(layer, "num_layers", 2))
+            count = const(argument(layer, "num_layers", 2))
             both = const(argument(layer, "bidirectional")) is True
-            if both or isinstance(layers, int) and layers > 1:
+            if both or isinstance(count, int) and count > 1:
                 yield name
 
 
@@ -270,8 +270,8 @@ def _rest_is_whole(at):
 @rule("attention-position-axis", "wrong", "batch_first")
 def positions_of_batch(code):
     """`x + self.pe[:x.size(0)]` with layers that have `batch_first=True`: the batch is counted."""
-    layers = [call for call in code.calls if code.called(call) in (*_LAYERS, "nn.Transformer")]
-    first = [const(argument(call, "batch_first")) is True for call in layers]
+    made = [call for call in code.calls if code.called(call) in (*_LAYERS, "nn.Transformer")]
+    first = [const(argument(call, "batch_first")) is True for call in made]
     if (
         not first
         or not all(first)
@@ -292,3 +292,122 @@ def positions_of_batch(code):
             samples = [one for loop in above(node, ast.For) for one in names_in(loop.target)]
             if counted[1] not in samples:
                 yield node
+
+
+@rule("sequences-time-first", "wrong", "batch_first")
+def time_first(code):
+    """`x.permute(2, 0, 1)` of a convolution's output into an LSTM with `batch_first=True`."""
+    for call in code.calls:
+        name = code.called(call)
+        if name not in (*_RECURRENT, *_LAYERS) or call.owner is None:
+            continue
+        first = argument(call, "batch_first", _RECURRENT.get(name))
+        layer, forward = _attribute(code, call), code.functions.get((call.owner.name, "forward"))
+        if const(first) is not True or layer is None or forward is None:
+            continue
+        if any(_batch_axis(code, one) == 1 for one in _inputs(code, forward, layer)):
+            yield call
+
+
+_IMAGES = re.compile(r"nn\.((Conv|ConvTranspose|BatchNorm|InstanceNorm|(Adaptive)?\w+Pool)[123]d)$")
+_SAME_AXES = re.compile(
+    r"(relu|leaky_relu|gelu|tanh|dropout|batch_norm|layer_norm|softmax|max_pool[123]d|"
+    r"avg_pool[123]d|contiguous|to|cuda|float|clone|detach)$"
+)
+
+
+def _batch_axis(code, node, depth=0):
+    """Return which axis of a tensor is the batch, if a convolution shows it; else None."""
+    value = code.resolved(node) if isinstance(node, ast.AST) else None
+    if not isinstance(value, ast.Call) or depth > 12:
+        return None
+    if not code.called(value) and _is_convolution(code, value.func):
+        return 0
+    given = value.args[0] if code.called(value) and value.args else receiver(value)
+    sizes = value.args[bool(code.called(value)) :]
+    if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple):
+        sizes = sizes[0].elts
+    numbers = [const(one) for one in sizes]
+    what = method(value)
+    if what in ("permute", "transpose", "swapaxes", "squeeze", "unsqueeze"):
+        axis = _batch_axis(code, given, depth + 1)
+        known = axis is not None and all(isinstance(one, int) and one >= 0 for one in numbers)
+        return _moved_axis(what, axis, numbers) if known and numbers else None
+    if _SAME_AXES.match(what) and given is not None and text(given) != "self":
+        return _batch_axis(code, given, depth + 1)
+    layer = code.called(construction(code, value.func)) if not code.called(value) else ""
+    if layer in ("nn.Linear", "nn.Dropout", "nn.LayerNorm", "nn.ReLU") and value.args:
+        return _batch_axis(code, value.args[0], depth + 1)
+    return None
+
+
+def _moved_axis(what, axis, numbers):
+    if what == "permute":
+        return numbers.index(axis) if axis in numbers else None
+    if what in ("transpose", "swapaxes"):
+        return dict(zip(numbers, numbers[::-1], strict=True)).get(axis, axis)
+    if what == "squeeze":
+        return None if numbers[0] == axis else axis - (numbers[0] < axis)
+    return axis + (numbers[0] <= axis)
+
+
+def _is_convolution(code, layer):
+    """A layer for images or signals, also as the last one of `nn.Sequential`."""
+    constructor = construction(code, layer)
+    name = code.called(constructor)
+    if name == "nn.Sequential":
+        owner = layer.owner
+        inner = layers(code, constructor)
+        if not inner and owner is not None:  # filled by `add_module`
+            body = code.part(owner)
+            return "add_module" in body and "nn.Conv" in body
+        names = [code.called(one) for one in inner]
+        flat = any(one in ("nn.Flatten", "nn.Linear", "nn.Unflatten") for one in names)
+        return not flat and any(_IMAGES.match(one) for one in names)
+    return bool(_IMAGES.match(name))
+
+
+@rule("sequences-state-unused", "wasted", "hidden|state|h0|h_0")
+def state_not_passed(code):
+    """`self.hidden = self.init_hidden()`, and `self.lstm(x)` without it."""
+    if ".backward(" not in code.source:
+        return
+    read = {one.attr for one in code.of(ast.Attribute) if isinstance(one.ctx, ast.Load)}
+    for node in code.of(ast.Assign):
+        made = method(node.value) in _INITIAL
+        for target in node.targets if made else ():
+            kept = isinstance(target, ast.Attribute) and _STATE.fullmatch(target.attr)
+            if kept and target.attr not in read and _recurrent_alone(code):
+                yield node
+
+
+_INITIAL = ("init_hidden", "initHidden", "init_state", "init_h", "zero_state", "_init_hidden")
+_STATE = re.compile(r"_?(hidden(_state|_cell)?|h_?0|h|state|hc)")
+
+
+def _recurrent_alone(code):
+    """Each call of a recurrent layer of this file has the input as its only argument."""
+    names = {
+        name
+        for owner in module_classes(code)
+        for name, values in owner.attributes.items()
+        if code.called(values[0].value) in _RECURRENT
+    }
+    calls = [one for one in code.calls if text(one.func) in names]
+    return bool(calls) and all(len(one.args) == 1 and not one.keywords for one in calls)
+
+
+@rule("sequences-first-layer", "wrong", "num_layers|LSTM|GRU|RNN")
+def first_layer(code):
+    """`h[0]` of a recurrent layer with `num_layers=2`: the state of the first layer."""
+    for node in module_classes(code):
+        forward = code.functions.get((node.name, "forward"))
+        for layer in _several(code, node) if forward is not None else ():
+            made = node.attributes[layer][0].value
+            if argument(made, "bidirectional") is not None:
+                continue
+            for name in _states(code, forward, layer):
+                uses = code.uses(forward, name)
+                taken = [one.parent for one in uses if isinstance(one.parent, ast.Subscript)]
+                if len(uses) == 1 and taken and const(taken[0].slice) == 0:
+                    yield taken[0]

@@ -1,0 +1,125 @@
+"""Gradients that the processes of a training under DDP do not average."""
+
+import ast
+import re
+
+from helpers.review.kinds import no_graph
+from helpers.review.registry import rule
+from helpers.review.syntax import exclusive, inside, method, place, receiver, text
+
+_BY_HAND = re.compile(r"all_reduce\(\w*[^)\n]*\.grad|(?i:average|sync|reduce)_?grad")
+
+
+@rule("distributed-around", "wrong", "DistributedDataParallel")
+def wrapper_bypassed(code):
+    """`ddp.module(x)` in a training step: only the wrapper's own call prepares the averaging."""
+    if _BY_HAND.search(code.source):
+        return
+    for call in code.calls:
+        wrapper = _wrapper_around(code, call.func)
+        if wrapper is None or no_graph(code, call) or not trained_with(code, call):
+            continue
+        around = code.function(call)
+        if not any(text(one.func) == wrapper for one in code.calls_under(around)):
+            yield call
+
+
+def _wrapper_around(code, func):
+    """Return `model` of `model.module(x)` and `model.module.loss(x)`, also through a name."""
+    node = func.value if isinstance(func, ast.Attribute) and func.attr != "module" else func
+    value = code.resolved(node) if isinstance(node, ast.Name) else node
+    if isinstance(value, ast.Call) and not value.args:  # a method that unwraps the model
+        targets = code.targets(value)
+        values = (
+            [n.value for n in code.walk(targets[0]) if isinstance(n, ast.Return)] if targets else []
+        )
+        value = next((one for one in values if _is_module_of(one)), None)
+    if isinstance(value, ast.IfExp):
+        value = next((one for one in (value.body, value.orelse) if _is_module_of(one)), None)
+    return text(value.value) if _is_module_of(value) else None
+
+
+def _is_module_of(node):
+    named = isinstance(node, ast.Attribute) and node.attr == "module"
+    return named and re.search(
+        r"(?i)model|net|ddp|parallel|wrap|^self\.[gd]$|^[gd]$", text(node.value) or ""
+    )
+
+
+def trained_with(code, node):
+    """Return whether a value is differentiated later in its function, also through names."""
+    around, seen = code.function(node), set()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        while not isinstance(one, ast.stmt):
+            if method(one) in ("backward", "manual_backward") and one is not node:
+                return True
+            if isinstance(one, ast.Lambda) or one.parent is None:
+                break
+            one = one.parent
+        if not isinstance(one, ast.Assign | ast.AugAssign):
+            continue
+        targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+        for name in {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)} - seen:
+            seen.add(name)
+            waiting += [
+                use
+                for use in code.uses(around, name)
+                if place(use) > place(node) and len(seen) < 12
+            ]
+    return False
+
+
+@rule("distributed-losses", "wrong", "DistributedDataParallel")
+def second_backward(code):
+    """`real, fake = ddp(x), ddp(z)`, then two backward passes: the second is not averaged."""
+    wrapped = [call for call in code.calls if _is_wrapper(code, call.func)]
+    for around in dict.fromkeys(map(code.function, wrapped)):
+        names = {text(one.func) for one in wrapped if code.function(one) is around}
+        for name in (
+            names if not re.search(r"no_sync|require_backward_grad_sync", code.source) else ()
+        ):
+            yield from _not_averaged(code, around, name)
+
+
+def _is_wrapper(code, func):
+    """A name whose value is a model in DDP."""
+    value = code.resolved(func) if text(func) and not code.dotted(func) else None
+    return code.called(value) == "nn.DistributedDataParallel"
+
+
+def _not_averaged(code, around, name):
+    """Yield a backward pass of a wrapped model that no new forward pass precedes."""
+    last = None
+    for call in sorted(code.calls_under(around), key=place):
+        if text(call.func) == name and not no_graph(code, call):
+            last = None
+        elif method(call) == "backward" and not code.called(call) and receiver(call) is not None:
+            if not _computed_with(code, receiver(call), name, 0):
+                continue
+            body = call.parent.parent
+            if last is not None and last.parent.parent is body and not exclusive(last, call):
+                yield call
+            last = call
+
+
+def _computed_with(code, node, name, depth):
+    """A value is computed from a call of this name, and nothing detaches it in between."""
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.Call):
+            if method(one) in ("detach", "item", "numpy", "tolist"):
+                continue
+            if text(one.func) == name:
+                return True
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and depth < 5:
+            value = code.value(one)
+            value = value if isinstance(value, ast.AST) else getattr(value, "value", None)
+            whole = isinstance(value, ast.AST) and not inside(node, value)
+            if whole and not no_graph(code, value):
+                if _computed_with(code, value, name, depth + 1):
+                    return True
+        waiting.extend(ast.iter_child_nodes(one))
+    return False
