@@ -58,7 +58,8 @@ def test_labels_are_the_next_real_tokens(lines):
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
 def test_labels_are_int64(dtype):
-    assert torch.equal(lm.labels_of(IDS.to(dtype), LENGTHS), LABELS)
+    labels = lm.labels_of(IDS.to(dtype), LENGTHS)
+    assert labels.dtype == torch.int64 and torch.equal(labels, LABELS)
 
 
 def test_labels_do_not_depend_on_what_fills_up():
