@@ -529,7 +529,7 @@ def one_temperature(code):
         if None in both:
             continue
         by = [_divisor(code, one) for one in both]
-        if (by[0] is None) != (by[1] is None):
+        if "" in by and by != ["", ""] and None not in by:
             yield call
 
 
@@ -547,9 +547,8 @@ def _logits_of(code, node):
 
 
 def _divisor(code, node):
-    """Return what the logits are divided by; a call or a missing value counts as one."""
+    """Return what the logits are divided by, empty for nothing; None if the file hides it."""
     value = node if isinstance(node, ast.BinOp | ast.Call) else code.resolved(node)
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
         return ast.unparse(value.right)
-    plain = isinstance(value, ast.Call | Part) or value is None
-    return None if plain else "unknown"
+    return "" if isinstance(value, ast.Call | Part) or value is None else None
