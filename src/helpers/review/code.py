@@ -96,6 +96,7 @@ class Code:
         self._kinds: dict[ast.AST | Part, str | None] = {}
         self._dotted: dict[ast.AST, str | None] = {}
         self._called: dict[ast.Call, str] = {}
+        self._forwards: dict[tuple[ast.AST | None, str], list[ast.AST]] = {}
         self.events: dict[ast.Call, Any] = {}  # of `flow.event`, by call
         self._link()
         self._imports()
@@ -412,6 +413,16 @@ class Code:
 
     def _forward_of(self, module: ast.AST) -> list[ast.AST]:
         """Return the `forward` that a call of a module of this file runs."""
+        if not isinstance(module, ast.Name | ast.Attribute):
+            return []
+        if isinstance(module, ast.Attribute) and text(module.value) != "self":
+            return []
+        key = module.scope if isinstance(module, ast.Name) else module.owner, last(module)
+        if key not in self._forwards:
+            self._forwards[key] = self._forwards_made(module)
+        return self._forwards[key]
+
+    def _forwards_made(self, module: ast.AST) -> list[ast.AST]:
         made = self._made(module)
         name = made.func.id if made is not None and isinstance(made.func, ast.Name) else ""
         keys = [(one.name, "forward") for one in self.bases(name)]

@@ -72,6 +72,8 @@ def target_with_gradient(code):
 
 def _advantages_squared(code):
     """`critic_loss = advantages.pow(2).mean()` of `reward + gamma * values[t + 1] - values[t]`."""
+    if "gamma" not in code.source and "discount" not in code.source:
+        return
     for node in code.of(ast.Assign):
         loss = text(node.targets[0]) or ""
         if not re.search(r"(?i)(critic|value|^v)_?loss|loss_?(critic|value|v$)", loss):

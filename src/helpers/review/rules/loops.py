@@ -313,7 +313,7 @@ def _is_scaler(code, node):
     return bool(re.search(r"(?i)(scaler|^sc|^ss|^mms?)(_?[xy\d])?$", text(node) or ""))
 
 
-@rule("language-labels-padding", "wrong", "attention_mask|pad_token|padding")
+@rule("language-labels-padding", "wrong", "labels=|\"labels\"|'labels'")
 def padding_in_labels(code):
     """`model(input_ids=ids, attention_mask=mask, labels=ids)` of padded texts."""
     cut = (
@@ -322,7 +322,7 @@ def padding_in_labels(code):
     padded = (
         r"padding=(True|['\"](max_length|longest))|pad_to_max_length=True|pad_sequence\(|\.pad\("
     )
-    if re.search(cut, code.source) or not re.search(padded, code.source):
+    if not re.search(padded, code.source) or re.search(cut, code.source):
         return
     for call in code.calls:
         labels, ids = argument(call, "labels"), argument(call, "input_ids")

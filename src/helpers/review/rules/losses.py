@@ -482,12 +482,15 @@ def _of_loss(call):
 @rule("losses-negated", "wrong")
 def negated_loss(code):
     """`loss = -criterion(model(x), y)` that an optimizer minimizes."""
-    if _ON_PURPOSE.search(code.source) or not re.search(r"\.step\(\)", code.source):
+    calls = [
+        one
+        for one in code.of(ast.UnaryOp)
+        if isinstance(one.op, ast.USub) and isinstance(one.operand, ast.Call)
+    ]
+    if not calls or ".step()" not in code.source or _ON_PURPOSE.search(code.source):
         return
-    for node in code.of(ast.UnaryOp):
+    for node in calls:
         call = node.operand
-        if not isinstance(node.op, ast.USub) or not isinstance(call, ast.Call):
-            continue
         known = is_loss_call(code, call) and len(call.args) >= 2 and not call.keywords
         name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
         if not known or not name or not re.search(r"(?i)loss|^err", name) or no_graph(code, node):
@@ -526,7 +529,7 @@ def one_temperature(code):
         if None in both:
             continue
         by = [_divisor(code, one) for one in both]
-        if (by[0] is None) != (by[1] is None):
+        if "" in by and by != ["", ""] and None not in by:
             yield call
 
 
@@ -544,9 +547,8 @@ def _logits_of(code, node):
 
 
 def _divisor(code, node):
-    """Return what the logits are divided by; a call or a missing value counts as one."""
+    """Return what the logits are divided by, empty for nothing; None if the file hides it."""
     value = node if isinstance(node, ast.BinOp | ast.Call) else code.resolved(node)
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
         return ast.unparse(value.right)
-    plain = isinstance(value, ast.Call | Part) or value is None
-    return None if plain else "unknown"
+    return "" if isinstance(value, ast.Call | Part) or value is None else None

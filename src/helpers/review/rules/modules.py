@@ -334,19 +334,20 @@ def init_name(code):
 def no_super(code):
     """A layer is assigned before `super().__init__()`."""
     for (owner, name), node in code.functions.items():
-        if name != "__init__" or not owner or not _is_plain_module(code, owner):
+        if name != "__init__" or not owner or not is_module_class(code, owner):
             continue
-        first = next((s for s in code.walk(node) if _assigns_layer(code, s)), None)
         inits = [one for one in code.methods(node, "__init__") if not _unbound(one)]
-        if first is not None and (not inits or min(map(place, inits)) > place(first)):
-            yield first
+        made = [one for one in code.walk(node) if _assigns_layer(code, one)]
+        late = made and (not inits or min(map(place, inits)) > place(made[0]))
+        if late and _is_plain_module(code, owner):
+            yield made[0]
 
 
 def _is_plain_module(code, name):
     """A class of which each base is a module of PyTorch or Lightning, or a class of this file."""
     bases = [base for one in code.bases(name) for base in one.bases]
     known = ("nn.Module", "nn.Sequential", "LightningModule")
-    return is_module_class(code, name) and all(
+    return all(
         (code.dotted(base) or "").endswith(known) or text(base) in code.classes for base in bases
     )
 
