@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset, Subset, get_worker_info
 
 from helpers.sparse import dense_parts
 
@@ -235,10 +235,14 @@ def _pickles(value: Any) -> bool:
 def fresh_rng(worker: int) -> None:
     """Give the dataset of a worker its own NumPy generator; pass this as `worker_init_fn`.
 
-    It is seeded with the seed that PyTorch chose when this worker started.
+    It is seeded with the seed that PyTorch chose when this worker started. If the worker has a
+    `Subset`, the dataset in it gets the generator.
     """
     info = get_worker_info()
-    info.dataset.rng = np.random.default_rng(info.seed)
+    dataset = info.dataset
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    dataset.rng = np.random.default_rng(info.seed)
 
 
 def tensor_bytes(batch: Any) -> int:

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import read_all
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from helpers import data_loading
 from helpers.data_loading import H5Dataset
@@ -557,6 +557,9 @@ def test_random_numbers_of_workers():
     assert len(set(draw(own, num_workers=2))) == 4
     fresh = draw(own, num_workers=2, worker_init_fn=data_loading.fresh_rng)
     assert len(set(fresh)) == 16
+    part = Subset(Subset(own, range(8)), range(8))
+    assert len(set(draw(part, num_workers=2))) == 4
+    assert len(set(draw(part, num_workers=2, worker_init_fn=data_loading.fresh_rng))) == 16
     by_index = demos.Augmented("index")
     assert draw(by_index) == draw(by_index, num_workers=2)
     first = [by_index[i] for i in range(8)]
