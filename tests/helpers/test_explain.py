@@ -317,9 +317,9 @@ def test_what_is_no_message_finds_nothing_sure(pasted):
 @given(st.text(max_size=300))
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_answered_quickly_and_never_raises(pasted):
-    begun = time.perf_counter()
+    begun = time.process_time()  # of this process: other tests may run beside it
     explain.explain(pasted)
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_a_huge_log_takes_less_than_seconds():
