@@ -274,6 +274,15 @@ def test_a_value_at_the_end_is_taken_whole_in_its_brackets():
     assert search.find(text)[0].values == {"type": "<class 'NoneType'>"}
 
 
+@pytest.mark.parametrize("lib", ["libnccl-net.so", "libstdc++.so.6", "_C.cpython-311-x86_64.so"])
+@pytest.mark.parametrize("folder", ["", "/opt/my-env/lib/"])
+def test_a_value_at_the_beginning_is_a_whole_file_name(lib, folder):
+    says = ["ImportError: {lib}: cannot open shared object file"]
+    search = explain.Messages([{"id": "lib", "wordings": says}])
+    text = f"ImportError: {folder}{lib}: cannot open shared object file"
+    assert search.find(text)[0].values == {"lib": lib}
+
+
 def test_a_short_wording_is_met_behind_its_type_wherever_else_its_words_stand():
     search = explain.Messages([{"id": "key", "wordings": ["KeyError: 'epoch'"]}])
     found = search.find("KeyError: 'epoch'\n  File 'run.py', line 3\n    state['epoch']")
