@@ -275,12 +275,10 @@ def test_a_value_at_the_end_is_taken_whole_in_its_brackets():
 
 
 @pytest.mark.parametrize("lib", ["libnccl-net.so", "libstdc++.so.6", "_C.cpython-311-x86_64.so"])
-@pytest.mark.parametrize("folder", ["", "/opt/my-env/lib/"])
-def test_a_value_at_the_beginning_is_a_whole_file_name(lib, folder):
-    says = ["ImportError: {lib}: cannot open shared object file"]
-    search = explain.Messages([{"id": "lib", "wordings": says}])
-    text = f"ImportError: {folder}{lib}: cannot open shared object file"
-    assert search.find(text)[0].values == {"lib": lib}
+@pytest.mark.parametrize("before", ["", "ImportError: ", "could not load /opt/my-env/lib/"])
+def test_a_value_at_the_beginning_is_a_whole_file_name(lib, before):
+    search = explain.Messages([{"id": "lib", "wordings": ["{lib}: cannot open shared object"]}])
+    assert search.find(f"{before}{lib}: cannot open shared object")[0].values == {"lib": lib}
 
 
 def test_a_short_wording_is_met_behind_its_type_wherever_else_its_words_stand():
