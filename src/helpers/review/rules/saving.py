@@ -3,6 +3,7 @@
 import ast
 import re
 
+from helpers.review.code import CELL
 from helpers.review.kinds import is_model, iterated, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
@@ -234,6 +235,8 @@ def made_again(code):
         name = text(receiver(call)) if method(call) == "load_state_dict" else None
         if not name or not isinstance(call.parent, ast.Expr):
             continue
+        if CELL in code.source and call.scope is code.tree:
+            continue  # cells of a notebook show one thing after another
         for one in call.scope.assigned.get(name, ()):
             statement = one.statement
             if statement.lineno <= call.lineno or not inside(call, statement.parent):
