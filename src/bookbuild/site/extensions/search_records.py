@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from itertools import islice
 from pathlib import Path
 
 from docutils import nodes
@@ -45,7 +46,7 @@ WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
 # Names in code that queries have: attributes, calls, arguments, classes; not local variables.
 PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=class )\w+")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
-_SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.*", re.S)  # the first one
+_SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.+", re.S)
 LEFT_OUT = {
     "tag_solution",
     "tag_exercise",
@@ -264,13 +265,15 @@ class _Entries(HTMLParser):
     def end_line(self) -> None:
         """Add the line to the entry, except a link to a section, which has a record of its own.
 
-        Of a special case the first sentence is added, which names its cause.
+        Of a line of an entry the first two sentences are added, of a special case the first one:
+        they name the cause, and what follows is advice.
         """
         uses = {use for _, use in self.open}
         if "name" in uses:
             self.here.names |= {" ".join(self.line.split()): None}
         elif not self.line.lstrip().startswith("→"):
-            _add(self.here, _SENTENCE.match(self.line)[0] if "case" in uses else self.line)
+            several = 1 if "case" in uses else 2 if self.inside else None
+            _add(self.here, "".join(islice(_SENTENCE.findall(self.line), several)))
         self.line = ""
 
 
