@@ -628,15 +628,19 @@ def census(model: nn.Module, *others: Any) -> dict[str, list[str]]:
     seen = {id(t) for t in itertools.chain(model.parameters(), model.buffers())}
     for name, module in model.named_modules():
         plain = {key: value for key, value in vars(module).items() if key not in own}
-        for (first, *path), value in tree_leaves_with_path(plain):
+        for (first, *path), value in tree_leaves_with_path(_as_dicts(plain)):
             if isinstance(value, Tensor) and id(value) not in seen:
                 place = f"{name}.{first.key}".lstrip(".") + keystr(tuple(path))
                 add(f"{place} (plain attribute)", value)
-    plain = [dict(o) if isinstance(o, Mapping) else o for o in others]  # pytree only knows dict
-    for path, value in tree_leaves_with_path(plain):
+    for path, value in tree_leaves_with_path(_as_dicts(others)):
         if isinstance(value, Tensor):
             add(keystr(path), value)
     return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def _as_dicts(value: Any) -> Any:
+    """Return containers, with a dict for each mapping that pytree does not traverse."""
+    return tree_map(lambda x: _as_dicts(dict(x)) if isinstance(x, Mapping) else x, value)
 
 
 # ---------------------------------------------------------------- what is never freed?

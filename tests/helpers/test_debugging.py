@@ -726,6 +726,11 @@ def test_census_of_fake_and_meta_tensors():
     assert list(debugging.census(nn.Linear(2, 2, device="meta"))) == ["float32 on meta"]
     batch = UserDict(image=torch.ones(1, dtype=torch.double))  # as a tokenizer returns
     assert debugging.census(nn.ReLU(), batch) == {"float64 on cpu": ["[0]['image']"]}
+    nested = debugging.census(nn.ReLU(), [UserDict(views=batch)])
+    assert nested == {"float64 on cpu": ["[0][0]['views']['image']"]}
+    model = nn.ReLU()
+    model.stored = batch
+    assert debugging.census(model) == {"float64 on cpu": ["stored['image'] (plain attribute)"]}
 
 
 MASK = "mask (plain attribute)"

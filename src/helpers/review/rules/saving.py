@@ -21,7 +21,7 @@ from helpers.review.syntax import (
 
 @rule("checkpoints-whole-error", "raises")
 def whole_model(code):
-    """`torch.save(model, path)`: pickles the class, and `torch.load` refuses it by default."""
+    """`torch.save(model, path)`: pickles the class, and `torch.load` raises an error by default."""
     for call in code.calls:
         if code.called(call) != "torch.save" or not call.args:
             continue
