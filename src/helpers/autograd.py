@@ -108,7 +108,7 @@ def graph(output: torch.Tensor) -> dict[Any, list[Any]]:
 
 
 def leaves(output: torch.Tensor) -> list[torch.Tensor]:
-    """Return the leaf tensors that receive a gradient in a backward pass from `output`."""
+    """Return the leaf tensors to which the graph of `output` sends gradients."""
     return [node.variable for node in graph(output) if hasattr(node, "variable")]
 
 

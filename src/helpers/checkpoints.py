@@ -278,6 +278,7 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     GPU states are restored for as many GPUs as there are.
 
     Raises:
+        KeyError: a state is missing.
         TypeError: a state is not on the CPU, as after `torch.load(map_location="cuda")`.
     """
     random.setstate(state["python"])

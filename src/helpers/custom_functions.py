@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from helpers.forward import equal
+from helpers.forward import equal, tensors_in
 
 _WIDE = (torch.float64, torch.complex128)
 _WRONG = "the {order} derivative with respect to {inputs} is wrong"
@@ -50,8 +50,8 @@ def check_function(
             marked with `once_differentiable`.
 
     Returns:
-        One sentence for each fault; an empty list if there is none. After a wrong first derivative
-        the remaining checks are skipped.
+        A sentence for each fault, and advice where there is some; an empty list if there is no
+        fault. After a wrong first derivative the remaining checks are skipped.
 
     Raises:
         TypeError: `function` is a module with weights or buffers, an instance of a Function or not
@@ -165,8 +165,7 @@ def _callable(function: Any) -> Callable[..., Any]:
 def _differentiable(inputs: tuple[Any, ...]) -> list[int]:
     """Return the positions of the inputs that are differentiated."""
     for i, x in enumerate(inputs):
-        inside = list(x.values()) if isinstance(x, Mapping) else x
-        if isinstance(inside, list | tuple) and any(map(_has_slopes, inside)):
+        if isinstance(x, Mapping | list | tuple) and any(map(_has_slopes, tensors_in(x))):
             raise TypeError(
                 f"input {i} is a {type(x).__name__} of tensors, which a Function ignores: pass "
                 "each tensor as an argument of its own, to a lambda that packs them if need be"

@@ -190,6 +190,7 @@ def chunk_reads(path: str | Path, key: str, indices: Sequence[int], cache: int =
         `unpacked`: uncompressed bytes of these chunks per byte requested.
 
     Raises:
+        FileNotFoundError, KeyError, IndexError: there is no such file, dataset or row.
         ValueError: `indices` is empty, or the dataset is not chunked.
     """
     import h5py

@@ -50,6 +50,7 @@ def overfit(model: nn.Module, loss: Loss, optimizer: Optimizer, steps: int = 200
 
     Raises:
         ValueError: the loss is not a single number, or `steps` is below 1.
+        RuntimeError: the loss has no graph.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
@@ -196,6 +197,7 @@ def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = -1) -
     Raises:
         ValueError: `x` or the output is not floating point, or `model(x)` is not one tensor with
             as many samples as `x`.
+        IndexError: there is no such `sample`.
     """
     if not x.is_floating_point():
         raise ValueError(f"x must be of a floating point type, got {x.dtype}")

@@ -87,7 +87,7 @@ def confusion_matrix(
 
 
 class Scores(NamedTuple):
-    """Scores per class, float64 of shape (C,), and how often each class occurs, int64."""
+    """Scores of each class, float64 of shape (C,), and its count, in the kind of the matrix."""
 
     precision: Tensor
     recall: Tensor
@@ -181,7 +181,7 @@ def top_k_accuracy(logits: Tensor, target: Tensor, k: int) -> float:
         k: 1 ... C.
 
     Raises:
-        TypeError: an argument is not a tensor.
+        TypeError: an argument is not a tensor, or `target` does not contain integers.
         ValueError: another shape, no samples, nan, a class out of range, or another k.
     """
     for name, t in (("logits", logits), ("target", target)):
@@ -198,6 +198,8 @@ def top_k_accuracy(logits: Tensor, target: Tensor, k: int) -> float:
         raise ValueError("expected at least one sample, got none")
     if logits.isnan().any():
         raise ValueError("expected numbers as logits, got nan")
+    if target.is_floating_point():
+        raise TypeError(f"expected integer classes in target, got {target.dtype}")
     if target.min() < 0 or target.max() >= classes:
         raise ValueError(f"expected classes 0 ... {classes - 1} in target")
     own = logits.gather(1, target.long()[:, None])

@@ -117,7 +117,7 @@ class LoRALinear(nn.Module):
         super().__init__()
         if not isinstance(base, nn.Linear):
             raise TypeError(f"expected an nn.Linear, got {type(base).__name__}")
-        if not isinstance(rank, Integral) or rank < 1:
+        if not isinstance(rank, Integral) or isinstance(rank, bool) or rank < 1:
             raise ValueError(f"expected an integer rank of at least 1, got {rank}")
         self.base = base.requires_grad_(False)
         self.scale = 1.0 if alpha is None else alpha / rank
@@ -158,8 +158,7 @@ def download_of(build: Callable[[], Any]) -> str | None:
     """Return the file of weights that `build()` would download first, or None; download nothing.
 
     The model is built on the meta device, or on the CPU if its constructor needs values (RegNet,
-    quantized models);
-    warnings are suppressed.
+    quantized models); warnings are suppressed.
     """
     from torchvision.models import WeightsEnum
 

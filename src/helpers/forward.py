@@ -24,21 +24,24 @@ def copied_buffers(model: nn.Module) -> Iterator[None]:
     """Replace the buffers of `model` by copies inside the block and restore the originals after it.
 
     The original tensors are never written to, so a graph that saved them can still run backward.
-    Shared buffers stay shared. A lazy buffer has no values yet and is not copied. Unlike
-    `torch.func.functional_call`, it accepts `nn.DataParallel` and does not replace parameters.
+    Shared buffers stay shared, and buffers that the block adds, fills or deletes are as before. A
+    lazy buffer has no values yet and is not copied. Unlike `torch.func.functional_call`, it accepts
+    `nn.DataParallel` and does not replace parameters.
     """
-    own = [(m, dict(m.named_buffers(recurse=False))) for m in model.modules()]
+    own = [(m, dict(m._buffers.items())) for m in model.modules()]
     copies: dict[int, torch.Tensor] = {}
     try:
         for module, buffers in own:
             for name, buffer in buffers.items():
-                if not nn.parameter.is_lazy(buffer):
-                    setattr(module, name, copies.setdefault(id(buffer), buffer.clone()))
+                if buffer is not None and not nn.parameter.is_lazy(buffer):
+                    module._buffers[name] = copies.setdefault(id(buffer), buffer.clone())
         yield
     finally:
         for module, buffers in own:
+            for name in module._buffers.keys() - buffers.keys():
+                del module._buffers[name]
             for name, buffer in buffers.items():
-                setattr(module, name, buffer)
+                module._buffers[name] = buffer
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

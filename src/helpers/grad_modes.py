@@ -16,7 +16,7 @@ from helpers.sparse import dense_parts
 def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
     """Run a forward pass of `net` in the current modes, and return which side effects it has.
 
-    Runs `net(x)` ten times. Afterwards, also after an error, the buffers of `net` and the global
+    Runs `net(x)` ten times. Afterwards, also after an error, the buffers of `net` and PyTorch's
     random state are restored.
 
     Args:
@@ -24,18 +24,21 @@ def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
         x: the input of `net`.
 
     Returns:
-        `dropout`: two passes over the same `x` differ, so `net` is random;
+        `dropout`: two passes over the same `x` differ, so `net` is random, or has a state;
         `statistics`: a buffer of `net` changed, such as the running mean of a BatchNorm;
         `graph`: an output has a graph, which stores what a backward pass needs.
 
     Raises:
         TypeError: `net` returns no tensor.
     """
-    before = [b.clone() for b in net.buffers()]
+    before = {name: b.clone() for name, b in net.named_buffers()}
     devices = [x.device] if x.is_cuda else []
     with copied_buffers(net), torch.random.fork_rng(devices):
         outputs = [list(tensors_in(net(x))) for _ in range(10)]
-        changed = not all(map(equal, before, net.buffers()))
+        after = dict(net.named_buffers())
+        changed = before.keys() != after.keys() or not all(
+            map(equal, before.values(), after.values())
+        )
     if not outputs[0]:
         raise TypeError("expected tensors in the output of net, got none")
     return {

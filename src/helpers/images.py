@@ -167,7 +167,7 @@ def video_info(path: str | Path) -> VideoInfo:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: OpenCV cannot read it as a video.
+        ValueError: OpenCV cannot open it; it also opens images, which have 0 frames.
     """
     with _opened(path) as (cv2, video):
         return VideoInfo(

@@ -215,8 +215,9 @@ def scaled_step(
         max_norm: of all their gradients; None does not clip.
 
     Returns:
-        Whether all optimizers stepped: False if a gradient was inf or nan, so that a scheduler that
-        steps with every batch should not step. Reading it synchronizes with a GPU.
+        Whether all optimizers stepped: False if the scaler skipped one, because a gradient was inf
+        or nan; a scheduler that steps with every batch should then not step. Reading it
+        synchronizes with a GPU.
 
     Raises:
         ValueError: there is no optimizer or one is repeated, or `max_norm` is not above 0.

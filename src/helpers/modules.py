@@ -84,8 +84,9 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, nn.Module):
-        yield from value.parameters()
-        yield from value.buffers()
+        # by name: moving to another device may untie a tied tensor
+        yield from (p for _, p in value.named_parameters(remove_duplicate=False))
+        yield from (b for _, b in value.named_buffers(remove_duplicate=False))
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _tensors(item)

@@ -19,12 +19,15 @@ def moving(model: nn.Module, x: Any) -> list[str]:
     """Return the names of the buffers that one forward pass of `x` would change.
 
     The pass runs on copies of the buffers and without gradients, in the current mode of the model,
-    so parameters, buffers and the global random state are not changed. A nan that stays a nan
-    counts as unchanged. The result is empty if the pass changes nothing, as in evaluation mode.
+    so parameters, buffers and PyTorch's random state are not changed. A buffer that is added or
+    deleted counts as changed, a nan that stays a nan does not. The result is empty if the pass
+    changes nothing, as in evaluation mode.
     """
-    before = {name: b.clone() for name, b in model.named_buffers() if not is_lazy(b)}
+    lazy = {name for name, b in model.named_buffers() if is_lazy(b)}
+    before = {name: b.clone() for name, b in model.named_buffers() if name not in lazy}
     devices = {t.device for t in tensors_in(x) if t.is_cuda}
     with torch.no_grad(), copied_buffers(model), torch.random.fork_rng(devices):
         model(x)
         after = dict(model.named_buffers())
-    return [name for name, b in before.items() if not equal(b, after[name])]
+    same = [name for name, b in before.items() if name in after and equal(b, after[name])]
+    return [name for name in {**before, **after} if name not in lazy.union(same)]

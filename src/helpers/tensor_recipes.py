@@ -60,10 +60,10 @@ def pairwise_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
 
 
 def largest_tensor(function: Callable[[], Any]) -> int:
-    """Run `function` and return the bytes of the largest tensor that an operation returns.
+    """Run `function` and return the bytes of the largest storage among its operations' results.
 
-    Operations are those that PyTorch dispatches; memory that one allocates and frees internally is
-    not counted, nor are sparse results. 0 if no operation runs.
+    A view has the storage of its base. Operations are those that PyTorch dispatches; memory that
+    one allocates and frees internally is not counted, nor are sparse results. 0 if none runs.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves

@@ -19,9 +19,9 @@ def describe(x: Tensor) -> str:
     """Return shape, dtype, device, unusual layout, and range of values of a tensor in one line.
 
     Args:
-        x: any tensor. Its values are copied to the CPU, which synchronizes with a GPU; on the meta
-            device there are none. The range ignores nan and counts it, and shows integers in full;
-            complex numbers have no range.
+        x: a tensor of any layout, not a fake one. Its values are copied to the CPU, which
+            synchronizes with a GPU; on the meta device there are none. The range ignores nan and
+            counts it, and shows integers in full; complex numbers have no range.
 
     Raises:
         TypeError: `x` is not a tensor, for example a NumPy array.
@@ -95,7 +95,8 @@ def gap(x: Tensor) -> Tensor:
         x: floating point of at least 16 bits, finite, not negative.
 
     Returns:
-        float64, the shape of `x`; infinite if an element is the largest number of its dtype.
+        float64, the shape of `x`, detached; infinite if an element is the largest number of its
+            dtype.
 
     Raises:
         TypeError: `x` is not a tensor, not floating point, or has 8 bits.
@@ -110,6 +111,7 @@ def gap(x: Tensor) -> Tensor:
     if not ((x >= 0) & x.isfinite()).all():
         wrong = x[~((x >= 0) & x.isfinite())].flatten()[0].item()
         raise ValueError(f"x must be finite and not negative, got {wrong}")
+    x = x.detach()
     bits = _BITS[x.element_size()]
     following = ((x + 0.0).contiguous().view(bits) + 1).view(x.dtype)
     return following.double() - x.double()

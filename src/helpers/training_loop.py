@@ -110,10 +110,10 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
         labels: integers of shape (N,).
 
     Raises:
-        ValueError: the shapes are different ones, which `==` might silently broadcast, or C is 1:
-            compare a single logit with 0.
+        ValueError: the shapes are different ones, which `==` might silently broadcast, or C is
+            below 2: compare a single logit with 0.
     """
-    if scores.ndim != 2 or labels.shape != scores.shape[:1] or scores.shape[1] == 1:
+    if scores.ndim != 2 or labels.shape != scores.shape[:1] or scores.shape[1] < 2:
         raise ValueError(
             "expected scores of shape (N, C), C above 1, and labels of shape (N,), got "
             f"{tuple(scores.shape)} and {tuple(labels.shape)}"

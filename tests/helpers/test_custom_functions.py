@@ -324,6 +324,7 @@ def test_inputs_that_require_no_gradient_beside_one_that_does_are_held_fixed():
         (Cube, (X.to("meta"),), ValueError, "on the meta device"),
         (Cube, (X.to_sparse(),), ValueError, "of layout torch.sparse_coo"),
         (sum, ([X, X],), TypeError, "input 0 is a list of tensors"),
+        (sum, ([[X]],), TypeError, "input 0 is a list of tensors"),
         (sum, ({"x": X},), TypeError, "input 0 is a dict of tensors"),
         (lambda x: None, (X,), TypeError, "tensor or a tuple of tensors from forward"),
         (lambda x: x @ torch.ones(9, 9), (X,), RuntimeError, "mat1 and mat2"),

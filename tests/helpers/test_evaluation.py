@@ -283,6 +283,8 @@ def test_top_k_counts_a_tie_against_the_model():
     ],
 )
 def test_top_k_says_what_is_wrong(logits, target, k, says):
+    with pytest.raises(TypeError, match="integer classes in target, got torch.float32"):
+        evaluation.top_k_accuracy(torch.zeros(1, 3), torch.tensor([0.7]), 1)
     with pytest.raises(ValueError) as raised:
         evaluation.top_k_accuracy(logits, target, k)
     assert says in str(raised.value)

@@ -293,8 +293,9 @@ def test_lora_refuses_other_layers_and_no_rank():
         fine_tuning.LoRALinear(nn.Conv2d(1, 1, 1), 2)
     with pytest.raises(ValueError, match="rank of at least 1, got 0"):
         fine_tuning.LoRALinear(nn.Linear(2, 2), 0)
-    with pytest.raises(ValueError, match="integer rank of at least 1, got 2.0"):
-        fine_tuning.LoRALinear(nn.Linear(2, 2), 2.0)
+    for rank in (2.0, True):
+        with pytest.raises(ValueError, match=f"integer rank of at least 1, got {rank}"):
+            fine_tuning.LoRALinear(nn.Linear(2, 2), rank)
     assert fine_tuning.LoRALinear(nn.Linear(2, 2), np.int64(2)).up.shape == (2, 2)
 
 

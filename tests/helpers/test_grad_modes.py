@@ -64,6 +64,21 @@ def test_networks_with_a_sparse_buffer():
     assert grad_modes.saved_bytes(Propagate(), torch.randn(4, 3)) == 4 * 2 * 4  # of the ReLU
 
 
+def test_effects_sees_a_buffer_that_is_filled():
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("cache", None)
+
+        def forward(self, x):
+            self.cache = x
+            return x
+
+    net = Cached()
+    assert grad_modes.effects(net, torch.ones(2))["statistics"]
+    assert net._buffers == {"cache": None}
+
+
 def test_effects_in_inference_mode_sees_no_graph():
     with torch.inference_mode():
         assert not grad_modes.effects(nn.Linear(2, 2), torch.ones(1, 2))["graph"]

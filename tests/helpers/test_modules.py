@@ -443,6 +443,12 @@ def test_check_standardized_needs_dropout_after_every_layer(where, says):
         assert not verdict.passed and says in verdict.message, verdict
 
 
+def test_inventory_of_weights_that_are_tied_inside_a_submodule():
+    tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    tied[1].weight = tied[0].weight
+    assert modules.inventory(nn.Sequential(tied)) == {"0": "moves, saves, trains"}
+
+
 def test_inventory_takes_attributes_that_cannot_be_copied():
     class Logged(nn.Module):
         def __init__(self):

@@ -489,6 +489,34 @@ def test_moving_keeps_the_random_state():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("how", ["filled", "added", "emptied", "deleted"])
+def test_moving_of_buffers_that_come_and_go(how):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(2))
+            self.register_buffer("cache", None if how == "filled" else torch.zeros(2))
+
+        def forward(self, x):
+            if how == "filled":
+                self.cache = x
+            elif how == "added":
+                self.register_buffer("new", x)
+            elif how == "emptied":
+                self.cache = None
+            else:
+                del self.cache
+            return x
+
+    net = Net()
+    before = dict(net._buffers)
+    changed = normalization.moving(net, torch.ones(2))
+    assert changed == ["new" if how == "added" else "cache"]
+    assert {name: id(b) for name, b in net._buffers.items()} == {
+        n: id(b) for n, b in before.items()
+    }
+
+
 @pytest.mark.parametrize("kind", [dict, tuple])
 def test_moving_takes_any_batch(kind):
     class Net(nn.Module):

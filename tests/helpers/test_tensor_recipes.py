@@ -146,6 +146,7 @@ def test_largest_tensor_counts_storages_lists_and_nothing():
     assert recipes.largest_tensor(lambda: None) == 0
     assert recipes.largest_tensor(lambda: x.expand(5, 10, 10)) == 400
     assert recipes.largest_tensor(lambda: torch.eye(10).to_sparse()) == 400
+    assert recipes.largest_tensor(lambda: x[0]) == 400  # a view
     assert recipes.largest_tensor(lambda: torch.sort(x)) == 800  # the indices are int64
     with pytest.raises(ZeroDivisionError):
         recipes.largest_tensor(lambda: 1 / 0)

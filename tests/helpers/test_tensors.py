@@ -466,6 +466,8 @@ def test_unsigned_and_8_bit_floats_are_not_promoted_within_their_category(own):
     other = torch.int64 if not own.is_floating_point else torch.float32
     with pytest.raises(RuntimeError, match="Promotion for .* is not supported"):
         torch.ones(2).to(own) + torch.ones(2, dtype=other)
+    with pytest.raises(NotImplementedError, match="add"):
+        torch.ones(2).to(own) + 1
 
 
 def test_a_sum_in_float32_does_not_overflow_in_parts():

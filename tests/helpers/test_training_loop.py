@@ -221,11 +221,28 @@ def test_batches_are_pairs_of_tensors(batch, kind):
 
 @pytest.mark.parametrize(
     ("scores", "labels"),
-    [((4, 3), (4, 1)), ((4,), (4,)), ((4, 3), (3,)), ((4, 3, 2), (4, 2)), ((4, 1), (4,))],
+    [
+        ((4, 3), (4, 1)),
+        ((4,), (4,)),
+        ((4, 3), (3,)),
+        ((4, 3, 2), (4, 2)),
+        ((4, 1), (4,)),
+        ((4, 0), (4,)),
+    ],
 )
 def test_accuracy_does_not_broadcast(scores, labels):
     with pytest.raises(ValueError, match=r"shape \(N, C\), C above 1, and labels of shape \(N,\)"):
         training_loop.accuracy(torch.zeros(scores), torch.zeros(labels).long())
+
+
+def test_compiling_switches_the_check_of_distributions_off():
+    kind = torch.distributions.Distribution
+    before = kind._validate_args
+    try:
+        torch.compile(nn.Linear(1, 1), backend="eager")
+        assert torch.distributions.Beta(0.0, 0.0).sample() == 0.5
+    finally:
+        kind.set_default_validate_args(before)
 
 
 def test_untrained_names_what_is_in_no_group():

@@ -26,6 +26,15 @@ def test_same_storage():
     assert vc.same_storage(x[:0], x)  # no elements, but over a storage that has some
 
 
+@pytest.mark.parametrize(
+    "x",
+    [torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.ones(1)], layout=torch.jagged)],
+)
+def test_same_storage_needs_a_storage(x):
+    with pytest.raises(RuntimeError):
+        vc.same_storage(x, torch.ones(1))
+
+
 def test_same_storage_on_the_meta_device():
     a, b = torch.zeros(3, device="meta"), torch.zeros(3, device="meta")
     assert vc.same_storage(a, a[1:]) and not vc.same_storage(a, b)
