@@ -176,7 +176,7 @@ class Messages {
   // answers; where there is none, the rest is perhaps related.
   find(pasted) {
     const { rules } = this;
-    const { longest, telling, wraps, kept, shown } = rules.limits;
+    const { longest, telling, wraps, kept, shown, perhaps } = rules.limits;
     const text = rules.plain(pasted.slice(-longest));
     if (!text) return [];
     const best = this.whole(text);
@@ -210,7 +210,11 @@ class Messages {
         constant(b) - constant(a) ||
         a.entry - b.entry,
     );
-    const close = found.filter((a) => a.sure === found[0].sure && a.score >= kept * found[0].score);
+    const least = Math.max(
+      kept * (found[0]?.score || 0),
+      found[0]?.sure || !rules.heads(text).length ? 0 : perhaps,
+    );
+    const close = found.filter((a) => a.sure === found[0].sure && a.score >= least);
     return this.apart(close).slice(0, shown);
   }
   // The first answer, and those to other messages of the text: another message has its type in

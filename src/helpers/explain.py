@@ -258,6 +258,8 @@ class Messages:
 
         matches = [best[n] for n in sorted(best, key=rank)]
         least = _LIMITS.kept * matches[0].score if matches else 0
+        if matches and not matches[0].sure and _HEAD.search(text):
+            least = max(least, _LIMITS.perhaps)
         matches = [a for a in matches if a.sure == matches[0].sure and a.score >= least]
         return _apart(matches)[: _LIMITS.shown]
 
