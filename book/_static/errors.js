@@ -3,8 +3,9 @@
 
 // What the matcher needs of `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
 class Rules {
-  constructor({ limits, patterns, in_every_traceback: ignored, quotes }) {
+  constructor({ limits, patterns, in_every_traceback: ignored, quotes, unknown }) {
     this.limits = limits;
+    this.unknown = unknown;
     this.ignored = new Set(ignored);
     this.quotes = quotes;
     this.patterns = patterns;
@@ -175,7 +176,7 @@ class Messages {
   // answers; where there is none, the rest is perhaps related.
   find(pasted) {
     const { rules } = this;
-    const { longest, telling, wraps, kept, shown } = rules.limits;
+    const { longest, telling, wraps, kept, shown, perhaps } = rules.limits;
     const text = rules.plain(pasted.slice(-longest));
     if (!text) return [];
     const best = this.whole(text);
@@ -209,7 +210,11 @@ class Messages {
         constant(b) - constant(a) ||
         a.entry - b.entry,
     );
-    const close = found.filter((a) => a.sure === found[0].sure && a.score >= kept * found[0].score);
+    const least = Math.max(
+      kept * (found[0]?.score || 0),
+      found[0]?.sure || !rules.heads(text).length ? 0 : perhaps,
+    );
+    const close = found.filter((a) => a.sure === found[0].sure && a.score >= least);
     return this.apart(close).slice(0, shown);
   }
   // The first answer, and those to other messages of the text: another message has its type in
@@ -344,6 +349,29 @@ class Messages {
       if (cell) best = ["", `${cell}:${cellLine}`];
       else if (!rules.get("installed").test(file)) best = [file.split(/[\\/]/).pop(), line];
     return best;
+  }
+  // What is known of an error without an entry: its type, and where it was raised.
+  unknown(pasted) {
+    const { rules } = this;
+    const text = rules.plain(pasted);
+    const head = rules.heads(text).at(-1);
+    if (!head || /[\u3400-\u9fff]/.test(text.slice(head.index + head[0].length))) return null;
+    const found = { type: head[0].split(".").pop() };
+    const frames = [...pasted.slice(-rules.limits.longest).matchAll(rules.get("frame", "g"))];
+    if (!frames.length) return found;
+    const library = rules.get("library").exec(frames.at(-1)[1] || "");
+    const own = library ? null : this.ownLine(pasted);
+    if (library) found.library = library[1];
+    else if (own?.[0]) [found.file, found.line] = own;
+    return found;
+  }
+  // The two sentences that are shown of it.
+  advised(error, lang) {
+    const texts = this.rules.unknown;
+    const foreign = error.library && error.library !== "torch";
+    const place = texts[foreign ? "library" : error.file ? "own" : "plain"];
+    const kind = texts.kinds.find(({ types }) => new RegExp(types).test(error.type));
+    return [place[lang].replace(/\{(\w+)\}/g, (_, name) => error[name]), kind[lang]];
   }
 }
 const RELATIONS = {
@@ -528,8 +556,26 @@ if (typeof document !== "undefined")
           } catch {} // from disk
         }, 300);
       };
-      // What the book has on a text that is no known message: sections and symptoms.
+      const reportOf = (asked) => {
+        const link = element("a", "", told.dataset.report);
+        link.href = `${told.dataset.issues}?${messages.rules.report(asked)}`;
+        return element("li", "note", link);
+      };
+      // What the book has on a text that is no known message: the type of the error and where it
+      // was raised; for a question, sections and symptoms.
       const searched = async (asked, found) => {
+        const error = messages.unknown(asked);
+        if (error) {
+          const lang = document.documentElement.lang.startsWith("zh") ? "zh" : "en";
+          const [place, advice] = messages.advised(error, lang);
+          told.textContent = place;
+          list.hidden = true;
+          const lines = [element("li", "note", ...inline(advice))];
+          if (told.dataset.issues) lines.push(reportOf(asked));
+          if (found.length) lines.push(heading(told.dataset.related));
+          shown.prepend(...lines);
+          return;
+        }
         const hits = await sections(asked);
         if (field.value.trim() !== asked) return; // typed on
         told.textContent = hits.length
@@ -546,11 +592,7 @@ if (typeof document !== "undefined")
           return element("li", "section", element("p", "", link, ...place), element("p", "line", ...marked(line)));
         });
         if (hits.length && found.length) lines.push(heading(told.dataset.related));
-        if (!hits.length && !found.length && told.dataset.issues) {
-          const link = element("a", "", told.dataset.report);
-          link.href = `${told.dataset.issues}?${messages.rules.report(asked)}`;
-          lines.push(element("li", "note", link));
-        }
+        if (!hits.length && !found.length && told.dataset.issues) lines.push(reportOf(asked));
         shown.prepend(...lines);
       };
       const show = (found, asked, sure) => {

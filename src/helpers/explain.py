@@ -258,6 +258,8 @@ class Messages:
 
         matches = [best[n] for n in sorted(best, key=rank)]
         least = _LIMITS.kept * matches[0].score if matches else 0
+        if matches and not matches[0].sure and _HEAD.search(text):
+            least = max(least, _LIMITS.perhaps)
         matches = [a for a in matches if a.sure == matches[0].sure and a.score >= least]
         return _apart(matches)[: _LIMITS.shown]
 
@@ -454,6 +456,46 @@ def own_line(pasted: str) -> tuple[str, str] | None:
     return best
 
 
+def unknown(pasted: str) -> dict[str, str] | None:
+    """Return what is known of an error without an entry: its type, and where it was raised.
+
+    `library` is the package of the last frame, if that is not the reader's own code; `file` and
+    `line` are those of the reader's code otherwise. Both are missing without a traceback.
+
+    Returns:
+        None if the text names no type of error, or if its message is Chinese: then it is a
+        question.
+    """
+    heads = [*_HEAD.finditer(plain(pasted))]
+    if not heads or re.search("[\u3400-\u9fff]", heads[-1].string[heads[-1].end() :]):
+        return None
+    found = {"type": _kind(heads[-1][0])}
+    frames = [*_PATTERNS["frame"].finditer(pasted[-_LIMITS.longest :])]
+    if frames:
+        library = _PATTERNS["library"].search(frames[-1][1] or "")
+        own = own_line(pasted) if not library else None
+        if library:
+            found["library"] = library[1]
+        elif own and own[0]:
+            found["file"], found["line"] = own
+    return found
+
+
+def _advised(error: dict[str, str], lang: str) -> str:
+    """Return where an error without an entry was raised, and what its type generally means."""
+    texts = _DATA["matcher"]["unknown"]
+    place = (
+        "library"
+        if error.get("library", "torch") != "torch"
+        else "own"
+        if "file" in error
+        else "plain"
+    )
+    kind = next(one for one in texts["kinds"] if re.search(one["types"], error["type"]))
+    parts = [_SLOT.sub(lambda m: error[m[1]], texts[place][lang]), kind[lang]]
+    return "\n".join(line for part in parts for line in wrapped(part, lang))
+
+
 @cache
 def messages() -> Messages:
     """Return the messages that this package ships."""
@@ -473,6 +515,7 @@ _WORDS = {
         "others": "It also contains:",
         "places": "No message of the book matches. Symptoms and sections that may answer:",
         "related": "No message of the book matches. Perhaps related:",
+        "perhaps": "Perhaps related:",
         "none": "Nothing in the book matches. Paste the whole traceback with its last line, or ask "
         "in a few words: loss is nan, freeze layers.",
         "report": "Report what is missing:",
@@ -485,6 +528,7 @@ _WORDS = {
         "others": "其中还有：",
         "places": "书中没有与之匹配的报错。下面的症状和小节可能有答案：",
         "related": "书中没有与之匹配的报错。可能相关的有：",
+        "perhaps": "可能相关的有：",
         "none": "书中没有匹配的内容。请粘贴完整的 traceback，包括最后一行；或者用几个词提问："
         "损失是 nan、冻结部分层。",
         "report": "反馈书中缺少的内容：",
@@ -512,6 +556,11 @@ def explain(pasted: str, lang: str = "en") -> str:
         raise ValueError(f"lang must be one of {', '.join(_WORDS)}, got {lang!r}")
     labels, matches = _WORDS[lang], messages().find(pasted)
     if not matches or not matches[0].sure:
+        if error := unknown(pasted):
+            related = [labels["perhaps"], *(_paragraph(a, lang) for a in matches[:3])]
+            return "\n\n".join(
+                [_advised(error, lang), *(related if matches else ()), *report(pasted, lang)]
+            )
         parts = answers(pasted, lang)
         head = labels["places" if parts else "related" if matches else "none"]
         parts += [_paragraph(a, lang) for a in matches[: 0 if parts else 3]]

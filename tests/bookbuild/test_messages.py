@@ -437,6 +437,11 @@ def same(engine, pasted):
         list(line) if line else None
     )
     assert [a[2] for a in browser] == pytest.approx([a[2] for a in python])
+    known = json.loads(engine.eval(f"JSON.stringify(search.unknown({json.dumps(pasted)}))"))
+    assert known == explain.unknown(pasted)
+    if known:
+        shown = engine.eval(f'search.advised({json.dumps(known)}, "en").join(" ")')
+        assert shown.split() == explain._advised(known, "en").split()
 
 
 def test_python_and_browser_give_the_same_answers_to_what_people_paste(engine):

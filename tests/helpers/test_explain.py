@@ -461,6 +461,33 @@ def test_nonsense_is_reported_without_folders_if_the_repository_is_known(monkeyp
     assert "issues/new" not in explain.explain("freeze layers")
 
 
+@pytest.mark.parametrize(
+    ("pasted", "known", "told"),
+    [
+        (
+            'File "/opt/site-packages/zymurgy/core.py", line 3, in f\nZymurgyError: no yeast',
+            {"type": "ZymurgyError", "library": "zymurgy"},
+            "was raised in zymurgy: search its issues",
+        ),
+        (
+            'File "/home/me/train.py", line 7, in f\nAssertionError: no yeast',
+            {"type": "AssertionError", "file": "train.py", "line": "7"},
+            "in your own code, train.py, line 7.",
+        ),
+        ("KeyError: 'yeast of beer'", {"type": "KeyError"}, "Print its keys"),
+        ("torch.zymurgy.YeastWarning: warm", {"type": "YeastWarning"}, "python -W error"),
+        ("freeze layers", None, ""),
+        ("ValueError: 酵母", None, ""),
+    ],
+)
+def test_of_an_unknown_error_its_type_and_its_place_are_explained(pasted, known, told):
+    assert explain.unknown(pasted) == known
+    if known and not any(a.sure for a in explain.messages().find(pasted)):
+        text = explain.explain(pasted)
+        assert told in " ".join(text.split()) and "html#" not in text.split("Perhaps")[0]
+        assert explain.explain(pasted, "zh").startswith("书中没有")
+
+
 # ---------------------------------------------------------------- on the command line
 
 
