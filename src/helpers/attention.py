@@ -134,7 +134,7 @@ def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
     """
     if length < 1 or width < 1:
         raise ValueError(f"expected a length and a width of 1 or more, got {length} and {width}")
-    powers = torch.arange(0, width, 2) / width
+    powers = torch.arange(0, width, 2, dtype=torch.float32) / width
     angles = torch.arange(length)[:, None] * base**-powers
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width]
 

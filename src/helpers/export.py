@@ -303,6 +303,7 @@ def accuracy(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) 
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
         got = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise TypeError(f"labels must be a tensor of integers, got {got}")
+    labels = labels.long()  # unsigned dtypes have no min
     with torch.no_grad():
         scores = model(inputs)
     if not isinstance(scores, Tensor):

@@ -174,7 +174,12 @@ def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
     Args:
         ids: shape (N, T), padded on the right.
         lengths: shape (N,), the number of real tokens in each row.
+
+    Raises:
+        ValueError: `lengths` has another shape.
     """
+    if lengths.shape != ids.shape[:1]:
+        raise ValueError(f"expected {len(ids)} lengths, got shape {tuple(lengths.shape)}")
     labels = torch.full_like(ids, IGNORED, dtype=torch.int64)
     labels[:, :-1] = ids[:, 1:]
     positions = torch.arange(1, ids.shape[1] + 1, device=ids.device)
@@ -382,7 +387,8 @@ def grow(table: Tensor, rows: int) -> Tensor:
 def training_bytes(model: nn.Module, optimizer_states: int = 2) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer states of a model, without activations.
 
-    Works on the meta device. A tied weight counts once; a frozen one has no gradient and no states.
+    Works on a model built on the meta device; `to("meta")` unties weights. A tied weight counts
+    once; a frozen one has no gradient and no states.
 
     Args:
         model: any module.

@@ -251,9 +251,14 @@ def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> 
 def _fullest_moment(model: Any, optimizer: Any, step: Callable[[], Any]) -> dict[str, list[int]]:
     """Return for each kind of device the bytes in the order of `TrainingMemory`, by MemTracker."""
     from torch.distributed._tools.mem_tracker import MemTracker
+    from torch.utils.hooks import RemovableHandle
 
     step()  # the optimizer's state exists from here on
     tracker = MemTracker()
+    for parameter in model.parameters():
+        if not parameter.requires_grad:  # the tracker would register a hook on it, which raises
+            handles = RemovableHandle({}), RemovableHandle({})
+            tracker._param_to_grad_hook_handles[parameter] = handles
     tracker.track_external(model, optimizer)
     with tracker:
         step()

@@ -114,8 +114,9 @@ def masked_mean(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
         raise ValueError(f"out must be (N, L, H), got {tuple(out.shape)}")
     lengths = _lengths(lengths, *out.shape[:2]).to(out.device)
     real = torch.arange(out.shape[1], device=out.device) < lengths[:, None]
-    # divide before the sum, which could overflow in half precision
-    return (out.masked_fill(~real[..., None], 0) / lengths[:, None, None]).sum(1)
+    wide = torch.promote_types(out.dtype, torch.float32)  # a sum in float16 may overflow
+    mean = out.masked_fill(~real[..., None], 0).sum(1, dtype=wide) / lengths[:, None]
+    return mean.to(out.dtype if out.is_floating_point() else wide)
 
 
 def set_forget_bias(lstm: nn.LSTM, value: float = 1.0) -> nn.LSTM:

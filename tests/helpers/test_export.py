@@ -1139,3 +1139,9 @@ def test_a_wrapped_model_is_not_saved(tmp_path, wrap, advice):
     with pytest.raises(TypeError, match=advice):
         save(tmp_path / "release", wrap(Scores()))
     assert not (tmp_path / "release").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_accuracy_of_unsigned_labels(dtype):
+    logits = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    assert export.accuracy(lambda x: x, logits, torch.tensor([0, 0]).to(dtype)) == 0.5

@@ -238,7 +238,7 @@ def _entropy_extremes(f):
             right,
             f"a logit of {large:.0e} of an illegal action changes the entropy",
         )
-    for shift in (300.0, -300.0):
+    for shift in (300.0, -300.0, -1e12):
         close(
             f(logits + shift, legal),
             _entropy(logits + shift, legal),
