@@ -45,7 +45,7 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     `no_grad`) is not detected: there, change a later token and compare the outputs.
 
     Args:
-        function: maps (N, L, E) to (N, L', E'): a model, or attention with its masks.
+        function: maps (N, L, E) to (N, L', E'), real: a model, or attention with its masks.
         x: floating point, shape (N, L, E).
 
     Returns:

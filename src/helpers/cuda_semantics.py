@@ -150,8 +150,7 @@ def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
     """Run `step(*arguments)` on fake tensors and return whether it would run on a GPU.
 
     No GPU is needed, no values are computed, and the caller's models and batches are not changed;
-    see
-    `helpers.fake.fake_tensors` for what fake tensors do not cover. The step names its device
+    `helpers.fake.fake_tensors` lists what fake tensors do not cover. The step names its device
     itself, as `"cuda"`. Everything it uses is created inside it or passed as an argument: models,
     optimizers and batches, alone or in lists and dicts. Take a batch from a DataLoader before the
     call; a loader needs random numbers. Pinned memory is ignored.

@@ -96,7 +96,7 @@ def runs(capability: tuple[int, int], archs: Iterable[str]) -> str | None:
     Raises:
         TypeError: `archs` is a string or no iterable.
         ValueError: an architecture is not written as `sm_` or `compute_` and a number, or
-            `capability` is not a pair of integers.
+            `capability` is not a pair of `int`.
     """
     if isinstance(archs, str) or not isinstance(archs, Iterable):
         raise TypeError(f"archs must be a list such as ['sm_86'], got {archs!r}")

@@ -205,7 +205,7 @@ def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> fl
     submodule's mode is restored.
 
     Returns:
-        The perplexity, inf if it is too large for a float.
+        The perplexity, inf if it is too large for a float, nan if a logit is nan or inf.
 
     Raises:
         ValueError: every label is ignored.
@@ -233,8 +233,11 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
     shape (N, T, vocab), or an object with them in `logits`, as those of Hugging Face do.
 
     Raises:
-        ValueError: `ids` has another number of dimensions, or T is not above `largest`.
+        ValueError: `ids` has another number of dimensions, T is not above `largest`, or `largest`
+            is negative.
     """
+    if largest < 0:
+        raise ValueError(f"largest must not be negative, got {largest}")
     if ids.dim() != 2 or ids.shape[1] <= largest:
         raise ValueError(f"ids must be (N, T), T above {largest}, got {tuple(ids.shape)}")
     best = _logits(model, ids).argmax(-1)[:, : ids.shape[1] - largest]

@@ -18,8 +18,8 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
     A step counts if the gradient of the result by it is not exactly 0. The gradient is taken in a
     random direction, because a plain sum may be constant, as with softmax. A result that is flat
-    there, such as a dead ReLU or a gradient that underflows after hundreds of steps, depends on
-    nothing. Gradients of parameters are not changed.
+    there depends on nothing: a dead ReLU, a unit that dropout sets to 0, a gradient that underflows
+    after hundreds of steps. Gradients of parameters are not changed.
 
     Args:
         function: from a tensor such as `x` to the result in question, of any shape, such as

@@ -353,8 +353,8 @@ def cyclic(t: Tensor, period: float) -> Tensor:
         period: in the unit of `t`, such as 24, above 0.
 
     Returns:
-        Shape (..., 2), float32 or the floating-point dtype of `t`; steps at equal distances in
-        time are at equal distances on the circle.
+        Shape (..., 2), float32 or the floating-point dtype of `t`; up to its rounding, equal
+        distances in time are equal distances on the circle.
 
     Raises:
         TypeError: `t` is not a real tensor.

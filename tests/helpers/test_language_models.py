@@ -855,3 +855,8 @@ def test_training_bytes_of_a_tied_model_on_the_meta_device():
         built = lm.training_bytes(lm.GPT(11))
     assert built == lm.training_bytes(lm.GPT(11))
     assert built["weights"] < lm.training_bytes(lm.GPT(11).to("meta"))["weights"]
+
+
+def test_offsets_of_a_negative_distance():
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        lm.offsets(lm.GPT(11), torch.tensor([[1, 2]]), largest=-1)

@@ -714,4 +714,4 @@ def test_training_memory_of_a_frozen_layer() -> None:
     layer = 64 * 64 * 4
     assert half.weights == whole.weights == 2 * layer
     assert (half.gradients, whole.gradients) == (layer, 2 * layer)
-    assert half.optimizer <= 4 * layer < whole.optimizer
+    assert half.optimizer < 5 * layer < whole.optimizer
