@@ -45,7 +45,7 @@ Operation = Sequence[Any]
 
 
 class OutOfMemoryError(torch.OutOfMemoryError):
-    """No room on the model's device; its words are those of the real error, shortened."""
+    """Raised if a request does not fit; the message is that of PyTorch, shortened."""
 
 
 def round_size(nbytes: int) -> int:
@@ -83,7 +83,7 @@ def segment_size(rounded: int) -> int:
 
 
 def format_size(nbytes: int) -> str:
-    """Bytes as the allocator's own messages write them: `512 bytes`, `1.18 MiB`, `2.00 GiB`."""
+    """Return bytes as PyTorch's messages write them: `512 bytes`, `1.18 MiB`, `2.00 GiB`."""
     for limit, unit in ((2**10, None), (2**20, "KiB"), (2**30, "MiB")):
         if nbytes <= limit:
             return f"{nbytes} bytes" if unit is None else f"{nbytes / (limit >> 10):.2f} {unit}"
@@ -92,12 +92,12 @@ def format_size(nbytes: int) -> str:
 
 @dataclass(eq=False)
 class Block:
-    """A piece of a segment: handed out to a tensor, or free in the cache.
+    """Part of a segment: used by a tensor, or free in the cache.
 
     Attributes:
         address: of the first byte, on the model's device.
         size: in bytes, rounded; what `allocated` counts.
-        requested: in bytes, as asked for; 0 while free.
+        requested: bytes that the tensor needs; 0 while free.
         allocated: whether a tensor uses the block now.
         name: the tensor's name, for pictures.
     """
@@ -120,7 +120,7 @@ class Segment:
 
     @property
     def releasable(self) -> bool:
-        """Whether `empty_cache` gives it back: it is one block, and that one is free."""
+        """Whether `empty_cache` releases it: its only block is free."""
         return len(self.blocks) == 1 and not self.blocks[0].allocated
 
 
@@ -175,18 +175,18 @@ STATS = {
 class CachingAllocator:
     """A model of PyTorch's CUDA caching allocator: one device, one stream.
 
-    A request is rounded (`round_size`) and looked for among the free blocks of its pool: small up
-    to 1 MiB, large above. The smallest block that fits is taken, and split when what remains is
-    worth keeping (`should_split`: at least 512 bytes in the small pool, more than 1 MiB in the
-    large one). Without a fit a new segment is reserved (`alloc_block`); if the device has no
-    room, the wholly free segments are released and the attempt repeated once. A freed block
-    merges with free neighbours and stays reserved.
+    A request is rounded (`round_size`) and served from the free blocks of its pool: small up to
+    1 MiB, large above. The smallest block that fits is used, and split if the rest is large enough
+    (`should_split`: at least 512 bytes in the small pool, more than 1 MiB in the large one). If
+    none fits, a new segment is reserved (`alloc_block`); if the device has no memory left, the
+    completely free segments are released and the request is repeated once. A freed block merges
+    with free neighbours and stays reserved.
 
     Args:
         capacity: bytes that the segments may take together; None means no limit. It acts as
             `torch.cuda.set_per_process_memory_fraction` does.
         max_split_size_mb: the option of that name of `PYTORCH_CUDA_ALLOC_CONF`, in MiB and at
-            least 20: larger blocks are never split, and never lent to smaller requests.
+            least 20: larger blocks are never split, and never used for smaller requests.
 
     Raises:
         TypeError, ValueError: an argument is not an int, is negative or below its least value.

@@ -45,7 +45,7 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     `no_grad`) is not detected: there, change a later token and compare the outputs.
 
     Args:
-        function: maps (N, L, E) to (N, L', E'): a model, or attention with its masks.
+        function: maps (N, L, E) to (N, L', E'), real: a model, or attention with its masks.
         x: floating point, shape (N, L, E).
 
     Returns:
@@ -134,7 +134,7 @@ def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
     """
     if length < 1 or width < 1:
         raise ValueError(f"expected a length and a width of 1 or more, got {length} and {width}")
-    powers = torch.arange(0, width, 2) / width
+    powers = torch.arange(0, width, 2, dtype=torch.float32) / width
     angles = torch.arange(length)[:, None] * base**-powers
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width]
 

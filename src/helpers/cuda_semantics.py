@@ -73,7 +73,7 @@ def _places(value: Any, seen: set[int], above: tuple[int, ...]) -> Iterator[str]
     elif isinstance(value, (list, tuple, set, frozenset, deque)):
         entries = {f"[{number}]": item for number, item in enumerate(value)}
     elif is_dataclass(value) and not isinstance(value, type):
-        entries = {f".{field.name}": getattr(value, field.name) for field in fields(value)}
+        entries = {f".{one.name}": getattr(value, one.name, None) for one in fields(value)}
     elif isinstance(value, Distribution):
         entries = {f".{name}": item for name, item in vars(value).items()}
     elif isinstance(value, partial):
@@ -150,8 +150,7 @@ def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
     """Run `step(*arguments)` on fake tensors and return whether it would run on a GPU.
 
     No GPU is needed, no values are computed, and the caller's models and batches are not changed;
-    see
-    `helpers.fake.fake_tensors` for what fake tensors do not cover. The step names its device
+    `helpers.fake.fake_tensors` lists what fake tensors do not cover. The step names its device
     itself, as `"cuda"`. Everything it uses is created inside it or passed as an argument: models,
     optimizers and batches, alone or in lists and dicts. Take a batch from a DataLoader before the
     call; a loader needs random numbers. Pinned memory is ignored.
@@ -173,7 +172,7 @@ def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
             copies = fake_copy(arguments)
             step(*copies)
     except Exception as error:
-        if copies is None and isinstance(error, TypeError):
+        if copies is None and isinstance(error, TypeError | SystemError):
             raise TypeError(f"expected arguments that can be copied, got: {error}") from error
         message = str(error)
         if "not linked with support" in message:

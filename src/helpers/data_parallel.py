@@ -120,6 +120,10 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
     first = outputs[0]
     if len({type(out) for out in outputs}) > 1 and any(out is None for out in outputs):
         raise ValueError("expected None from all replicas or from none")
+    for kind in (dict, tuple | list):
+        if isinstance(first, kind) and not all(isinstance(out, kind) for out in outputs):
+            names = ", ".join(type(out).__name__ for out in outputs)
+            raise ValueError(f"expected one structure from all replicas, got {names}")
     if isinstance(first, Tensor):
         if not all(isinstance(o, Tensor) and o.dim() == first.dim() for o in outputs):
             raise ValueError("expected tensors of as many dimensions from all replicas")

@@ -300,9 +300,11 @@ def accuracy(model: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor) 
             logit is nan, or a label is not a class index.
     """
     _refuse_training(model)
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
+    number = isinstance(labels, Tensor) and labels.dtype != torch.bool
+    if not number or labels.is_floating_point() or labels.is_complex():
         got = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise TypeError(f"labels must be a tensor of integers, got {got}")
+    labels = labels.long()  # unsigned dtypes have no min
     with torch.no_grad():
         scores = model(inputs)
     if not isinstance(scores, Tensor):
@@ -363,8 +365,8 @@ def save_release(
     Raises:
         FileExistsError: the folder exists.
         TypeError: `model` is not a module, or is compiled, wrapped or exported; `example`, the
-            output or an entry of the state dict is not a tensor; `classes` is not a list of
-            strings; JSON cannot represent `config` or `preprocessing`.
+            output or an entry of the state dict is not a tensor, or `example` is not dense;
+            `classes` is not a list of strings; JSON cannot represent `config` or `preprocessing`.
         ValueError: the numbers of classes and logits differ, the example is empty, an output is not
             finite, or a second run gives another output.
     """
@@ -440,6 +442,9 @@ def _example_output(model: nn.Module, example: Any, classes: int) -> Tensor:
     """Return the logits of `example` in evaluation mode, checked."""
     if not isinstance(example, Tensor):
         raise TypeError(f"expected one tensor as the example, got {type(example).__name__}")
+    if example.layout != torch.strided or example.is_meta:
+        kind = "a meta tensor" if example.is_meta else example.layout
+        raise TypeError(f"expected a dense example with values, got {kind}")
     if example.ndim == 0 or len(example) == 0:
         raise ValueError(f"expected a batch of one or more as example, got {tuple(example.shape)}")
     with preserve_modes(model), torch.inference_mode():

@@ -34,7 +34,7 @@ def document_index(lengths: Sequence[Sequence[int]], length: int | None = None) 
         raise TypeError(f"lengths must be one list of integers per row, got {lengths!r}")
     lengths = rows
     for given in [*(n for row in rows for n in row), *([] if length is None else [length])]:
-        if not isinstance(given, Integral):
+        if not isinstance(given, Integral) or isinstance(given, bool):
             raise TypeError(f"a length must be an integer, got {given!r}")
     if any(n < 1 for row in lengths for n in row):
         raise ValueError("every document must have at least one token")
@@ -55,8 +55,8 @@ def document_rule(doc: Tensor) -> Rule:
     The rule is causal. A padding token attends only to itself, so no row is fully masked.
 
     Args:
-        doc: integers, shape (N, L), -1 for padding, on the device of the queries. The rule reads
-            it later, so create a new rule for each batch.
+        doc: signed integers or uint8, shape (N, L), -1 for padding, on the device of the queries.
+            The rule reads it later, so create a new rule for each batch.
 
     Raises:
         TypeError: `doc` is not a tensor of integers.

@@ -24,7 +24,7 @@ def ring_centres(modes: int = 8) -> Tensor:
     """
     if not isinstance(modes, Integral) or modes < 1:
         raise ValueError(f"modes must be an int of at least 1, got {modes!r}")
-    angles = torch.arange(modes) * (2 * math.pi / modes)
+    angles = torch.arange(modes, dtype=torch.float32) * (2 * math.pi / modes)
     return torch.stack([angles.cos(), angles.sin()], dim=1)
 
 
@@ -41,7 +41,8 @@ def ring(
     """
     centres = ring_centres(modes)
     chosen = torch.randint(modes, (n,), generator=generator)
-    return centres[chosen] + std * torch.randn(n, 2, generator=generator)
+    noise = torch.randn(n, 2, generator=generator, dtype=torch.float32)
+    return centres[chosen] + std * noise
 
 
 def count_modes(
@@ -263,7 +264,7 @@ def ddpm_sample(
         ValueError: a beta is not between 0 and 1, or the model's output has another shape than `x`.
     """
     _check_betas(betas)
-    options = {"generator": generator, "device": betas.device}
+    options = {"generator": generator, "device": betas.device, "dtype": torch.float32}
     x = torch.randn(*shape, **options)
     for t in range(len(betas) - 1, -1, -1):
         steps = torch.full((len(x),), t, device=x.device)
@@ -297,7 +298,7 @@ def time_embedding(t: Tensor, width: int, longest: float = 10_000.0) -> Tensor:
         got = tuple(t.shape) if isinstance(t, Tensor) else repr(t)
         raise ValueError(f"t must be a tensor of shape (N,), got {got}")
     half = width // 2
-    powers = torch.arange(half, device=t.device) / half
+    powers = torch.arange(half, device=t.device, dtype=torch.float32) / half
     angles = t[:, None].float() * torch.exp(-math.log(longest) * powers)
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 

@@ -79,7 +79,7 @@ def edge_softmax(scores: Tensor, target: Tensor, n: int) -> Tensor:
     """Return the softmax of the scores over the edges of each target node.
 
     Args:
-        scores: floating point, shape (E,) or (E, heads); -inf excludes an edge.
+        scores: floating point below inf, shape (E,) or (E, heads); -inf excludes an edge.
         target: int64 or int32, shape (E,), from 0 to n - 1.
         n: number of nodes.
 

@@ -96,7 +96,7 @@ def runs(capability: tuple[int, int], archs: Iterable[str]) -> str | None:
     Raises:
         TypeError: `archs` is a string or no iterable.
         ValueError: an architecture is not written as `sm_` or `compute_` and a number, or
-            `capability` is not a pair of integers.
+            `capability` is not a pair of `int`.
     """
     if isinstance(archs, str) or not isinstance(archs, Iterable):
         raise TypeError(f"archs must be a list such as ['sm_86'], got {archs!r}")
@@ -414,9 +414,10 @@ def smoke_test(device: str = "cpu") -> dict[str, bool]:
     def near(got: torch.Tensor, expected: torch.Tensor) -> bool:
         return torch.allclose(got.cpu().double(), expected, rtol=1e-2, atol=1e-2)
 
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator("cpu").manual_seed(0)
     with torch.inference_mode(False), torch.enable_grad():
-        x, w = (torch.randn(s, generator=generator) for s in ((4, 3, 8, 8), (5, 3, 3, 3)))
+        shapes = (4, 3, 8, 8), (5, 3, 3, 3)
+        x, w = (torch.randn(s, generator=generator, device="cpu") for s in shapes)
         moved, weight = x.to(device), w.to(device, copy=True).requires_grad_()
         F.conv2d(moved, weight).square().mean().backward()
         exact = w.double().requires_grad_()

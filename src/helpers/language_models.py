@@ -174,7 +174,12 @@ def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
     Args:
         ids: shape (N, T), padded on the right.
         lengths: shape (N,), the number of real tokens in each row.
+
+    Raises:
+        ValueError: `lengths` has another shape.
     """
+    if lengths.shape != ids.shape[:1]:
+        raise ValueError(f"expected {len(ids)} lengths, got shape {tuple(lengths.shape)}")
     labels = torch.full_like(ids, IGNORED, dtype=torch.int64)
     labels[:, :-1] = ids[:, 1:]
     positions = torch.arange(1, ids.shape[1] + 1, device=ids.device)
@@ -200,7 +205,7 @@ def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> fl
     submodule's mode is restored.
 
     Returns:
-        The perplexity, inf if it is too large for a float.
+        The perplexity, inf if it is too large for a float, nan if a logit is nan or inf.
 
     Raises:
         ValueError: every label is ignored.
@@ -228,8 +233,11 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
     shape (N, T, vocab), or an object with them in `logits`, as those of Hugging Face do.
 
     Raises:
-        ValueError: `ids` has another number of dimensions, or T is not above `largest`.
+        ValueError: `ids` has another number of dimensions, T is not above `largest`, or `largest`
+            is negative.
     """
+    if largest < 0:
+        raise ValueError(f"largest must not be negative, got {largest}")
     if ids.dim() != 2 or ids.shape[1] <= largest:
         raise ValueError(f"ids must be (N, T), T above {largest}, got {tuple(ids.shape)}")
     best = _logits(model, ids).argmax(-1)[:, : ids.shape[1] - largest]
@@ -382,7 +390,8 @@ def grow(table: Tensor, rows: int) -> Tensor:
 def training_bytes(model: nn.Module, optimizer_states: int = 2) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer states of a model, without activations.
 
-    Works on the meta device. A tied weight counts once; a frozen one has no gradient and no states.
+    Works on a model built on the meta device; `to("meta")` unties weights. A tied weight counts
+    once; a frozen one has no gradient and no states.
 
     Args:
         model: any module.

@@ -10,6 +10,7 @@ Source: "Memory management", https://pytorch.org/docs/stable/notes/cuda.html#mem
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,8 +141,8 @@ class Footprint:
 def footprint(function: Callable[[], Any]) -> Footprint:
     """Run `function` and return the peak memory of the tensors that it creates, on any device.
 
-    Existing tensors, such as a model's parameters, are not counted. Bytes are those that the
-    tensors request, before an allocator rounds them.
+    Existing tensors, such as a model's parameters, and tensors of other threads are not counted.
+    Bytes are those that the tensors request, before an allocator rounds them.
     """
     sizes: dict[str, int] = {}
     current = peak = 0
@@ -183,6 +184,7 @@ def run_on_card(function: Callable[[], Any], capacity: int) -> CachingAllocator:
 
     Raises:
         torch.OutOfMemoryError: the requests do not fit.
+        TypeError: `capacity` is not an int.
         ValueError: `function` uses a tensor from outside, such as a model.
     """
     with _all_fake(), fake_tensors():
@@ -251,9 +253,14 @@ def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> 
 def _fullest_moment(model: Any, optimizer: Any, step: Callable[[], Any]) -> dict[str, list[int]]:
     """Return for each kind of device the bytes in the order of `TrainingMemory`, by MemTracker."""
     from torch.distributed._tools.mem_tracker import MemTracker
+    from torch.utils.hooks import RemovableHandle
 
     step()  # the optimizer's state exists from here on
     tracker = MemTracker()
+    for parameter in model.parameters():
+        if not parameter.requires_grad:  # the tracker would register a hook on it, which raises
+            handles = RemovableHandle(OrderedDict()), RemovableHandle(OrderedDict())
+            tracker._param_to_grad_hook_handles[parameter] = handles
     tracker.track_external(model, optimizer)
     with tracker:
         step()

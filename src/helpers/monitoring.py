@@ -297,6 +297,8 @@ class Logger:
             raise TypeError(f"expected log(step, values), got {type(values).__name__} as values")
         for tag, value in values.items():
             try:
+                if isinstance(value, str | bytes):
+                    raise TypeError
                 number = float(value.item() if hasattr(value, "item") else value)
             except (TypeError, ValueError, RuntimeError, OverflowError):
                 shaped = isinstance(value, Tensor) and value.dim()
@@ -308,8 +310,9 @@ class Logger:
                 self._send(sink, tag, step, number)
 
     def replay(self, sink: Sink) -> None:
-        """Send all numbers so far to `sink`, and register it for later ones."""
-        self.sinks.append(sink)
+        """Send all numbers so far to `sink`, and register it once for later ones."""
+        if sink not in self.sinks:
+            self.sinks.append(sink)
         for tag, points in self.curves.items():
             for step, number in points:
                 if sink in self.sinks:

@@ -290,9 +290,8 @@ def waits(function: Callable[[], Any]) -> list[Wait]:
 
     Not detected: copies to the GPU, `to("cpu")` if tensors are on the CPU already, `torch.save`,
     the constructor `torch.Tensor` with a list of tensors, `synchronize()`, and synchronizations of
-    the GPU implementation alone. Optimizers other than LBFGS are ignored,
-    because their step counts are on the CPU. On a GPU compare with
-    `torch.cuda.set_sync_debug_mode("warn")`.
+    the GPU implementation alone. Optimizers other than LBFGS are ignored, because their step counts
+    are on the CPU. On a GPU compare with `torch.cuda.set_sync_debug_mode("warn")`.
 
     Raises:
         TypeError: `function` is not callable.
@@ -333,9 +332,8 @@ def recompiles(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str |
 
     The reasons are those of PyTorch, one line for each graph that does not match. If nothing would
     be compiled, the function runs; so does a function that is not compiled, and one that has
-    reached
-    `recompile_limit`. For a compiled function that was never called the result is "nothing is
-    compiled yet".
+    reached `recompile_limit`. For a compiled function that was never called the result is "nothing
+    is compiled yet".
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.compiler.set_stance.html
 

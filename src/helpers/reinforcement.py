@@ -47,7 +47,8 @@ class ReplayBuffer:
         if not values:
             raise ValueError("expected at least one field, got none")
         if not self.fields:
-            self.fields = [v.new_zeros((self.capacity, *v.shape)) for v in values]
+            with torch.inference_mode(False):  # later steps may run outside of it
+                self.fields = [v.new_zeros((self.capacity, *v.shape)) for v in values]
         if len(values) != len(self.fields):
             raise ValueError(f"expected {len(self.fields)} fields, got {len(values)}")
         for i, (field, value) in enumerate(zip(self.fields, values, strict=True)):

@@ -18,8 +18,8 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
     A step counts if the gradient of the result by it is not exactly 0. The gradient is taken in a
     random direction, because a plain sum may be constant, as with softmax. A result that is flat
-    there, such as a dead ReLU or a gradient that underflows after hundreds of steps, depends on
-    nothing. Gradients of parameters are not changed.
+    there depends on nothing: a dead ReLU, a unit that dropout sets to 0, a gradient that underflows
+    after hundreds of steps. Gradients of parameters are not changed.
 
     Args:
         function: from a tensor such as `x` to the result in question, of any shape, such as
@@ -114,8 +114,9 @@ def masked_mean(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
         raise ValueError(f"out must be (N, L, H), got {tuple(out.shape)}")
     lengths = _lengths(lengths, *out.shape[:2]).to(out.device)
     real = torch.arange(out.shape[1], device=out.device) < lengths[:, None]
-    # divide before the sum, which could overflow in half precision
-    return (out.masked_fill(~real[..., None], 0) / lengths[:, None, None]).sum(1)
+    wide = torch.promote_types(out.dtype, torch.float32)  # a sum in float16 may overflow
+    mean = out.masked_fill(~real[..., None], 0).sum(1, dtype=wide) / lengths[:, None]
+    return mean.to(out.dtype if out.is_floating_point() else wide)
 
 
 def set_forget_bias(lstm: nn.LSTM, value: float = 1.0) -> nn.LSTM:

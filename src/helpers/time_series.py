@@ -195,10 +195,10 @@ def skill(prediction: Tensor, target: Tensor, baseline: Tensor) -> float:
     """
     _same(prediction, target, baseline)
     truth = target.double()
-    naive = (baseline - truth).square().mean()
+    naive = (baseline.double() - truth).square().mean()
     if not naive > 0:
         raise ValueError(f"the MSE of the baseline must be above 0, got {naive.item()}")
-    return 1 - ((prediction - truth).square().mean() / naive).item()
+    return 1 - ((prediction.double() - truth).square().mean() / naive).item()
 
 
 def mase(prediction: Tensor, target: Tensor, train: Tensor, season: int = 1) -> float:
@@ -353,8 +353,8 @@ def cyclic(t: Tensor, period: float) -> Tensor:
         period: in the unit of `t`, such as 24, above 0.
 
     Returns:
-        Shape (..., 2), float32 or the floating-point dtype of `t`; steps at equal distances in
-        time are at equal distances on the circle.
+        Shape (..., 2), float32 or the floating-point dtype of `t`; up to its rounding, equal
+        distances in time are equal distances on the circle.
 
     Raises:
         TypeError: `t` is not a real tensor.

@@ -724,3 +724,14 @@ def finite(q, k, v, cache, window):
 )
 def test_window(answer, says):
     judge(exercises.check_window(answer), says)
+
+
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_sinusoids_do_not_depend_on_the_default_dtype(default):
+    expected = attention.sinusoids(300, 5)
+    torch.set_default_dtype(default)
+    try:
+        got = attention.sinusoids(300, 5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(got, expected)

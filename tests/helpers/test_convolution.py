@@ -216,7 +216,8 @@ def test_the_field_of_known_networks():
     assert c.receptive_field(vgg).size == 212  # VGG-16 up to its last pooling
     assert c.receptive_field(vgg).jump == 32
     assert c.receptive_field() == c.ReceptiveField(1, 1, 0)
-    mobile = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU6(), nn.Hardswish())
+    cellwise = nn.ReLU6(), nn.Hardswish(), nn.LogSigmoid(), nn.RReLU(), nn.Threshold(0, 0)
+    mobile = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.LazyBatchNorm2d(), *cellwise)
     assert c.receptive_field(mobile) == c.ReceptiveField(3, 2, -1)
     assert c.receptive_field(nn.MaxPool1d(3, 2, 1, dilation=2)) == c.ReceptiveField(5, 2, -1)
     assert c.receptive_field(nn.MaxPool2d([2, 2])) == c.ReceptiveField(2, 2, 0)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import math
 import os
 import subprocess
 import sys
+import threading
 from collections import OrderedDict, defaultdict, deque
 from dataclasses import dataclass
 from functools import partial
@@ -960,3 +962,25 @@ def test_unregistered_looks_into_distributions():
     assert cs.unregistered(Coder()) == ["prior.loc", "prior.scale"]
     with pytest.raises(TypeError, match=r"expected an nn\.Module, got list"):
         cs.unregistered([Coder()])
+
+
+class Uncopied:
+    def __deepcopy__(self, memo):
+        raise SystemError("no copy")  # as a torch.Generator does among fake tensors
+
+
+def test_rehearse_names_arguments_that_cannot_be_copied():
+    for argument in (Uncopied(), threading.Lock(), (i for i in [1])):
+        with pytest.raises(TypeError, match="expected arguments that can be copied"):
+            cs.rehearse(lambda x: x, argument)
+
+
+def test_unregistered_skips_a_field_that_is_not_set():
+    @dataclasses.dataclass
+    class Config:
+        scale: torch.Tensor
+        later: torch.Tensor = dataclasses.field(init=False)
+
+    model = nn.Linear(2, 2)
+    model.config = Config(torch.ones(1))
+    assert cs.unregistered(model) == ["config.scale"]

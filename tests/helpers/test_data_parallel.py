@@ -563,3 +563,22 @@ def test_a_replica_has_no_parameters_of_its_own():
     assert Looks()(torch.ones(2, 3)).shape == (2, 3)
     with pytest.raises(StopIteration):
         data_parallel.StandIn(Looks(), replicas=2)(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "names"),
+    [
+        ([{"a": torch.ones(1)}, (torch.ones(1),)], "dict, tuple"),
+        ([(torch.ones(2), torch.ones(2)), torch.ones(2, 2)], "tuple, Tensor"),
+        ([[torch.ones(1)], {"a": torch.ones(1)}], "list, dict"),
+        ([{"a": torch.ones(1)}, torch.ones(1)], "dict, Tensor"),
+    ],
+)
+def test_gather_names_another_structure(outputs, names):
+    with pytest.raises(ValueError, match=f"one structure from all replicas, got {names}"):
+        data_parallel.gather(outputs)
+
+
+def test_gather_takes_a_tuple_and_a_list():
+    (joined,) = data_parallel.gather([(torch.ones(1),), [torch.zeros(2)]])
+    assert joined.tolist() == [1, 0, 0]

@@ -1139,3 +1139,18 @@ def test_a_wrapped_model_is_not_saved(tmp_path, wrap, advice):
     with pytest.raises(TypeError, match=advice):
         save(tmp_path / "release", wrap(Scores()))
     assert not (tmp_path / "release").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_accuracy_of_unsigned_labels(dtype):
+    logits = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    assert export.accuracy(lambda x: x, logits, torch.tensor([0, 0]).to(dtype)) == 0.5
+
+
+def test_labels_that_are_bool_and_examples_that_are_not_dense(tmp_path):
+    with pytest.raises(TypeError, match="tensor of integers, got torch.bool"):
+        export.accuracy(lambda x: x, torch.eye(2), torch.tensor([True, False]))
+    known = {"config": {}, "preprocessing": {}, "classes": ["a", "b"]}
+    for example in (torch.eye(3).to_sparse(), torch.zeros(2, 3, device="meta")):
+        with pytest.raises(TypeError, match="expected a dense example with values"):
+            export.save_release(tmp_path / "release", nn.Linear(3, 2), example, **known)

@@ -419,3 +419,8 @@ def alibi_distance(slopes):
 def test_alibi_exercise(answer, says):
     for _ in range(2):
         expect(exercises.check_alibi(answer), says)
+
+
+def test_a_bool_is_no_length():
+    with pytest.raises(TypeError, match="must be an integer, got True"):
+        flex.document_index([[True, 2]])

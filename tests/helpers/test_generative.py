@@ -754,3 +754,24 @@ def test_a_step_that_is_a_number_is_named():
         generative.per_sample(bars, 3, torch.ones(2, 4))
     with pytest.raises(ValueError, match=r"tensor of shape \(N,\), got 5"):
         generative.time_embedding(5, 6)
+
+
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_results_are_float32_for_any_default_dtype(default):
+    def results():
+        betas = generative.noise_schedule(5)
+        return [
+            generative.ring_centres(3),
+            generative.ring(5, generator=seeded(0)),
+            generative.time_embedding(torch.arange(300), 8),
+            generative.ddpm_sample(lambda x, t: 0 * x, (2, 3), betas, seeded(1)),
+        ]
+
+    expected = results()
+    torch.set_default_dtype(default)
+    try:
+        got = results()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for mine, theirs in zip(got, expected, strict=True):
+        assert torch.equal(mine, theirs)

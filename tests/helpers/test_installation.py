@@ -475,3 +475,8 @@ def test_a_file_that_hides_a_package_of_torch_is_found(tmp_path, name):
     (tmp_path / name).write_text("")
     (tmp_path / "of_mine.py").write_text("")
     assert installation.find_shadows(tmp_path) == (name.replace("__init__.py", ""),)
+
+
+def test_smoke_test_ignores_a_default_device():
+    with torch.device("meta"):
+        assert all(installation.smoke_test("cpu").values())

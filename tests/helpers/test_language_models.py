@@ -841,3 +841,22 @@ def test_offsets_and_leaks_need_a_batch():
     for call in (lm.offsets, lambda model, ids: lm.leaks(model, ids, 5)):
         with pytest.raises(ValueError, match=r"ids must be \(N, T\)"):
             call(model, torch.zeros(7, dtype=torch.int64))
+
+
+def test_labels_of_requires_one_length_per_row():
+    ids = torch.tensor([[1, 2], [3, 4]])
+    for lengths in (torch.tensor([[2], [1]]), torch.tensor([2]), torch.tensor(2)):
+        with pytest.raises(ValueError, match="expected 2 lengths, got shape"):
+            lm.labels_of(ids, lengths)
+
+
+def test_training_bytes_of_a_tied_model_on_the_meta_device():
+    with torch.device("meta"):
+        built = lm.training_bytes(lm.GPT(11))
+    assert built == lm.training_bytes(lm.GPT(11))
+    assert built["weights"] < lm.training_bytes(lm.GPT(11).to("meta"))["weights"]
+
+
+def test_offsets_of_a_negative_distance():
+    with pytest.raises(ValueError, match="must not be negative, got -1"):
+        lm.offsets(lm.GPT(11), torch.tensor([[1, 2]]), largest=-1)

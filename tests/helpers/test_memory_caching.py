@@ -695,3 +695,23 @@ def test_a_model_from_outside_is_named():
         memory_caching.training_memory(lambda: (model, optimizer, step))
     with pytest.raises(ValueError, match=words):
         memory_caching.run_on_card(step, 2**30)
+
+
+def test_training_memory_of_a_frozen_layer() -> None:
+    def build(frozen: bool):
+        model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False))
+        model[0].requires_grad_(not frozen)
+        optimizer, x = torch.optim.Adam(model.parameters()), torch.randn(4, 64)
+
+        def step():
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+        return model, optimizer, step
+
+    half, whole = (memory_caching.training_memory(lambda f=f: build(f)) for f in (True, False))
+    layer = 64 * 64 * 4
+    assert half.weights == whole.weights == 2 * layer
+    assert (half.gradients, whole.gradients) == (layer, 2 * layer)
+    assert half.optimizer < 5 * layer < whole.optimizer

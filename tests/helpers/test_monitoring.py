@@ -864,3 +864,20 @@ def test_runs_that_go_on_in_one_folder_make_no_zigzag(tmp_path):
 def test_the_server_answers_http(server):
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(server.url) as answer:
         assert answer.status == 200 and b"<title>visdom</title>" in answer.read()
+
+
+def test_a_text_is_no_number():
+    logger = monitoring.Logger()
+    for text in ("3.5", b"3"):
+        with pytest.warns(RuntimeWarning, match="loss is not one number"):
+            logger.log(1, {"loss": text})
+    assert not logger.curves
+
+
+def test_replay_to_a_sink_that_is_registered_already():
+    points = []
+    logger = monitoring.Logger(sink := lambda *point: points.append(point))
+    logger.log(1, {"loss": 1})
+    logger.replay(sink)
+    logger.log(2, {"loss": 2})
+    assert points == [("loss", 1, 1.0), ("loss", 1, 1.0), ("loss", 2, 2.0)]

@@ -642,9 +642,20 @@ def unstable(logits, legal):
         ),
         (lambda x, k: entropy(x.where(k, x - 50), k | True), "a logit of 1e+06"),
         (unstable, "wrong if all logits are near"),
+        (lambda x, k: entropy(x.masked_fill(~k, -1e9), k | True), "near -10000000000: mask"),
         (lambda x, k: entropy(x.float(), k).to(x.dtype), "with float64 inputs"),
     ],
 )
 def test_legal_entropy(answer, says):
     for _ in range(3):
         expect(exercises.check_legal_entropy(answer), says)
+
+
+def test_a_buffer_that_inference_mode_filled_accepts_more():
+    memory = rl.ReplayBuffer(2)
+    with torch.inference_mode():
+        memory.add(torch.zeros(2), 1.0)
+    memory.add(torch.ones(2), 2.0)
+    states, rewards = memory.sample(9, torch.Generator().manual_seed(0))
+    assert rewards.unique().tolist() == [1, 2] and torch.equal(states[:, 0] + 1, rewards)
+    assert nn.Linear(2, 1)(states).requires_grad

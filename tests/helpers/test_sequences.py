@@ -880,3 +880,11 @@ def test_a_table_with_the_same_vectors_each_time_is_not_random():
         return by_copy(vocab, missing | dict(vectors), dim)
 
     expect(exercises.check_table(answer), "the same vector in each call")
+
+
+def test_masked_mean_in_half_precision():
+    small, large = torch.full((1, 3000, 1), 1e-4).half(), torch.full((1, 4, 1), 6e4).half()
+    assert torch.allclose(sequences.masked_mean(small, [3000]), small[:, 0], rtol=1e-3, atol=0)
+    assert torch.equal(sequences.masked_mean(large, [4]), large[:, 0])
+    whole = torch.tensor([[[1], [2]]])
+    assert sequences.masked_mean(whole, [2]).tolist() == [[1.5]]

@@ -723,3 +723,8 @@ def test_honest_forecasts_of_a_walk_are_not_far_below_the_naive_error():
         drift = naive + walk[:750].diff().mean() * torch.arange(1, 9)
         ratios.append((F.mse_loss(drift, y[test]) / F.mse_loss(naive, y[test])).sqrt().item())
     assert 0.9 < min(ratios) < 1  # luck
+
+
+def test_skill_of_bools():
+    yes, no = torch.tensor([True, True]), torch.tensor([False, True])
+    assert ts.skill(yes, yes, no) == 1
