@@ -177,6 +177,14 @@ class _Inliner:
         if before and same and ast.unparse(copy.targets[0]) == ast.unparse(copy.value):
             return before
         empty = isinstance(copy, ast.Expr) and isinstance(copy.value, ast.Constant | ast.Name)
+        if (
+            before
+            and isinstance(copy, ast.Expr)
+            and not empty
+            and _replaced(node.value, copy.value)
+        ):
+            goal = ast.copy_location(ast.Name("_", ast.Store()), copy)
+            copy = ast.copy_location(ast.Assign([goal], copy.value), copy)  # the result is unused
         return before if before and empty else [*before, copy]
 
     def _definition(self, node, names, depth, around) -> ast.stmt:
@@ -305,6 +313,11 @@ class _Inliner:
 
 
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+def _replaced(node: ast.AST, copy: ast.AST) -> bool:
+    """Return whether the copy of a call is what its function returns."""
+    return (node.lineno, node.col_offset) != (copy.lineno, copy.col_offset)
 
 
 def _is_plain(node: ast.AST, value: ast.AST) -> bool:

@@ -49,7 +49,7 @@ def _model(call):
 def replaced_after(code):
     """`model.fc = nn.Linear(…)` after the optimizer was made from `model.parameters()`."""
     for scope, name, assignment, model in optimizers(code):
-        if not model:
+        if not model or model == "self" and getattr(scope, "name", "") != "__init__":
             continue
         stop = min(
             (v.end for v in scope.assigned[name] if v.end > assignment.end), default=(1 << 30, 0)
