@@ -85,7 +85,7 @@ def _place(node: ast.AST) -> tuple[int, int]:
 
 def _in_plain(code: Code, rules: dict[str, Rule]) -> set[Finding]:
     """Return what the rules name once the functions of a file are put where they are called."""
-    with suppress(RecursionError):
+    with suppress(RecursionError, SyntaxError, ValueError):  # no source can express the copy
         made = plain(code)
         if made is not None:
             text, body = made

@@ -109,6 +109,11 @@ def test_each_node_of_a_copy_is_where_it_is_in_the_file():
     assert at[call] == (4, 11)
 
 
+def test_a_copy_that_no_source_can_express_is_left_out():
+    text = "def f(s):\n    print(f'{s} {s}')\n    return s\nx = f('\\n\\'\"\"\"')\n"
+    assert review(f"import torch\n{text}") == []
+
+
 def test_cells_of_a_notebook_stay_apart():
     text = f"import torch\ndef f(n):\n    return n + 1\n{CELL}\nx = f(3)\n{CELL}\nx\n"
     made = copied(text)

@@ -234,7 +234,8 @@ def padding_counted(code):
 def _flat(node):
     """`x.view(-1)`, `x.reshape(-1, n)`."""
     sizes = method(node) in ("view", "reshape") and node.args and const(node.args[0]) == -1
-    return bool(sizes) or method(node) == "flatten" and not node.args
+    whole = method(node) == "flatten" and (not node.args or const(node.args[0]) == 0)
+    return bool(sizes) or whole
 
 
 @rule("sequences-last-sample", "wrong", "batch_first")
