@@ -7,7 +7,7 @@
 
 The standard library is all that it needs. `rules/` has the rules, `rules.json` has the words
 (`book/review.yml`). `code.py`, `kinds.py`, `axes.py`, `graphless.py`, `flow.py` and `tracing.py`
-answer the rules' questions about a source.
+answer the rules' questions about a source, and `plain.py` puts functions where they are called.
 """
 
 from helpers.review.cells import load_ipython_extension, unload_ipython_extension

@@ -33,7 +33,7 @@ def axes(code: Code, node: Any, depth: int = 0) -> int | None:
     if isinstance(node, Part):
         return _of_part(code, node, depth + 1)
     if isinstance(node, ast.Name):
-        return axes(code, code.value(node), depth + 1)
+        return axes(code, code.resolved(node), depth + 1)
     if isinstance(node, ast.Attribute):
         return _of_attribute(code, node, depth + 1)
     if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
@@ -91,21 +91,7 @@ def _of_part(code: Code, part: Part, depth: int) -> int | None:
         return axes(code, given[index // 2], depth) if index // 2 < len(given) else None
     if _SKLEARN.match(name):
         return 2 - index if index < 2 else None
-    return axes(code, _returned(code, value, index), depth)
-
-
-def _returned(code: Code, call: ast.Call, index: int) -> ast.AST | None:
-    """Return the expression of a `return` of this file that an unpacked name gets."""
-    targets = code.targets(call)
-    values = [
-        one.value
-        for function in targets[:1]
-        for one in code.walk(function)
-        if isinstance(one, ast.Return)
-    ]
-    if len(values) == 1 and isinstance(values[0], ast.Tuple) and index < len(values[0].elts):
-        return values[0].elts[index]
-    return None
+    return axes(code, code.element(part), depth)
 
 
 def _batch(code: Code, loader: ast.AST, index: int, depth: int) -> int | None:
@@ -155,9 +141,14 @@ def _sliced(code: Code, node: ast.Subscript, depth: int) -> int | None:
     indices = [one for one in parts if not isinstance(one, ast.Slice)]
     if not all(_is_index(code, one) for one in indices):
         return None
+    if count is None and len(parts) == 2 and getattr(node.value, "attr", "") in _TABLE:
+        count = 2  # `frame.values[:, 0]`
     if count is None:
         return 0 if len(indices) == len(parts) > 1 else None  # all axes have an index
     return count - len(indices) if count >= len(indices) else None
+
+
+_TABLE = ("values", "iloc", "loc")
 
 
 def _is_index(code: Code, node: ast.AST) -> bool:
@@ -176,6 +167,8 @@ def _is_index(code: Code, node: ast.AST) -> bool:
 
 def _of_call(code: Code, node: ast.Call, depth: int) -> int | None:
     name, what = code.called(node), method(node)
+    if (value := code.returned(node)) is not None:
+        return axes(code, value, depth)
     if column(code, node):
         return 2
     if name in ("torch.linspace", "torch.arange", "numpy.linspace", "numpy.arange"):
@@ -266,8 +259,8 @@ def column(code: Code, node: Any) -> bool:
 
 
 def _is_one(code: Code, node: ast.AST | None) -> bool:
-    value = code.resolved(node) if node is not None else None
-    return isinstance(value, ast.AST) and const(value) == 1 and const(value) is not True
+    value = code.const(node)
+    return value == 1 and value is not True
 
 
 def _last_layer(code: Code, name: str) -> ast.Call | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -16,9 +17,13 @@ from helpers.review.syntax import (
     LOOPS,
     SCOPES,
     above,
+    argument,
+    const,
     exclusive,
     inside,
+    is_open,
     last,
+    method,
     parsed,
     place,
     text,
@@ -97,6 +102,10 @@ class Code:
         self._dotted: dict[ast.AST, str | None] = {}
         self._called: dict[ast.Call, str] = {}
         self._forwards: dict[tuple[ast.AST | None, str], list[ast.AST]] = {}
+        self._open: set[ast.AST | Part] = set()  # what is being resolved
+        self._returned: dict[ast.Call, ast.AST | None] = {}
+        self._returns: dict[ast.AST, list[ast.AST]] = {}
+        self._arguments: dict[tuple[ast.AST, str], list[ast.AST]] = {}
         self.events: dict[ast.Call, Any] = {}  # of `flow.event`, by call
         self._link()
         self._imports()
@@ -127,8 +136,8 @@ class Code:
                 node.attributes = defaultdict(list)
             inner = node if isinstance(node, SCOPES) else scope
             mine = node if isinstance(node, ast.ClassDef) else owner
-            children = [(child, node, inner, mine) for child in ast.iter_child_nodes(node)]
-            stack.extend(reversed(children))
+            node.children = [*ast.iter_child_nodes(node)]
+            stack.extend([(child, node, inner, mine) for child in reversed(node.children)])
 
     def _imports(self) -> None:
         for node in self.nodes:
@@ -243,6 +252,26 @@ class Code:
             return self._starred(node.id) if not parts else None
         return _shortened(".".join([self.names[node.id], *reversed(parts)]))
 
+    def _alias(self, node: ast.AST) -> str | None:
+        """Return what `loss_fn = F.cross_entropy` and `LOSSES["ce"]` stand for at a call."""
+        for _ in range(_CHAIN):
+            if isinstance(node, ast.Call):
+                name = self.dotted(node.func)
+                if name == "functools.partial" and len(node.args) == 1:
+                    node = node.args[0]
+                elif getattr(node.func, "id", None) == "getattr" and len(node.args) == 2:
+                    head, tail = self.dotted(node.args[0]), self.const(node.args[1])
+                    return _shortened(f"{_long(head)}.{tail}") if head and tail else None
+                else:
+                    return None
+            elif text(node) is None or text(node) == "self":
+                return None
+            elif name := self.dotted(node):
+                return name if name.startswith(_FOLLOWED) else None
+            else:
+                node = self.value(node)
+        return None
+
     def _starred(self, name: str) -> str | None:
         if not self.stars or name in self.classes or (None, name) in self.functions:
             return None
@@ -259,8 +288,46 @@ class Code:
             return ""
         name = self._called.get(node)
         if name is None:
-            name = self._called[node] = self.dotted(node.func) or ""
+            self._called[node] = name = self.dotted(node.func) or ""
+            if not name and self._may_be_alias(node.func):
+                self._called[node] = name = self._alias(node.func) or ""
         return name
+
+    def _may_be_alias(self, func: ast.AST) -> bool:
+        """Return whether a call is that of a variable, and not of a method or a function."""
+        if isinstance(func, ast.Name):
+            return func.id in self._aliases or self._passes and parameter(func.scope, func.id)
+        if isinstance(func, ast.Attribute):
+            return text(func) in self._aliases
+        return isinstance(func, ast.Subscript | ast.Call)
+
+    @cached_property
+    def _passes(self) -> bool:
+        """Whether a call of the file passes a function of PyTorch."""
+        return any(
+            isinstance(one, ast.Attribute) and (self.dotted(one) or "").startswith("F.")
+            for call in self.calls
+            for one in (*call.args, *(k.value for k in call.keywords))
+        )
+
+    @cached_property
+    def _aliases(self) -> set[str]:
+        """The names that may stand for a function or a class of PyTorch."""
+        return {
+            name
+            for scope in self.scopes
+            for name, values in scope.assigned.items()
+            if any(self._is_alias(one.value) for one in values)
+        }
+
+    def _is_alias(self, value: ast.AST | Part) -> bool:
+        if isinstance(value, ast.Name | ast.Attribute):
+            return (self.dotted(value) or "").startswith(_FOLLOWED) or (
+                self._passes and isinstance(value, ast.Name)
+            )
+        if isinstance(value, ast.Subscript):
+            return isinstance(value.slice, ast.Name | ast.Constant | ast.Subscript | ast.Attribute)
+        return isinstance(value, ast.Call) and last(value.func) in ("partial", "getattr")
 
     def part(self, node: ast.AST) -> str:
         """Return the source lines of a node."""
@@ -305,22 +372,101 @@ class Code:
             attribute = self._attribute(node, name)
             if attribute is not None:
                 return attribute
-        return self._item(node)
+        if node in self._open:
+            return None
+        self._open.add(node)
+        try:
+            return self._item(node) if isinstance(node, ast.Subscript) else self._field(node)
+        finally:
+            self._open.discard(node)
 
-    def _item(self, node: ast.AST) -> ast.AST | Part | None:
-        """Return what a literal has at `parts["model"]` or `pair[0]`."""
-        key = getattr(node.slice, "value", None) if isinstance(node, ast.Subscript) else None
-        whole = self.value(node.value) if isinstance(key, str | int) else None
-        if isinstance(whole, ast.Dict):
-            items = [
-                value
-                for one, value in zip(whole.keys, whole.values, strict=True)
-                if isinstance(one, ast.Constant) and one.value == key
-            ]
-            return items[-1] if items else None
-        if isinstance(whole, ast.List | ast.Tuple) and isinstance(key, int):
-            return whole.elts[key] if key < len(whole.elts) else None
+    def _item(self, node: ast.Subscript) -> ast.AST | Part | None:
+        """Return what a literal has at `parts["model"]`, `pair[0]` or `losses[name]`."""
+        key = self.const(node.slice)
+        whole = self.resolved(node.value) if isinstance(key, str | int) else None
+        return item(whole, key)
+
+    def _field(self, node: ast.AST) -> ast.AST | Part | None:
+        """Return what the attribute of an object of this file contains, as `args.lr`."""
+        if not isinstance(node, ast.Attribute) or node.attr in self._set_outside:
+            return None
+        made = self.resolved(node.value) if text(node.value) != "self" else None
+        if method(made) in ("parse_args", "parse_known_args"):
+            return self._options.get(node.attr)
+        if method(made) in ("Namespace", "SimpleNamespace"):
+            return item(made, node.attr)
+        annotation = self._annotation(node.value) if made is None else None
+        name = made.func if isinstance(made, ast.Call) else annotation
+        name = getattr(name, "id", None)
+        return self._attribute_of(name, node.attr) if name in self.classes else None
+
+    def _annotation(self, node: ast.AST) -> ast.AST | None:
+        if not isinstance(node, ast.Name) or not isinstance(node.scope, FUNCTIONS):
+            return None
+        given = node.scope.args
+        for one in (*given.posonlyargs, *given.args, *given.kwonlyargs):
+            if one.arg == node.id:
+                return one.annotation
         return None
+
+    def _attribute_of(self, name: str, attribute: str) -> ast.AST | Part | None:
+        """Return the only value of an attribute of a class, also of a dataclass."""
+        owners = self.bases(name)
+        given = next(
+            (o.attributes[k] for o in owners if (k := f"self.{attribute}") in o.attributes), []
+        )
+        if len(given) != 1:
+            return None
+        if isinstance(given[0].statement.parent, ast.ClassDef):  # a field: a call may set it
+            passed = self._passed_fields.get(name, {}).get(attribute, [])
+            return given[0].value if not passed else passed[0] if len(passed) == 1 else None
+        return given[0].value
+
+    @cached_property
+    def _passed_fields(self) -> dict[str, dict[str, list[ast.AST]]]:
+        """What the calls of each class pass by keyword."""
+        fields = defaultdict(lambda: defaultdict(list))
+        for call in self.calls:
+            if isinstance(call.func, ast.Name) and call.func.id in self.classes:
+                for one in call.keywords:
+                    if one.arg:
+                        fields[call.func.id][one.arg].append(one.value)
+        return fields
+
+    @cached_property
+    def _set_outside(self) -> set[str]:
+        """The attributes that are assigned to another object than `self`, `args.n = 3`."""
+        return {
+            node.attr
+            for node in self.of(ast.Attribute)
+            if isinstance(node.ctx, ast.Store) and text(node.value) != "self"
+        }
+
+    @cached_property
+    def _options(self) -> dict[str, ast.AST]:
+        """The defaults of the options that `add_argument` declares."""
+        options = {}
+        for call in self.calls:
+            default = argument(call, "default")
+            if method(call) != "add_argument" or default is None or const(default) is None:
+                continue
+            names = [value for one in call.args if isinstance(value := const(one), str)]
+            long = next((one for one in names if one.startswith("--")), names[0] if names else "")
+            dest = const(argument(call, "dest")) or long.lstrip("-").replace("-", "_")
+            options[dest] = default
+        return options
+
+    def const(self, node: Any) -> Any:
+        """Return the number, string or truth value of an expression; None if it is not constant."""
+        value = const(node)
+        if value is not None or not isinstance(node, ast.AST):
+            return value
+        found = self.resolved(node) if text(node) else node
+        if isinstance(found, ast.BinOp) and type(found.op) in _INTEGER:
+            left, right = self.const(found.left), self.const(found.right)
+            if type(left) is type(right) is int and max(abs(left), abs(right)) < 1 << 31:
+                return _INTEGER[type(found.op)](left, right)
+        return const(found) if found is not node else None
 
     def resolved(self, node: ast.AST) -> ast.AST | Part | None:
         """Return an expression, or of a name what it contains, also through further names.
@@ -328,19 +474,73 @@ class Code:
         The result is None for a variable that the file does not assign, and the node itself for
         such an attribute or an item.
         """
-        for _ in range(_CHAIN):
+        for _ in range(2 * _CHAIN):
             if isinstance(node, ast.Name):
-                value = self.value(node)
-                if not isinstance(value, ast.Name | ast.Attribute | ast.Subscript):
+                value = self._whole(self.value(node))
+                if not isinstance(value, _FOLLOWED_NODES):
                     return value
             elif isinstance(node, ast.Attribute | ast.Subscript) and text(node):
-                value = self.value(node)
+                value = self._whole(self.value(node))
+            elif isinstance(node, ast.Call):
+                value = self.returned(node)
             else:
                 return node
             if not isinstance(value, ast.AST) or value is node:
                 return node
             node = value
         return node
+
+    def origin(self, node: ast.AST) -> ast.AST:
+        """Return the name or attribute that a name gets its value from, `loss` of `out["loss"]`."""
+        for _ in range(_CHAIN):
+            value = self._whole(self.value(node)) if text(node) else None
+            if not isinstance(value, ast.AST) or text(value) is None:
+                break
+            node = value
+        return node
+
+    def _whole(self, value: ast.AST | Part | None) -> ast.AST | Part | None:
+        """Return the expression that one name of an unpacked tuple gets, else the value."""
+        found = self.element(value) if isinstance(value, Part) else None
+        return value if found is None else found
+
+    def element(self, part: Part) -> ast.AST | None:
+        """Return the expression of `return model, optimizer` that a name of a tuple gets."""
+        if part.index is None or part in self._open:
+            return None
+        self._open.add(part)
+        try:
+            whole = self.resolved(part.value)
+        finally:
+            self._open.discard(part)
+        same = isinstance(whole, ast.Tuple | ast.List) and whole is not part.value
+        return item(whole, part.index) if same else None
+
+    def returned(self, call: ast.Call) -> ast.AST | None:
+        """Return what a call of a function of this file returns, if one `return` has a value."""
+        if call not in self._returned:
+            self._returned[call] = None  # a function that calls itself
+            values = self.returns(call)
+            self._returned[call] = values[0] if len(values) == 1 else None
+        return self._returned[call]
+
+    def returns(self, call: ast.Call) -> list[ast.AST]:
+        """Return the values of the `return` statements of the function that a call runs."""
+        targets = self.targets(call)
+        if len(targets) != 1 or targets[0] in self._generators:
+            return []
+        if targets[0] not in self._returns:
+            self._returns[targets[0]] = [
+                one.value
+                for one in self.walk(targets[0])
+                if isinstance(one, ast.Return) and one.value is not None
+            ]
+        return self._returns[targets[0]]
+
+    @cached_property
+    def _generators(self) -> set[ast.AST]:
+        """The functions with `yield`."""
+        return {one.scope for one in self.of(ast.Yield, ast.YieldFrom)}
 
     def _before(self, scope: ast.AST, name: str, node: ast.AST) -> Assigned | None:
         values = scope.assigned.get(name)
@@ -378,9 +578,17 @@ class Code:
         return None
 
     def arguments(self, function: ast.AST, name: str) -> list[ast.AST]:
-        """Return what the calls of a function in this file pass for one of its parameters."""
+        """Return what the calls of a function in this file pass for one of its parameters.
+
+        A call that leaves it out passes its default, unless that is None.
+        """
         if not isinstance(function, FUNCTIONS):
             return []
+        if (function, name) not in self._arguments:
+            self._arguments[function, name] = self._passed(function, name)
+        return self._arguments[function, name]
+
+    def _passed(self, function: ast.AST, name: str) -> list[ast.AST]:
         decorators = {last(getattr(one, "func", one)) for one in function.decorator_list}
         if not decorators <= {"staticmethod", "classmethod", "no_grad", "inference_mode"}:
             return []
@@ -396,6 +604,8 @@ class Code:
                 before = call.args[: position + 1]
                 if not any(isinstance(one, ast.Starred) for one in before):
                     given.append(call.args[position])
+            elif not is_open(call):
+                given += _default(function, name)
         return given
 
     @cached_property
@@ -405,7 +615,7 @@ class Code:
         forwards = {owner for owner, name in self.functions if owner and name == "forward"}
         for call in self.calls:
             targets = self._targets_by_name(call)
-            if not targets and forwards and not self.called(call):
+            if not targets and forwards and not self.dotted(call.func):
                 targets = self._forward_of(call.func)
             for target in targets:
                 callers[target].append(call)
@@ -459,13 +669,18 @@ class Code:
     def _targets_by_name(self, call: ast.Call) -> list[ast.AST]:
         if isinstance(call.func, ast.Name):
             if call.func.id in self.classes:
-                keys = [(one.name, "__init__") for one in self.bases(call.func.id)][:1]
+                keys = [(one.name, "__init__") for one in self.bases(call.func.id)]
+                keys = [one for one in keys if one in self.functions][:1]
             else:
                 keys = [(None, call.func.id)]
         elif isinstance(call.func, ast.Attribute) and len(call.func.attr) > 3:
-            if text(call.func.value) != "self" or call.owner is None:
+            own = text(call.func.value) == "self" or method(call.func.value) == "super"
+            if not own or call.owner is None:
                 return self.by_method.get(call.func.attr, [])
-            keys = [(one.name, call.func.attr) for one in self.bases(call.owner.name)]
+            owners = self.bases(call.owner.name)
+            owners = owners if text(call.func.value) else owners[1:]
+            keys = [(one.name, call.func.attr) for one in owners]
+            keys = [one for one in keys if one in self.functions][:1]
         else:
             keys = []
         return [self.functions[key] for key in keys if key in self.functions]
@@ -531,7 +746,7 @@ class Code:
                         for statement in target.body:
                             yield from self.walk(statement, follow - 1, seen)
             if one is node or not isinstance(one, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
-                stack.extend(reversed([*ast.iter_child_nodes(one)]))
+                stack.extend(reversed(one.children))
 
     @cached_property
     def _calls_of(self) -> dict[ast.AST, tuple[list[tuple[int, int]], list[ast.Call]]]:
@@ -603,6 +818,9 @@ class Code:
 
 
 _CHAIN = 4  # names that contain each other
+_FOLLOWED = ("F.", "nn.", "torch.", "optim.", "sched.", "data.", "models.")
+_FOLLOWED_NODES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
+_INTEGER = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 _KEEPERS = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "eval", "train"}
 _HOLDERS = {"nn.Sequential", "nn.DataParallel", "torch.compile"}  # a call begins in their first
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
@@ -637,6 +855,37 @@ def parameter(scope: ast.AST, name: str) -> bool:
     if not hasattr(scope, "parameters"):
         scope.parameters = {one.arg for one in ast.walk(scope.args) if isinstance(one, ast.arg)}
     return name in scope.parameters
+
+
+def item(whole: object, key: object) -> ast.AST | None:
+    """Return what a literal, or `dict(key=…)`, has at a key or a position."""
+    if isinstance(whole, ast.Dict):
+        pairs = zip(whole.keys, whole.values, strict=True)
+        found = [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == key]
+        return found[-1] if found else None
+    if isinstance(whole, ast.List | ast.Tuple) and type(key) is int:
+        starred = any(isinstance(one, ast.Starred) for one in whole.elts)
+        return (
+            whole.elts[key] if not starred and -len(whole.elts) <= key < len(whole.elts) else None
+        )
+    if method(whole) in ("ModuleDict", "ModuleList") and len(whole.args) == 1:
+        return item(whole.args[0], key)
+    if method(whole) in ("dict", "Namespace", "SimpleNamespace") and isinstance(key, str):
+        return argument(whole, key)
+    return None
+
+
+def _default(function: ast.AST, name: str) -> list[ast.AST]:
+    """Return the default of a parameter that is not None, as a list."""
+    given = function.args
+    names = [*given.posonlyargs, *given.args]
+    pairs = [*zip(names[::-1], given.defaults[::-1], strict=False)]
+    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    return [v for one, v in pairs if one.arg == name and v is not None and const(v) is not None]
+
+
+def _long(name: str) -> str:
+    return next((long[:-1] for long, short in _SHORT if short[:-1] == name), name)
 
 
 def _shortened(name: str) -> str:

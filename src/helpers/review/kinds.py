@@ -200,7 +200,7 @@ def _part(code: Code, part: Part) -> str | None:
         return "tensor" if inner in {"loader", "tensor"} or named else None
     if isinstance(part.value, ast.Call) and code.called(part.value) == "data.random_split":
         return "dataset"
-    if isinstance(part.value, ast.Call) and (one := returned_part(code, part)) is not None:
+    if (one := code.element(part)) is not None:
         return kind(code, one)
     return inner if inner in {"tensor", "loader"} and inner == "tensor" else None
 
@@ -321,22 +321,9 @@ def _of_tensor(base: str, name: str) -> str | None:
 
 
 def _returned(code: Code, node: ast.Call) -> str | None:
-    """Return the kind of what a function of this file returns, if it has a single `return`."""
-    if not isinstance(node.func, ast.Name) or (None, node.func.id) not in code.functions:
-        return None
-    values = returns(code, code.functions[None, node.func.id])
-    kinds = {kind(code, one) for one in values}
+    """Return the kind of what a function of this file returns, if all `return` agree."""
+    kinds = {kind(code, one) for one in code.returns(node)}
     return kinds.pop() if len(kinds) == 1 else None
-
-
-def returned_part(code: Code, part: Part) -> ast.AST | None:
-    """Return the expression of `return model, optimizer` that a name of an unpacked call gets."""
-    called = getattr(part.value, "func", None)
-    function = code.functions.get((None, called.id)) if isinstance(called, ast.Name) else None
-    values = returns(code, function) if function is not None else []
-    if len(values) != 1 or not isinstance(values[0], ast.Tuple) or part.index is None:
-        return None
-    return values[0].elts[part.index] if part.index < len(values[0].elts) else None
 
 
 def returns(code: Code, function: ast.AST) -> list[ast.AST]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from helpers.review import rules as _rules  # noqa: F401 (registers the rules)
 from helpers.review.code import Code
+from helpers.review.plain import places, plain
 from helpers.review.reading import Source
 from helpers.review.registry import RULES, Rule
 
@@ -60,15 +61,44 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     code = Code(source)
     if not code.uses_torch:
         return []
-    findings = set()
-    for name, rule in RULES.items():
-        if chosen is not None and name not in chosen:
-            continue
-        for node in _named(rule, code):
-            line = code.lines[node.lineno - 1]
-            if node.lineno >= first and not silenced(line, name):
-                findings.add(Finding(node.lineno, node.col_offset, name))
-    return sorted(findings)
+    rules = {name: one for name, one in RULES.items() if chosen is None or name in chosen}
+    findings = {
+        Finding(*place, name)
+        for name, rule in rules.items()
+        for place in map(_place, _named(rule, code))
+    }
+    named = {(one.line, one.rule) for one in findings}
+    findings |= {one for one in _in_plain(code, rules) if (one.line, one.rule) not in named}
+    return sorted(
+        one
+        for one in findings
+        if one.line >= first and not silenced(code.lines[one.line - 1], one.rule)
+    )
+
+
+_OF_NAMES = re.compile(r"names-|rate-same-optimizer")  # of what a copy changes
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _in_plain(code: Code, rules: dict[str, Rule]) -> set[Finding]:
+    """Return what the rules name once the functions of a file are put where they are called."""
+    with suppress(RecursionError, SyntaxError, ValueError):  # no source can express the copy
+        made = plain(code)
+        if made is not None:
+            text, body = made
+            copy = Code(text)
+            at = places(copy.tree, body)
+            return {
+                Finding(*at[node], name)
+                for name, rule in rules.items()
+                if not _OF_NAMES.match(name)
+                for node in _named(rule, copy)
+                if node in at
+            }
+    return set()
 
 
 def _named(rule: Rule, code: Code) -> Iterator[ast.AST]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from helpers.review.code import Code, Part
-from helpers.review.kinds import MOVES, WRAPPERS, kind, returned_part, returns
+from helpers.review.kinds import MOVES, WRAPPERS, kind, returns
 from helpers.review.syntax import argument, method, receiver, text
 
 _SAME = {"squeeze", "view", "flatten", "reshape", "to", "float", "cpu", "cuda", "unsqueeze"}
@@ -94,11 +95,31 @@ def _forward(code: Code, model: ast.AST) -> list[ast.AST]:
     return []
 
 
+_HEAD = re.compile(r"\.(fc|classifier|head|heads|last_linear)(\[-1\]|\[\d\]|\.\w+)?$")
+
+
+def replaced_head(code: Code, model: Any) -> ast.AST | None:
+    """Return what `net.fc = …` has put in the place of the last layer of a pretrained model."""
+    name, up = text(model), getattr(model, "scope", None)
+    made = construction(code, model) if name else None
+    if made is None or not re.match(r"(models|timm)\.", code.called(made)):
+        return None
+    places = [(up, name), (made.scope, text(getattr(made.parent, "targets", [None])[0]))]
+    for scope, written in places:
+        for key, values in getattr(scope, "assigned", {}).items():
+            if written and key.startswith(f"{written}.") and _HEAD.fullmatch(key[len(written) :]):
+                value = values[-1].value
+                return value if isinstance(value, ast.Call) else None
+    return None
+
+
 def ends_in(code: Code, model: ast.AST, names: Collection[str], depth: int = 0) -> bool:
     """Return whether the last operation of a module is one of these."""
     if isinstance(model, ast.Attribute) and model.attr == "forward":
         model = model.value
     type_name = kind(code, model) or ""
+    if depth <= _DEEPEST and (head := replaced_head(code, model)) is not None:
+        return ends_in(code, head, names, depth + 1)
     if depth > _DEEPEST or not type_name.startswith("module:"):
         return False
     name = type_name.removeprefix("module:")
@@ -118,7 +139,7 @@ def construction(code: Code, node: Any) -> ast.Call | None:
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             node = code.value(node)
         elif isinstance(node, Part):
-            node = returned_part(code, node)
+            node = code.element(node)
         elif isinstance(node, ast.Call) and (constructor := _made_by(code, node)) is not None:
             node = constructor
         elif isinstance(node, ast.Call) and method(node) in MOVES | {"eval", "train"}:
@@ -136,9 +157,8 @@ def construction(code: Code, node: Any) -> ast.Call | None:
 
 def _made_by(code: Code, call: ast.Call) -> ast.AST | None:
     """Return what a function of this file makes, `nn.Sequential(…)` of `net = build()`."""
-    function = code.functions.get((None, getattr(call.func, "id", None)))
-    values = returns(code, function) if function is not None else []
-    return values[0] if len(values) == 1 and not isinstance(values[0], ast.Tuple) else None
+    value = code.returned(call)
+    return value if not isinstance(value, ast.Tuple) else None
 
 
 def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:

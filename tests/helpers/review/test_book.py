@@ -47,7 +47,10 @@ ON_PURPOSE = {
         "modules-inventory": "modules-list-error",
         "modules-replaced": "fine-tuning-head-late",
     },
-    "old_notes": {"old-losses-elementwise": "losses-reduction-error"},
+    "old_notes": {
+        "old-checkpoints-not-faster": "checkpoints-whole-error",
+        "old-losses-elementwise": "losses-reduction-error",
+    },
     "performance": {"performance-which-table": "tensor-recipes-width"},
     "tensor_recipes": {"tensor-recipes-dim": "tensor-recipes-implicit-dim"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 import sysconfig
 import time
 from pathlib import Path
@@ -19,6 +20,10 @@ from helpers.review.review import review
 HERE = Path(__file__).parent
 CLEAN = [path.read_text("utf8") for path in sorted((HERE / "clean").glob("*.py"))]
 CASES = (HERE / "cases.txt").read_text("utf8")
+FLOWS = re.sub(
+    r"\{\{(.*?)\|\|.*?\}\}(?!\})", r"\1", (HERE / "flows.txt").read_text("utf8"), flags=re.S
+)
+FLOWS = [part.partition("\n")[2] for part in FLOWS.split("=== ")[1:]]
 LINES = sorted({line for text in (*CLEAN, CASES) for line in text.split("\n") if line.strip()})
 
 
@@ -30,7 +35,7 @@ def reviewed(text: str) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(CLEAN), st.randoms(use_true_random=False))
+@given(st.sampled_from(CLEAN + FLOWS), st.randoms(use_true_random=False))
 def test_a_script_with_lines_moved_doubled_and_dropped_is_reviewed(text, chance):
     lines = text.split("\n")
     for _ in range(6):
@@ -63,7 +68,7 @@ class _Swap(ast.NodeTransformer):
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from(CLEAN), st.randoms(use_true_random=False))
+@given(st.sampled_from(CLEAN + FLOWS), st.randoms(use_true_random=False))
 def test_a_script_with_other_expressions_is_reviewed(text, chance):
     tree = ast.parse(text)
     pool = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and not isinstance(n, ast.Starred)]

@@ -42,6 +42,7 @@ def sum_of_means(code):
 
 def _mean_loss(code, node):
     """`loss.item()` of a loss that is a mean."""
+    node = code.resolved(node) if isinstance(node, ast.Name) else node
     base = receiver(node) if method(node) == "item" else node
     value = code.resolved(base)
     if not isinstance(value, ast.Call) or kind(code, value) != "loss":

@@ -49,7 +49,7 @@ def set_epoch(code):
     for call in code.calls:
         if (
             code.called(call) != "data.DistributedSampler"
-            or const(argument(call, "shuffle")) is False
+            or code.const(argument(call, "shuffle")) is False
         ):
             continue
         statement = next(above(call, ast.Assign, stop=FUNCTIONS), None)
@@ -122,7 +122,10 @@ def _once_per_batch(code, loop, loader):
 def drop_last_in_test(code):
     """`DataLoader(test_set, drop_last=True)`: the metric leaves samples out."""
     for call in code.calls:
-        if code.called(call) == "data.DataLoader" and const(argument(call, "drop_last")) is True:
+        if (
+            code.called(call) == "data.DataLoader"
+            and code.const(argument(call, "drop_last")) is True
+        ):
             given = argument(call, "dataset", 0)
             target = next(above(call, ast.Assign), None)
             names = [text(given) or ""] + [text(t) or "" for t in getattr(target, "targets", ())]
@@ -144,7 +147,7 @@ def train_not_shuffled(code):
                 and argument(call, "sampler") is None
                 and argument(call, "batch_sampler") is None
             ):
-                loaders[name] = (call, const(argument(call, "shuffle", 2)))
+                loaders[name] = (call, code.const(argument(call, "shuffle", 2)))
     tests = [n for n, (_, s) in loaders.items() if re.search(r"(?i)test|val", n) and s is True]
     for name, (call, shuffle) in loaders.items():
         if (
@@ -199,7 +202,7 @@ def same_split(code):
             name = (
                 text(target.targets[0]) if target is not None and len(target.targets) == 1 else ""
             )
-            train = const(argument(call, "train", 1))
+            train = code.const(argument(call, "train", 1))
             if (
                 name
                 and train is True
@@ -233,15 +236,22 @@ def validated_on_test(code):
 def validated_on_train(code):
     """`val_loader = DataLoader(train_set)`: the validation is on the training samples."""
     yield from _iterator_of_train(code)
-    if re.search(r"(?i)sampler|subset|split|indices|fold", code.source):
-        return
+    split = re.search(r"(?i)sampler|subset|split|indices|fold", code.source)
+    trained = [
+        text(argument(node.value, "dataset", 0))
+        for node in code.of(ast.Assign)
+        if split
+        if code.called(node.value) == "data.DataLoader" and argument(node.value, "sampler") is None
+        if re.search(r"(?i)train", text(node.targets[0]) or "")
+    ]
     for node in code.of(ast.Assign):
         if code.called(node.value) != "data.DataLoader" or is_open(node.value):
             continue
         name = text(node.targets[0]) or ""
         given = text(argument(node.value, "dataset", 0)) or ""
-        held_out = re.search(r"(?i)(^|[._])(val|valid|validation|test)(_|$|loader)", name)
-        if held_out and "train" not in name.lower() and _TRAIN_SET.search(given):
+        held_out = re.search(r"(?i)(^|[._'])(val|valid|validation|test)(_|$|'|loader)", name)
+        plain = not split or given in trained and argument(node.value, "sampler") is None
+        if held_out and plain and "train" not in name.lower() and _TRAIN_SET.search(given):
             yield node
 
 
@@ -378,7 +388,7 @@ def trained_on_whole(code):
             given = argument(call, "dataset", 0)
             if code.called(call) == "data.DataLoader" and given and call.owner is node.owner:
                 loaded.setdefault(text(given), call)
-        trains = whole in loaded and const(argument(loaded[whole], "shuffle", 2)) is True
+        trains = whole in loaded and code.const(argument(loaded[whole], "shuffle", 2)) is True
         given = [one for one in code.uses(node.scope, kept[0]) if isinstance(one.parent, ast.Call)]
         if trains and held[0] in loaded and all(method(one.parent) == "len" for one in given):
             yield loaded[whole]

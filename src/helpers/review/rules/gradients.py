@@ -209,7 +209,7 @@ def retain_graph(code):
         if method(call) != "backward" or code.called(call):
             continue
         loop = next(above(call, *LOOPS), None)
-        if loop is None or const(argument(call, "retain_graph", 1)) is not True:
+        if loop is None or code.const(argument(call, "retain_graph", 1)) is not True:
             continue
         alone = len(code.methods(code.function(call), "backward", "grad", follow=1)) == 1
         value = code.value(receiver(call)) if text(receiver(call)) else None
@@ -394,9 +394,8 @@ def training_without_graph(code):
     for call in code.calls:
         if method(call) != "backward" or code.called(call) or receiver(call) is None:
             continue
-        value = receiver(call)
-        value = code.value(value) if text(value) else value
-        if isinstance(value, ast.AST) and no_graph(code, call) and no_graph(code, value):
+        value = code.resolved(receiver(call))
+        if isinstance(value, ast.Call | ast.BinOp) and no_graph(code, value):
             around = code.part(code.function(call))
             if not re.search(r"enable_grad|set_grad_enabled|requires_grad|ctx", around):
                 yield call

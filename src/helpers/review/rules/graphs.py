@@ -86,6 +86,8 @@ def has_graph(code, node, names):
         return has_graph(code, node.left, names) or has_graph(code, node.right, names)
     if isinstance(node, ast.Name | ast.Attribute):
         value = code.value(node)
+        if isinstance(value, ast.Name | ast.Attribute):
+            return has_graph(code, code.origin(node), names)
         if isinstance(value, ast.Call) and (
             code.called(value).startswith("numpy.") or _CUT & {last(one) for one in ast.walk(value)}
         ):
@@ -149,6 +151,7 @@ def list_of_losses(code):
         if method(call) != "append" or len(call.args) != 1 or no_graph(code, call):
             continue
         given, loop = call.args[0], next(above(call, *LOOPS), None)
+        given = code.origin(given) if isinstance(given, ast.Subscript | ast.Name) else given
         name = text(given)
         if loop is None or not isinstance(given, ast.Name | ast.Attribute):
             continue

@@ -130,6 +130,12 @@ def random_parts(code, node):
     return [one for one in getattr(given, "elts", ()) if _AUGMENTS.fullmatch(code.called(one))]
 
 
+def _is_test_set(code, call):
+    """`CIFAR10(root, train=False)`."""
+    known = code.called(call).startswith("torchvision.datasets.")
+    return known and code.const(argument(call, "train")) is False
+
+
 @rule("images-augmented-test", "wrong")
 def augmented_test(code):
     """Random augmentation in the transform of the test set."""
@@ -143,7 +149,9 @@ def augmented_test(code):
             for one in values:
                 if named.search(name):
                     yield from random_parts(code, one.value)
-                elif held_out.search(name) and isinstance(one.value, ast.Call):
+                elif isinstance(one.value, ast.Call) and (
+                    held_out.search(name) or _is_test_set(code, one.value)
+                ):
                     transform = argument(one.value, "transform")
                     if not named.search(text(transform) or "") and random_parts(code, transform):
                         yield one.statement

@@ -61,6 +61,10 @@ def target_with_gradient(code):
         ):
             continue
         calls = list(_network_calls(code, node, 0))
+        if calls and isinstance(node.parent, ast.Call) and is_loss_call(code, node.parent):
+            if not no_graph(code, calls[0]):
+                yield node
+            continue
         if not calls or not isinstance(node.parent, ast.Assign):
             continue
         target = text(node.parent.targets[0])
@@ -244,7 +248,8 @@ def _network_calls(code, node, depth):
     """Calls of a network with the next state, found through names."""
     for one in ast.walk(node):
         if isinstance(one, ast.Call) and re.search(
-            r"(?i)next|new_state|s_?prime|state_?_$", " ".join(ast.unparse(a) for a in one.args)
+            r"(?i)next|new_state|s_?prime|state_?_$|\b(ns|s2|obs2)\b",
+            " ".join(ast.unparse(a) for a in one.args),
         ):
             if is_model(code, one.func):
                 yield one

@@ -60,7 +60,9 @@ def training_in_eval(code):
             if place(one.call) < place(loop)
         ]
         if modes and modes[-1].what == "eval" and _calls(code, loop, modes[-1].name):
-            yield modes[-1].call
+            made = loop.scope.assigned.get(modes[-1].name, ())
+            if not any(place(modes[-1].call) < one.end < place(loop) for one in made):
+                yield modes[-1].call
 
 
 def _calls(code, loop, name):

@@ -111,7 +111,7 @@ def unknown_reduction(code):
     """`reduction="avg"`."""
     for call in code.calls:
         if re.match(r"nn\.\w+Loss$|F\.\w+(_loss|entropy\w*|kl_div)$", code.called(call)):
-            value = const(argument(call, "reduction"))
+            value = code.const(argument(call, "reduction"))
             if value not in (None, "none", "mean", "sum", "batchmean"):
                 yield call
 
@@ -152,8 +152,25 @@ def swapped(code):
         for call, given in loss_calls(code, *names):
             target = argument(call, "target", 1)
             if isinstance(given, ast.Name) and isinstance(target, ast.Name):
-                if pattern.match(given.id) and output.match(target.id):
+                if (
+                    pattern.match(given.id)
+                    and output.match(target.id)
+                    or _of_model(code, target)
+                    and _from_loader(code, given)
+                ):
                     yield call
+
+
+def _of_model(code, node):
+    """The output of a model as it is."""
+    value = code.resolved(node)
+    return isinstance(value, ast.Call) and is_model(code, value.func) and not code.called(value)
+
+
+def _from_loader(code, node):
+    """The second tensor of a batch."""
+    value = code.value(node)
+    return isinstance(value, Part) and value.index is None and value.element == 1
 
 
 @rule("losses-through-numpy", "wrong")
@@ -203,7 +220,7 @@ def rebuilt(code):
             given = value.args[0] if value.args else None
             computed = kind(code, given) in ("loss", "tensor", "number")
             if given is not None and (computed or _has_computed(code, given)):
-                if const(argument(value, "requires_grad")) is True and not isinstance(
+                if code.const(argument(value, "requires_grad")) is True and not isinstance(
                     given, ast.Constant
                 ):
                     yield value

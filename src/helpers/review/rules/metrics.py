@@ -230,7 +230,7 @@ def monitor_mode(code):
     for call in code.calls:
         if method(call) not in ("ModelCheckpoint", "EarlyStopping") or is_open(call):
             continue
-        name, mode = const(argument(call, "monitor", 0)), const(argument(call, "mode"))
+        name, mode = code.const(argument(call, "monitor", 0)), code.const(argument(call, "mode"))
         if not isinstance(name, str) or not re.search("lightning", code.called(call)):
             continue
         higher, lower = _HIGHER.search(name), re.search(r"(?i)loss|err", name)

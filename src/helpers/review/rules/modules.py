@@ -442,8 +442,8 @@ def same_with_stride(code):
     """`nn.Conv2d(1, 1, 3, stride=2, padding="same")`."""
     for call in code.calls:
         if re.fullmatch(r"nn\.Conv[123]d", code.called(call)):
-            if const(argument(call, "padding", 4)) == "same":
-                stride = const(argument(call, "stride", 3))
+            if code.const(argument(call, "padding", 4)) == "same":
+                stride = code.const(argument(call, "stride", 3))
                 if isinstance(stride, int) and stride > 1:
                     yield call
 

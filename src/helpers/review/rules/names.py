@@ -226,6 +226,11 @@ def _compared(code, call):
     up = call.parent
     while isinstance(up, ast.Attribute | ast.Subscript | ast.Call):
         up = up.parent
+    if isinstance(up, ast.Compare) and isinstance(up.ops[0], ast.Eq):
+        return any(
+            re.search(r"(?i)label|target|^y$|^y_?\w?\d?$", text(one) or "")
+            for one in (up.left, up.comparators[0])
+        )
     if isinstance(up, ast.Assign):
         target = up.targets[0]
         parts = target.elts if isinstance(target, ast.Tuple) else [target]

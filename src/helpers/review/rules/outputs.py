@@ -8,7 +8,13 @@ from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import argument, const, is_open, method, receiver, text
-from helpers.review.tracing import construction, is_activation, is_loss_call, loss_calls
+from helpers.review.tracing import (
+    construction,
+    is_activation,
+    is_loss_call,
+    loss_calls,
+    replaced_head,
+)
 
 _KEEP = {"squeeze", "view", "flatten", "reshape", "float", "to"}
 
@@ -17,17 +23,30 @@ def last_linear(code, node, depth=0):
     """Return the call `nn.Linear(…)` of the layer that an expression comes from, else None."""
     if depth > 8 or isinstance(node, Part) or node is None:
         return None
-    if isinstance(node, ast.Name):
-        return last_linear(code, code.value(node), depth + 1)
+    if isinstance(node, ast.Name | ast.Attribute):
+        return last_linear(code, code.resolved(node) if text(node) else None, depth + 1)
+    if isinstance(node, ast.Subscript):  # `output[mask]`
+        value = code.resolved(node)
+        return last_linear(code, node.value if value is node else value, depth + 1)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):  # `adjacency @ fc(x)`
+        return last_linear(code, node.right, depth + 1)
     if not isinstance(node, ast.Call):
         return None
     if method(node) in _KEEP and receiver(node) is not None and not code.called(node):
         return last_linear(code, receiver(node), depth + 1)
-    return _of_model(code, node.func, depth)
+    value = code.returned(node)
+    return (
+        _of_model(code, node.func, depth) if value is None else last_linear(code, value, depth + 1)
+    )
 
 
 def _of_model(code, model, depth):
+    head = replaced_head(code, model)
+    if head is not None:
+        return _of_model(code, head, depth + 1) if depth < 8 else None
     type_name, constructor = kind(code, model) or "", construction(code, model)
+    if code.called(model).startswith("nn."):
+        type_name, constructor = kind(code, model) or "", model
     if type_name == "module:Linear":
         return constructor
     while type_name == "module:Sequential" and constructor is not None and constructor.args:
@@ -63,7 +82,7 @@ def one_class(code):
     """`cross_entropy` of a single logit is always 0."""
     for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         layer = last_linear(code, given)
-        if layer is not None and const(argument(layer, "out_features", 1)) == 1:
+        if layer is not None and code.const(argument(layer, "out_features", 1)) == 1:
             yield call
 
 
@@ -138,10 +157,10 @@ def _reduces(code, call):
     old = argument(constructor, "reduce") or argument(constructor, "size_average")
     return (
         old is None
-        and const(argument(constructor, "reduction")) in (None, "mean")
+        and code.const(argument(constructor, "reduction")) in (None, "mean")
         and (
             argument(constructor, "reduction") is None
-            or const(argument(constructor, "reduction")) == "mean"
+            or code.const(argument(constructor, "reduction")) == "mean"
         )
     )
 

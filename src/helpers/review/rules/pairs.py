@@ -7,7 +7,7 @@ from helpers.review.axes import axes, column
 from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
-from helpers.review.syntax import argument, const, method, receiver, text
+from helpers.review.syntax import argument, method, receiver, text
 from helpers.review.tracing import is_loss_call
 
 _ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
@@ -110,6 +110,19 @@ def column_and_row(code):
         ):
             yield call
     yield from _squeezed_in_loss(code)
+    for node in code.of(ast.BinOp):  # `((model(x) - y) ** 2).mean()`
+        if isinstance(node.op, ast.Sub) and _is_error(node):
+            sides = (node.left, node.right), (node.right, node.left)
+            if any(column(code, one) and axes(code, other) == 1 for one, other in sides):
+                yield node
+
+
+def _is_error(node):
+    """The difference is squared, or its absolute value is taken."""
+    up = node.parent
+    squared = isinstance(up, ast.BinOp) and isinstance(up.op, ast.Pow)
+    named = up.attr if isinstance(up, ast.Attribute) else method(up)
+    return squared or named in ("abs", "pow", "square")
 
 
 def _squeezed_in_loss(code):
@@ -119,7 +132,7 @@ def _squeezed_in_loss(code):
             continue
         for given, other in (call.args[:2], call.args[1::-1]):
             column, row = text(receiver(given) if method(given) == "squeeze" else None), text(other)
-            last_axis = column and row and const(argument(given, "dim", 0)) in (1, -1)
+            last_axis = column and row and code.const(argument(given, "dim", 0)) in (1, -1)
             for node in code.walk(code.function(call)) if last_axis else ():
                 if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
                     sides = [_undetached(node.left), _undetached(node.right)]

@@ -49,7 +49,7 @@ def _model(call):
 def replaced_after(code):
     """`model.fc = nn.Linear(…)` after the optimizer was made from `model.parameters()`."""
     for scope, name, assignment, model in optimizers(code):
-        if not model:
+        if not model or model == "self" and getattr(scope, "name", "") != "__init__":
             continue
         stop = min(
             (v.end for v in scope.assigned[name] if v.end > assignment.end), default=(1 << 30, 0)
@@ -70,12 +70,25 @@ def _new_layer(code, one, assignment):
 
 
 def _used_later(code, scope, name, one, stop):
-    return any(
-        isinstance(node, ast.Attribute)
-        and text(node.value) == name
-        and one.end < place(node) < stop
-        for node in code.walk(scope)
+    return (
+        any(
+            isinstance(node, ast.Attribute)
+            and text(node.value) == name
+            and one.end < place(node) < stop
+            for node in code.walk(scope)
+        )
+        or name.startswith("self.")
+        and any(
+            text(receiver(call)) == name and call.scope is not scope
+            for call in code.methods(code.tree, "step") + _of_class(code, scope)
+        )
     )
+
+
+def _of_class(code, scope):
+    """The steps of the other methods of a class."""
+    owner = getattr(scope, "owner", None)
+    return [one for one in code.calls if one.owner is owner and method(one) == "step"]
 
 
 def _added(code, scope, layer):
@@ -164,7 +177,7 @@ def _is_moved_leaf(code, value):
 def _is_leaf(code, node):
     if not isinstance(node, ast.Call) or not code.called(node).startswith("torch."):
         return False
-    return const(argument(node, "requires_grad")) is True
+    return code.const(argument(node, "requires_grad")) is True
 
 
 @rule("backward-leaf-error", "raises")
@@ -273,8 +286,10 @@ def _feeds_loss(code, scope, name, model):
     """Both models are called in one loop with a backward pass."""
     for loop in code.loops:
         called = {text(one.func) for one in code.walk(loop) if isinstance(one, ast.Call)}
-        if {name, model} <= called and code.methods(loop, "backward"):
-            return True
+        if name in called and code.methods(loop, "backward"):
+            unused = len(code.uses(scope, model)) == 1  # by the optimizer alone
+            if model in called or unused and "." not in model:
+                return True
     return False
 
 

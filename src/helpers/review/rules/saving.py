@@ -60,7 +60,7 @@ def _shallow(code, node):
 
 def _kept_best(code, one, value):
     """In an `if` in a loop that trains."""
-    loop = list(above(one.statement, *LOOPS))
+    loop = code.loops_around(one.statement)
     if not loop or not is_model(code, receiver(value)):
         return False
     if next(above(one.statement, ast.If), None) is None:
@@ -76,8 +76,12 @@ def _loaded_or_saved(code, scope, name, one, value):
     """The name is used after the loop, or, for an attribute, loaded or saved by another method."""
     if name.startswith("self.") and one.statement.owner is not None:
         written = re.escape(name)
-        return re.search(rf"(load_state_dict|save)\({written}\b", code.part(one.statement.owner))
-    outer = list(above(one.statement, *LOOPS))[-1]
+        own = re.search(rf"(load_state_dict|save)\({written}\b", code.part(one.statement.owner))
+        field = re.escape(name.removeprefix("self."))
+        return own or re.search(rf"load_state_dict\(\w+\.{field}\)", code.source)
+    outer = next(iter([*above(one.statement, *LOOPS)][::-1]), None)
+    if outer is None:
+        return False
     for node in code.walk(scope):
         if isinstance(node, ast.Name | ast.Attribute) and text(node) == name:
             if isinstance(node.ctx, ast.Load) and node.lineno > outer.end_lineno:
@@ -147,6 +151,12 @@ def lost_state_dict(code):
             elif code.called(node.value) == "torch.load" and not any(above(node, ast.Try)):
                 if not any(above(node, ast.With)):
                     yield node
+    for node in code.of(ast.Assign):
+        name, around = text(node.targets[0]), code.function(node)
+        kept = isinstance(around, ast.Module) or not isinstance(node.targets[0], ast.Name)
+        if code.called(node.value) == "torch.load" and not kept:
+            if not code.uses(around, name) and "load_state_dict" not in code.source:
+                yield node
 
 
 @rule("checkpoints-strict-nothing", "wrong")
@@ -157,7 +167,7 @@ def strict_false(code):
             call = node.value
             if text(receiver(call)) == "self":
                 continue
-            if const(argument(call, "strict", 1)) is False and call.args:
+            if code.const(argument(call, "strict", 1)) is False and call.args:
                 given = call.args[0]
                 if code.called(given) == "torch.load" or _straight_from_file(code, given):
                     yield node

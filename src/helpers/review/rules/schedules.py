@@ -212,7 +212,7 @@ def epochs_in_batches(code):
             continue
         constructor = construction(code, receiver(call))
         counted = code.called(constructor) in ("sched.CosineAnnealingLR", "sched.OneCycleLR")
-        if counted and any(_counts_epochs(constructor, one) for one in loops[1:]):
+        if counted and any(_counts_epochs(code, constructor, one) for one in loops[1:]):
             yield call
         elif batch_loop(code, loops[0]) and _counts_few(code, constructor):
             if any(re.search(r"(?i)epoch", _target(one)) for one in loops[1:]):
@@ -314,7 +314,7 @@ def _counts_few(code, constructor):
     return bool(numbers) and all(isinstance(n, int) and n <= 300 for n in numbers)
 
 
-def _counts_epochs(constructor, outer):
+def _counts_epochs(code, constructor, outer):
     one_cycle = "OneCycle" in ast.unparse(constructor.func)
     name = "total_steps" if one_cycle else "T_max"
     length = argument(constructor, name, 2 if one_cycle else 1)
@@ -328,7 +328,11 @@ def _counts_epochs(constructor, outer):
     count = over.args[0] if len(over.args) == 1 else over.args[1] if len(over.args) > 1 else None
     if isinstance(count, ast.BinOp) and const(count.right) == 1:  # range(1, epochs + 1)
         count = count.left
-    return count is not None and ast.dump(length) == ast.dump(count)
+    if count is None:
+        return False
+    one, other = code.resolved(length), code.resolved(count)
+    option = one is other and isinstance(one, ast.Constant)  # of `args.epochs`, also under `self`
+    return option or ast.dump(length) == ast.dump(count)
 
 
 @rule("rate-twice", "wrong", "sched|Sched")

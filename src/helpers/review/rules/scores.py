@@ -106,12 +106,12 @@ def _softmax(code, node):
         return None, None
     name = code.called(node)
     if name in ("F.softmax", "torch.softmax"):
-        return node, const(argument(node, "dim", 1))
+        return node, code.const(argument(node, "dim", 1))
     if not name and method(node) == "softmax" and kind(code, node.func) is None:
-        return node, const(argument(node, "dim", 0))
+        return node, code.const(argument(node, "dim", 0))
     constructor = construction(code, node.func)
     dim = argument(constructor, "dim", 0) if code.called(constructor) == "nn.Softmax" else None
-    return node, const(dim) if dim is not None else None
+    return node, code.const(dim) if dim is not None else None
 
 
 _ATTENTION = re.compile(r"(?i)\batt|attn|attention|scores?|energ|weights?|alpha|align")
@@ -181,7 +181,7 @@ def _summed_product(code, node, name):
     product = (node.args[0] if node.args else None) if name else receiver(node)
     if isinstance(product, ast.Name):
         product = code.value(product)
-    dim = const(argument(node, "dim", 1 if name else 0))
+    dim = code.const(argument(node, "dim", 1 if name else 0))
     if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
         if isinstance(dim, int) and not isinstance(dim, bool):
             yield product.left, dim

@@ -119,13 +119,13 @@ def _of_loader(code, node, depth):
             and argument(constructor, "collate_fn") is None
             and argument(constructor, "batch_sampler") is None
             and argument(constructor, "batch_size", 1) is not None
-            and const(argument(constructor, "batch_size", 1)) not in (1, None)
+            and code.const(argument(constructor, "batch_size", 1)) not in (1, None)
             or isinstance(argument(constructor, "batch_size", 1), ast.Name | ast.Attribute)
         )
     if not isinstance(value, ast.Call):
         return False
     if code.called(value) == "rnn.pad_sequence":
-        return const(argument(value, "batch_first", 1)) is True
+        return code.const(argument(value, "batch_first", 1)) is True
     return method(value) in _KEEPS and _of_loader(code, receiver(value), depth + 1)
 
 
@@ -162,7 +162,7 @@ def last_of_padded(code):
             continue
         target = call.parent.targets[0]
         name = text(target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target)
-        leads = const(argument(call, "batch_first", 1)) is True
+        leads = code.const(argument(call, "batch_first", 1)) is True
         for node in code.of(ast.Subscript):
             if node.scope is call.scope and text(node.value) == name and node.lineno > call.lineno:
                 value = code.value(node.value)
@@ -188,8 +188,8 @@ def _several(code, owner):
     for name, values in owner.attributes.items():
         layer = values[0].value
         if code.called(layer) in _RECURRENT:
-            count = const(argument(layer, "num_layers", 2))
-            both = const(argument(layer, "bidirectional")) is True
+            count = code.const(argument(layer, "num_layers", 2))
+            both = code.const(argument(layer, "bidirectional")) is True
             if both or isinstance(count, int) and count > 1:
                 yield name
 
@@ -234,7 +234,8 @@ def padding_counted(code):
 def _flat(node):
     """`x.view(-1)`, `x.reshape(-1, n)`."""
     sizes = method(node) in ("view", "reshape") and node.args and const(node.args[0]) == -1
-    return bool(sizes) or method(node) == "flatten" and not node.args
+    whole = method(node) == "flatten" and (not node.args or const(node.args[0]) == 0)
+    return bool(sizes) or whole
 
 
 @rule("sequences-last-sample", "wrong", "batch_first")
@@ -242,7 +243,11 @@ def last_of_batch(code):
     """`out[-1]` of an LSTM with `batch_first=True`: the last sample, not the last step."""
     for call in code.calls:
         first = argument(call, "batch_first", _RECURRENT.get(code.called(call)))
-        if code.called(call) not in _RECURRENT or const(first) is not True or call.owner is None:
+        if (
+            code.called(call) not in _RECURRENT
+            or code.const(first) is not True
+            or call.owner is None
+        ):
             continue
         layer, forward = _attribute(code, call), code.functions.get((call.owner.name, "forward"))
         if layer is None or forward is None or _MOVED.search(code.part(forward)):
@@ -271,7 +276,7 @@ def _rest_is_whole(at):
 def positions_of_batch(code):
     """`x + self.pe[:x.size(0)]` with layers that have `batch_first=True`: the batch is counted."""
     made = [call for call in code.calls if code.called(call) in (*_LAYERS, "nn.Transformer")]
-    first = [const(argument(call, "batch_first")) is True for call in made]
+    first = [code.const(argument(call, "batch_first")) is True for call in made]
     if (
         not first
         or not all(first)
@@ -303,7 +308,7 @@ def time_first(code):
             continue
         first = argument(call, "batch_first", _RECURRENT.get(name))
         layer, forward = _attribute(code, call), code.functions.get((call.owner.name, "forward"))
-        if const(first) is not True or layer is None or forward is None:
+        if code.const(first) is not True or layer is None or forward is None:
             continue
         if any(_batch_axis(code, one) == 1 for one in _inputs(code, forward, layer)):
             yield call

@@ -51,7 +51,7 @@ def softmax_over_batch(code):
             given, dim = receiver(call), argument(call, "dim", 0)
         else:
             continue
-        if const(dim) == 0 and const(dim) is not False and _is_batch(code, given):
+        if code.const(dim) == 0 and code.const(dim) is not False and _is_batch(code, given):
             yield call
     for call in code.calls:
         layers = call.args if code.called(call) == "nn.Sequential" else ()
@@ -390,7 +390,7 @@ def sizes_unfit(code):
         for layer in call.args if code.called(call) == "nn.Sequential" else ():
             name = code.called(layer)
             if _SIZES.match(name):
-                given, out = (const(_size(layer, n)) for n in (0, 1))
+                given, out = (code.const(_size(layer, n)) for n in (0, 1))
                 if name == before and isinstance(size, int) and isinstance(given, int):
                     if size != given:
                         yield layer

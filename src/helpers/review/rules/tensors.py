@@ -9,7 +9,6 @@ from helpers.review.syntax import (
     LOOPS,
     above,
     argument,
-    const,
     inside,
     is_open,
     method,
@@ -232,7 +231,7 @@ def plain_tensor(code):
                 continue
             if (
                 (
-                    const(argument(value, "requires_grad")) is None
+                    code.const(argument(value, "requires_grad")) is None
                     and one.statement.scope is not code.tree
                 )
                 and getattr(one.statement.scope, "name", "") == "__init__"
