@@ -1,4 +1,4 @@
-"""What somebody wrote in a notebook comes back into the text, or nothing is written."""
+"""Test `book adopt`: edits in a notebook are copied into the text, or nothing is written."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_edit_changes_its_lines_and_no_others(book, edit, call, cell, lang, n
     before = book.text(chapter).read_text("utf8")
     edit(lang, chapter, lambda nb: cell(nb, name).update(copy.deepcopy(change)))
     done = call("adopt", chapter)
-    assert f"book/text/{chapter}.md: took {lang}/{chapter}::{name}" in done.output
+    assert f"book/text/{chapter}.md: copied {lang}/{chapter}::{name}" in done.output
     after = book.text(chapter).read_text("utf8")
     old, new = before.split("\n"), after.split("\n")
     diff = {f"-{x}" for x in old if x not in new} | {f"+{x}" for x in new if x not in old}

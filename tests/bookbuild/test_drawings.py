@@ -1,4 +1,4 @@
-"""Figures in stored outputs: the language that a notebook's figures speak."""
+"""Test the language of figures in stored outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of facts: what has another form is one line with file, line, id and field."""
+"""Test the parser of data files: an error has one line with file, line, id and field."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOOD = "rows:\n- id: one\n  says: {en: x, zh: y}\n- id: two\n  says:\n    en: x\
         ("id: two", "id: two\n  knid: a", "f.yml:5: two: unknown key 'knid': did you mean kind?"),
         ("id: two", "id: two\n  wraps: 1", "f.yml:5: two: wraps: expected true or false, got 1"),
         ("id: two", "id: two\n  id: six", "f.yml:5: the key 'id' is given twice, first in line 4"),
-        ("id: two", "id: two\n  [1]: six", "f.yml:5: a key is no text"),
+        ("id: two", "id: two\n  [1]: six", "f.yml:5: key is not text"),
         ("id: two", "id: two: six", "f.yml:4: mapping values are not allowed in this context"),
         ("rows:", "rows: []\nmore:", "f.yml:1: rows: expected a list of rows, got []"),
         ("rows:\n", "", "f.yml: expected keys and values, got [{'id': 'one'"),

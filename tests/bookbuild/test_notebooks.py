@@ -1,4 +1,4 @@
-"""Reading, writing and cleaning notebooks; nothing is ever half written."""
+"""Test reading, cleaning and atomic writing of notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which translations wait: what English says decides, and only a word ends it."""
+"""Test which translations are outdated, and that only an edit or `--accept` changes that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`book update`: one edit and one command; what is killed, fails or was edited loses nothing."""
+"""Test `book update`: an edit needs one command; interruption and failure lose nothing."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_english_alone_changed_waits_and_is_no_failure(book, call, mend, no_run)
     done = call("update")
     where = "book/text/adding.md:42: adding::adding-recap: the English changed"
     assert done.exit_code == 0
-    assert f"waits: {where}" in done.output and "--accept adding::adding-recap" in done.output
+    assert f"translate: {where}" in done.output and "--accept adding::adding-recap" in done.output
     recap = read(book.notebook("zh", "adding")).cells[-1].source
     assert recap == f"## 小结\n\n和会打印出来。\n\n{WAITING}"
     assert WAITING not in book.notebook("en", "adding").read_text("utf8")
@@ -192,7 +192,7 @@ def test_comments_are_translated_by_a_list(book, call, mend, quick):
     [
         ("addin::adding-title", "no chapter 'addin': did you mean adding?"),
         ("adding::adding-titel", "adding has no cell adding-titel"),
-        ("adding::", "adding:: names no cell"),
+        ("adding::", "--accept adding::: expected CHAPTER or CHAPTER::CELL"),
         ("", "no chapter ''"),
     ],
 )
@@ -431,8 +431,8 @@ def test_a_notebook_edited_by_hand_is_not_written_over(book, call, edit, cell, l
     before = files(book)
     done = call("update")
     line = (
-        f"{lang}/adding::adding-title: edited by hand; `book adopt adding` takes the edit into "
-        f"book/text/adding.md, `git checkout book/{lang}/adding.ipynb` drops it"
+        f"{lang}/adding::adding-title: edited by hand; `book adopt adding` copies the edit into "
+        f"book/text/adding.md, `git checkout book/{lang}/adding.ipynb` undoes it"
     )
     assert (done.exit_code, done.stderr) == (1, f"book: {line}\n")
     assert line in call("check").output

@@ -1,4 +1,4 @@
-"""What search engines, messengers, programs and old links find of the site."""
+"""Test the files and metadata for search engines, messengers, programs and old links."""
 
 from __future__ import annotations
 
@@ -544,7 +544,7 @@ def test_without_scripts_an_old_page_still_leads_on(published):
         ("old: nowhere", "nowhere is not there"),
         ("old: detach#nowhere", "detach#nowhere is not there"),
         ("old: older\nolder: old", "old: leads back to itself: old → older"),
-        ("old#part: detach", "old is gone: say where its other sections went"),
+        ("old#part: detach", "old was removed: add a line for the whole page"),
         ("old: [detach]", "expected lines such as"),
         ("old: https://elsewhere", "expected lines such as"),
     ],

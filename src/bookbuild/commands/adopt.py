@@ -17,14 +17,14 @@ from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, comments
 
 
 def adopt(book: Book, name: str) -> list[str]:
-    """Take what was edited in the notebooks of a chapter into `book/text/<name>.md`.
+    """Copy edits made in the notebooks of a chapter into `book/text/<name>.md`.
 
     Returns:
-        The cells that were taken, such as `en/detach::detach-why`.
+        The cells that were copied, such as `en/detach::detach-why`.
 
     Raises:
-        BookError: no cell was edited, one was removed or moved, one also changed in the text, or
-            the text cannot hold an edit; nothing is written.
+        BookError: no cell was edited; a cell was removed, moved or also changed in the text; or
+            the text format cannot express an edit. Nothing is written.
     """
     book.choose([name])
     text, path = copy.deepcopy(texts.load(book, name)), book.text(name)
@@ -60,10 +60,10 @@ def adopt(book: Book, name: str) -> list[str]:
 def _edits(
     where: str, nb: NotebookNode, product: NotebookNode
 ) -> list[tuple[NotebookNode, str | None]]:
-    """The edited cells of a notebook, each with the id of the cell before it.
+    """Return the edited cells of a notebook, each with the id of the preceding cell.
 
     Raises:
-        BookError: an edit cannot be taken over.
+        BookError: an edit cannot be copied into the text.
     """
     before, current = stored(nb), {c.id: written(c) for c in product.cells}
     edits, states, cells, previous = edited(nb, product), changes(nb), [], None
@@ -73,7 +73,7 @@ def _edits(
             if change not in ("new", "edited"):
                 raise BookError(f"{where}::{cell.id}: moved in the notebook; move it in the text")
             if cell.id == SETUP:
-                raise BookError(f"{where}::{SETUP}: the setup cell is the same in every chapter")
+                raise BookError(f"{where}::{SETUP}: the setup cell is shared and cannot be edited")
             if cell.id.endswith((questions.SUFFIX, SOLUTION)) and cell.id in current:
                 raise BookError(f"{where}::{cell.id}: made from another cell; edit it in the text")
             if change == "new" and (where.startswith("zh") or cell.id in current):
@@ -94,7 +94,7 @@ def _edits(
 
 
 def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> None:
-    """Take an edited cell of a notebook into the cell of the text that it was made from."""
+    """Copy an edited notebook cell into the text cell from which it was made."""
     metadata = {
         key: list(cell.metadata[key]) for key in ("tags", "claims") if cell.metadata.get(key)
     }
@@ -134,7 +134,7 @@ def _take_english(
 
 
 def _take_comments(old: Cell, source: str, which: str) -> None:
-    """Take the comments of a Chinese code cell; its code is that of the English one."""
+    """Copy the comments of a Chinese code cell; its code must equal that of the English cell."""
     if tokens(source) != tokens(old.source):
         raise BookError(f"{which}: the code is changed in English; here only comments")
     chinese = texts.comment_words(source)
@@ -159,7 +159,7 @@ def _plain(cell: NotebookNode, source: str, lang: str) -> str:
 
 
 def _unfilled(text: Text, before: str, source: str, lang: str) -> str:
-    """Prose with the place-holders and empty links that it had in the text."""
+    """Return prose in which placeholders and empty links are restored as in the text."""
     for link in links.EMPTY.finditer(before):
         source = source.replace(links.fill(text.book, link[0], lang), link[0])
     if OLDEST in before:
@@ -168,10 +168,10 @@ def _unfilled(text: Text, before: str, source: str, lang: str) -> str:
 
 
 def _prove(book: Book, text: Text, taken: list[tuple[str, NotebookNode, str]]) -> None:
-    """The text makes of each cell what somebody wrote.
+    """Raise unless the new text converts to the cells as they were edited.
 
     Raises:
-        BookError: it does not.
+        BookError: the text format cannot express an edit.
     """
     text.book = book
     products = {lang: {c.id: c for c in notebook(text, lang).cells} for lang in LANGUAGES}
@@ -180,4 +180,4 @@ def _prove(book: Book, text: Text, taken: list[tuple[str, NotebookNode, str]]) -
         for mark in (WAITING, MISSING):
             source = source.removesuffix(f"\n\n{mark}")
         if new is None or _plain(cell, source, lang) != _plain(new, new.source, lang):
-            raise BookError(f"{which}: the text cannot hold this edit; edit it there")
+            raise BookError(f"{which}: the text cannot express this edit; change it in the text")

@@ -1,4 +1,4 @@
-"""Everything that can be proved about the book without running it."""
+"""Check texts, notebooks, facts and generated files without running any code."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from bookbuild.source.translation import Waiting
 from bookbuild.source.typography import lint, lint_english
 
 MAX_COLUMNS = 79
-MAX_EDITS = 3  # edited cells of a notebook that are named one by one
+MAX_EDITS = 3  # edited cells reported individually for each notebook
 RECAP = ("Recap", "小结")
 _PATHS = re.compile(r"(?:/(?:home|root|tmp|Users|work|mnt|var)/|\b[A-Z]:\\\\)[\w./\\-]+")
 _FOREIGN = re.compile(r"""(?:src|href)=\\?["'](?:https?:)?//[^"'\\]+""")
-# A test's assertion that a checker's verdict is a refusal (`expect` of tests/helpers/verdicts.py).
+# Matches an assertion that a checker rejects an answer (`expect` is in tests/helpers/verdicts.py).
 _REFUSAL = re.compile(
     r"\bassert\b[^\n]*(?:\bnot [\w.]+(?:\([^\n]*\))?\.passed|\.passed (?:==|is) (?!True)"
     r"|\.message\b)"
     r"|\bexpect\([^\n]*, says\)"
 )
-# What a translation must carry over unchanged: maths, link targets, directives, labels.
+# Parts that a translation must keep unchanged: maths, links, directives, labels, headings.
 _FIXED = re.compile(
     r"\$\$.*?\$\$|\$[^$\n]+\$|\]\([^)\s]+\)|^[`:]{3,}\{[\w-]+\}|^:class: .+|^\([\w-]+\)=$|^#+ ",
     re.S | re.M,
@@ -67,9 +67,9 @@ def check(
 
     Args:
         book: the checkout.
-        names: chapters; all, and the generated pages, if empty.
-        release: a translation that waits is a problem, too.
-        failed: chapters whose notebooks are not looked at, because `book update` just failed.
+        names: chapters to check; if empty, all chapters and the generated pages.
+        release: also report outdated or missing translations.
+        failed: chapters whose notebooks are skipped, because `book update` failed for them.
     """
     chosen = book.choose(list(names))
     try:
@@ -102,7 +102,7 @@ def check(
 
 
 def _damaged(book: Book) -> Iterator[str]:
-    """Yield what is wrong with files that only a build or a status page reads."""
+    """Yield the problems of files that only the build or the status page reads."""
     for load in (lambda book: book.config, moved, versions.tested, versions.validated):
         try:
             load(book)
@@ -116,7 +116,7 @@ def _notebooks(
     waiting: list[Waiting],
     notebooks: dict[tuple[str, str], NotebookNode],
 ) -> Iterator[str]:
-    """Yield what is wrong with the notebooks of a chapter, which are added to `notebooks`."""
+    """Yield the problems of a chapter's notebooks; add the notebooks read to `notebooks`."""
     name, helpers = source.name, helpers_used(book, source)
     for lang in LANGUAGES:
         try:
@@ -131,7 +131,7 @@ def _notebooks(
 def _proofs(
     book: Book, chosen: list[str], notebooks: dict[tuple[str, str], NotebookNode]
 ) -> dict[str, set[str]]:
-    """Return the claims that the cells of each chapter prove."""
+    """Return for each chapter the ids of the claims that its cells prove."""
     proved = {name: _proved(notebooks["en", name]) for name in chosen if ("en", name) in notebooks}
     if OLD_NOTES in book.texts and OLD_NOTES not in proved:
         path = book.notebook("en", OLD_NOTES)
@@ -140,7 +140,7 @@ def _proofs(
 
 
 def _facts(book: Book, chosen: list[str]) -> Iterator[str]:
-    """Yield what is wrong with the messages, the symptoms and the pitfalls of the chapters."""
+    """Yield the problems of messages, rules, symptoms, and the pitfalls of `chosen` chapters."""
     listed = book.pages
     try:
         yield from messages.problems(book, messages.load(book))
@@ -154,7 +154,7 @@ def _facts(book: Book, chosen: list[str]) -> Iterator[str]:
 
 
 def waiting(book: Book, names: Iterable[str] = ()) -> list[Waiting]:
-    """Return the pieces of Chinese that wait for a translator."""
+    """Return the pieces whose Chinese is missing or outdated."""
     stamps = translation.load(book)
     return [
         piece
@@ -167,7 +167,7 @@ _UPDATE = "not what the text makes of it; run `book update {}`"
 
 
 def _files(book: Book) -> Iterator[str]:
-    """There are the texts and notebooks that `_toc.yml` names, and no others."""
+    """Yield the texts and notebooks that `_toc.yml` does not list."""
     for folder, suffix in (("text", "md"), *((x, "ipynb") for x in LANGUAGES)):
         for path in sorted((book.root / "book" / folder).glob(f"*.{suffix}")):
             if path.stem not in book.texts:
@@ -175,10 +175,10 @@ def _files(book: Book) -> Iterator[str]:
 
 
 def _queries(book: Book) -> Iterator[str]:
-    """Each query leads to one section."""
+    """Yield the queries that are assigned to more than one section."""
     seen: dict[str, str] = {}
     for name in book.texts:
-        with suppress(BookError):  # named where the chapter is checked
+        with suppress(BookError):  # reported when the chapter itself is checked
             for cell in texts.load(book, name).cells:
                 for query in cell.queries:
                     first = seen.setdefault(query.lower(), cell.id)
@@ -188,7 +188,7 @@ def _queries(book: Book) -> Iterator[str]:
 
 
 def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
-    """A chapter's text by itself."""
+    """Yield the problems of a chapter's text: summary, setup cell, widths, terms, translation."""
     where, untranslated = f"book/text/{source.name}.md", {w.piece for w in waiting}
     if not source.summary.en:
         yield f"{where}:{source.summary.line}: no summary"
@@ -217,7 +217,7 @@ def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
 
 
 def _chapter(book: Book, source: Text) -> Iterator[str]:
-    """A chapter ends with a recap, its module has tests, and they try the checkers of exercises."""
+    """Yield a missing recap, helper module or test, and the problems of a chapter's exercises."""
     titled = [c for c in source.cells if c.type == "markdown" and headings(c.words.en)]
     last = titled[-1].words if titled else source.cells[-1].words
     for text, recap in zip((last.en, last.zh), RECAP, strict=True):
@@ -241,11 +241,11 @@ def _chapter(book: Book, source: Text) -> Iterator[str]:
 def _exercises(
     source: Text, test: str, tests: list[str], functions: dict[str, str]
 ) -> Iterator[str]:
-    """Yield what is wrong with the exercises of a chapter and the tests of their checkers."""
+    """Yield the problems of a chapter's exercises and of the tests of their checkers."""
     exercises = [c for c in source.cells if "exercise" in c.metadata.get("tags", ())]
     if not exercises:
         yield f"book/text/{source.name}.md: no exercise"
-    refusing = []  # what asserts that something is refused, itself or through a function it calls
+    refusing = []  # code asserting that an answer is rejected, directly or in a function it calls
     for code in tests:
         called = [functions.get(name, "") for name in set(re.findall(r"\b\w+(?=\()", code))]
         if any(map(_REFUSAL.search, (code, *called))):
@@ -260,7 +260,7 @@ def _exercises(
 
 
 def _functions(source: str) -> dict[str, str]:
-    """The functions and classes of a module with their code and decorators, by name."""
+    """Return the source of each function and class of a module, with decorators, by name."""
     lines, functions = source.splitlines(), {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -272,11 +272,11 @@ def _functions(source: str) -> dict[str, str]:
 def _notebook(
     book: Book, lang: str, source: Text, waiting: list[Waiting], helpers: str, nb: NotebookNode
 ) -> Iterator[str]:
-    """A notebook is what the text makes of it, and fit for every reader."""
+    """Yield the problems of a notebook: schema, size, edits by hand, cells not up to date."""
     name = source.name
     where = f"{lang}/{name}"
     expected, states = notebook(source, lang, waiting), changes(nb)
-    # What is as it was written was valid then; to look again would take a tenth of the time.
+    # Unchanged cells were valid when written; validating them again would add 10 % to the time.
     if wrong := problems_of_schema(nb, thoroughly=any(states.values())):
         yield f"{where}: not valid: {wrong}"
         return
@@ -309,14 +309,14 @@ def _notebook(
 
 
 def _explains_beyond_a_heading(cell: Cell) -> bool:
-    """Return True if prose has a heading that it does not begin with."""
+    """Return True if a prose cell contains a heading after its first line."""
     if cell.type != "markdown" or cell.words.en.lstrip().startswith("#"):
         return False
     return any(headings(words) for words in (cell.words.en, cell.words.zh or ""))
 
 
 def _as_written(where: str, name: str, expected: NotebookNode, nb: NotebookNode) -> Iterator[str]:
-    """Cells, their order and what an author wrote."""
+    """Yield the cells that differ from the text in order or content."""
     for a, b in zip_longest(expected.cells, nb.cells):
         if a is None or b is None or a.id != b.id:
             yield f"{where}: cells or their order differ from the text; run `book update {name}`"
@@ -328,7 +328,7 @@ def _as_written(where: str, name: str, expected: NotebookNode, nb: NotebookNode)
 
 
 def _same_outputs(name: str, en: NotebookNode, zh: NotebookNode) -> Iterator[str]:
-    """The Chinese notebook shows what the English one stored."""
+    """Yield the cells whose Chinese output differs from the stored English output."""
     stored = {c.id: c for c in code_cells(en)}
     for cell in code_cells(zh):
         own = stored.get(cell.id, cell)
@@ -337,9 +337,9 @@ def _same_outputs(name: str, en: NotebookNode, zh: NotebookNode) -> Iterator[str
 
 
 def _code(cell: NotebookNode, number: int, change: str) -> Iterator[str]:
-    """One code cell: run, as stored by that run, and fit for every reader."""
+    """Yield the problems of a code cell: not run, output changed or not portable, no alt text."""
     if cell.execution_count is None:
-        yield "never run, so nothing would be compared; run `book update`"
+        yield "never run, so no output can be compared; run `book update`"
     elif cell.execution_count != number:
         yield f"execution count {cell.execution_count}, expected {number}; run `book update`"
     elif change == "output":
@@ -353,9 +353,9 @@ def _code(cell: NotebookNode, number: int, change: str) -> Iterator[str]:
     if raised and "raises-exception" not in tags(cell):
         yield "raises, but has no tag raises-exception"
     if raised and not cell.metadata.get("cause"):
-        yield "raises, but does not say why: give it a cause"
+        yield "raises, but has no `%%% cause`"
     if any(map(_is_picture, cell.outputs)) and not alt(cell):
-        yield "a figure without a text for those who cannot see it: give it an alt"
+        yield "a figure without a text alternative: add `%%% alt`"
     for tag, mark in (("exercise", "✗"), ("solution", "✓")):
         if tag in tags(cell) and mark not in stored:
             yield f"tagged {tag}, but its output has no {mark}"
@@ -366,7 +366,7 @@ def _is_picture(output: NotebookNode) -> bool:
 
 
 def _proved(nb: NotebookNode) -> set[str]:
-    """The claims that a cell of a notebook proves: it asserts, or its output is compared."""
+    """Return the claims named by cells that assert something or have a compared output."""
     return {
         claim
         for cell in code_cells(nb)
@@ -376,7 +376,7 @@ def _proved(nb: NotebookNode) -> set[str]:
 
 
 def _claims(book: Book, proved: dict[str, set[str]]) -> Iterator[str]:
-    """Every claim of a chapter has its proof, and every cell's claim exists."""
+    """Yield claims that no cell proves, and cells that name an unknown claim."""
     try:
         rows = claims_file.load(book)
     except BookError as error:

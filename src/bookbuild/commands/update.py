@@ -1,4 +1,4 @@
-"""From the texts to everything made of them: notebooks of both languages, pages, stamps."""
+"""Generate notebooks, message data and translation stamps from the texts."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def update(
     over: bool = False,
     echo: Callable[[str], None] = print,
 ) -> dict[str, str]:
-    """Run the chapters whose code or helpers changed, and write the notebooks of all.
+    """Run the chapters whose code or helpers changed, and write the notebooks of all chapters.
 
-    Each file is written whole or not at all. A chapter that fails leaves its files as they were.
+    Files are written atomically. If a chapter fails, its files stay unchanged.
 
     Args:
         book: the checkout.
-        names: chapters; all if empty.
-        accept: `chapter` or `chapter::cell` whose Chinese is right for today's English.
-        again: run these chapters even if nothing changed.
-        over: write over what was edited in a notebook before the call.
-        echo: shows progress.
+        names: chapters to update; all if empty.
+        accept: `chapter` or `chapter::cell` whose Chinese matches the current English.
+        again: run the chapters even if nothing changed.
+        over: overwrite edits that were made in a notebook before the call.
+        echo: called with each line of progress.
 
     Returns:
         The error of each chapter that failed, by name.
 
     Raises:
-        BookError: a text has another form, a name is unknown, or a notebook was edited by hand;
+        BookError: a text is malformed, a name is unknown, or a notebook was edited by hand;
             nothing is written.
     """
     chosen = book.choose(list(names))
@@ -87,19 +87,19 @@ def update(
 
 
 class _Chapter:
-    """A chapter with its notebooks, as the text makes them and as the files were at the start."""
+    """A chapter with its notebooks: those made from the text, and the files as first read."""
 
     def __init__(self, book: Book, source: Text, stamps: Stamps, accepted: set[str]) -> None:
         self.book, self.source, self.name = book, source, source.name
         self.stamps, self.waiting = translation.compare(source, stamps, accepted)
-        # The files were written before anything was accepted.
+        # The files on disk were made before `accepted`, so compare them without it.
         waiting = translation.compare(source, stamps)[1] if accepted else self.waiting
         self.notebooks = {lang: notebook(source, lang, waiting) for lang in LANGUAGES}
         self.accepted = bool(accepted)
         self.contents = {lang: _contents(book.notebook(lang, self.name)) for lang in LANGUAGES}
 
     def refuse_edited(self) -> None:
-        """Raise a `BookError` if a notebook was edited by hand, or is no notebook."""
+        """Raise a `BookError` if a notebook was edited by hand or is not a valid notebook."""
         for lang in LANGUAGES:
             try:
                 nb = self._stored(lang)
@@ -109,7 +109,7 @@ class _Chapter:
                 raise BookError(edit_advice(lang, self.name, cells[0], nb))
 
     def update(self, again: bool, echo: Callable[[str], None]) -> str:
-        """Run and write the notebooks; return what was done, empty if nothing."""
+        """Run and write the notebooks; return the action taken, or "" if nothing changed."""
         before, helpers = self._stored("en"), helpers_used(self.book, self.source)
         english = self.notebooks["en"]
         reason = "asked for" if again else why_run(english, before, helpers)
@@ -156,7 +156,7 @@ class _Chapter:
             )
 
     def _refuse_edit_meanwhile(self, lang: str, nb: NotebookNode) -> None:
-        """Raise if a notebook was edited since the start: the cells may have run for minutes."""
+        """Raise if a notebook was edited while the cells ran, which may take minutes."""
         if _contents(self.book.notebook(lang, self.name)) == self.contents[lang]:
             return
         current = self._stored(lang)
@@ -174,7 +174,7 @@ def _contents(path: Path) -> bytes | None:
 
 
 def edit_advice(lang: str, name: str, cell: str, nb: NotebookNode) -> str:
-    """Return what to do about a cell that was edited or removed in a notebook."""
+    """Return the error for a cell edited or removed in a notebook, with the commands to run."""
     restore = f"`git checkout book/{lang}/{name}.ipynb`"
     if cell not in (c.id for c in nb.cells):
         return (
@@ -182,8 +182,8 @@ def edit_advice(lang: str, name: str, cell: str, nb: NotebookNode) -> str:
             f"or {restore} restores it"
         )
     return (
-        f"{lang}/{name}::{cell}: edited by hand; `book adopt {name}` takes the edit into "
-        f"book/text/{name}.md, {restore} drops it"
+        f"{lang}/{name}::{cell}: edited by hand; `book adopt {name}` copies the edit into "
+        f"book/text/{name}.md, {restore} undoes it"
     )
 
 
@@ -193,13 +193,13 @@ def _accepted(
     """Return the accepted cells of each chapter.
 
     Raises:
-        BookError: there is no such cell, or it has no Chinese that could hold.
+        BookError: there is no such cell, or it has no Chinese text to accept.
     """
     chapters: dict[str, set[str]] = {}
     for name in accept:
         chapter, colons, cell = name.partition("::")
         if colons and not cell:
-            raise BookError(f"--accept {name}: {name} names no cell")
+            raise BookError(f"--accept {name}: expected CHAPTER or CHAPTER::CELL")
         if chapter not in sources:
             raise BookError(f"--accept {name}: {book.choose([chapter])[0]} is not updated here")
         source = sources[chapter]

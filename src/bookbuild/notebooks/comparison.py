@@ -1,4 +1,4 @@
-"""Comparison of a notebook with the state that `book update` wrote."""
+"""Compare a notebook with the state that `book update` wrote."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _JSON = json.JSONEncoder(sort_keys=True)
 
 
 def written(cell: NotebookNode) -> str:
-    """Return a fingerprint of what an author writes: type, source and our own metadata.
+    """Return a fingerprint of the parts that an author writes: type, source, the book's metadata.
 
-    What Jupyter adds by itself, such as times and collapsed outputs, is left out.
+    Metadata that Jupyter adds, such as times and collapsed outputs, is left out.
     """
     own = {
         k: cell.metadata[k]
@@ -27,12 +27,12 @@ def written(cell: NotebookNode) -> str:
 
 
 def printed(cell: NotebookNode) -> str:
-    """Return a fingerprint of what a run stored in a code cell."""
+    """Return a fingerprint of a code cell's stored outputs and execution count."""
     return digest(_JSON.encode([cell.execution_count, cell.outputs]))
 
 
 def stamp(nb: NotebookNode, helpers: str = "") -> None:
-    """Store fingerprints of the cells in a notebook, so that edits by hand are seen.
+    """Store fingerprints of the cells in a notebook's metadata, to detect edits by hand.
 
     `helpers` is the fingerprint of the modules that its run used.
     """
@@ -51,9 +51,9 @@ def why_run(
     helpers: str,
     states: dict[str, str] | None = None,
 ) -> str:
-    """Return why a chapter must run: empty if its stored outputs are those of its code.
+    """Return the reason why a chapter must run, or "" if its stored outputs are current.
 
-    `states` are the changes of `before`, where they are known already.
+    `states` is the result of `changes(before)` if it was computed already.
     """
     if before is None:
         return "new"
@@ -78,7 +78,7 @@ def why_run(
 
 
 def changes(nb: NotebookNode) -> dict[str, str]:
-    """Return what each cell is since `book update`: `new`, `edited`, `output` (changed) or ``."""
+    """Return each cell's change since `book update`: "new", "edited", "output" or "" (none)."""
     before, states = stored(nb), {}
     for cell in nb.cells:
         if cell.id not in before:
@@ -94,10 +94,10 @@ def changes(nb: NotebookNode) -> dict[str, str]:
 def edited(
     nb: NotebookNode, expected: NotebookNode, states: dict[str, str] | None = None
 ) -> list[str]:
-    """Return the cells that were written, removed or moved in a notebook since `book update`.
+    """Return ids of cells added, edited, removed or moved in a notebook since `book update`.
 
-    Cells that already match the current text (`expected`) are ignored. `states` are the changes of
-    `nb`, where they are known already.
+    Cells that already match the current text (`expected`) are ignored. `states` is the result of
+    `changes(nb)` if it was computed already.
     """
     states, before, now = states or changes(nb), list(stored(nb)), [c.id for c in nb.cells]
     current = {c.id: written(c) for c in expected.cells}
@@ -110,11 +110,11 @@ def edited(
     if changed or removed or now == list(current):
         return changed + removed
     kept, stayed = [c for c in now if c in before], [c for c in before if c in now]
-    return [a for a, b in zip(kept, stayed, strict=False) if a != b][:1]  # the first that moved
+    return [a for a, b in zip(kept, stayed, strict=False) if a != b][:1]  # first moved cell
 
 
 def stored(nb: NotebookNode) -> dict[str, list[str]]:
-    """Return the fingerprints of the cells as `book update` wrote them; empty if it never did."""
+    """Return the fingerprints that `book update` stored, by cell id; empty if there are none."""
     try:
         cells = [line.split() for line in nb.metadata["made"]["cells"]]
         return {name: [*prints, ""][:2] for name, *prints in cells if prints}
@@ -123,5 +123,5 @@ def stored(nb: NotebookNode) -> dict[str, list[str]]:
 
 
 def same_code(one: str, other: str) -> bool:
-    """Return whether two cells do the same: comments may differ."""
+    """Return True if two cells have the same code; comments and blank lines may differ."""
     return one == other or tokens(one) == tokens(other)

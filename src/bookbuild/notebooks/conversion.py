@@ -1,4 +1,4 @@
-"""What is made of a chapter's text: the notebook of each language."""
+"""Convert a chapter's text to a notebook in each language."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ KERNEL = {
 }
 WAITING = "> **译文待更新**：英文原文已有改动，以上译自旧版。"
 MISSING = "> **尚未翻译**：以上暂用英文原文。"
-# The first line of a cell marks wrong and right code in Jupyter and Colab, too.
+# First line of a cell tagged `wrong` or `right`: Jupyter and Colab do not show tags.
 MARKS = {tag: table()["notebooks"][tag] for tag in ("wrong", "right")}
-SOLUTION = "-label"  # of the cell that stands for the page's prompt in Jupyter and Colab
+SOLUTION = "-label"  # id suffix of the cell above a solution; the site shows a prompt instead
 
 
 def notebook(
@@ -40,7 +40,7 @@ def notebook(
     Args:
         text: the chapter.
         lang: `"en"` or `"zh"`.
-        waiting: the pieces whose Chinese waits; the page shows a note.
+        waiting: pieces whose Chinese is missing or outdated; each gets a note.
     """
     untranslated = {w.piece for w in waiting}
     cells = []
@@ -64,7 +64,7 @@ def notebook(
 
 
 def take_outputs(nb: NotebookNode, ran: NotebookNode | None, lang: str) -> None:
-    """Take over the outputs of a notebook that ran, cell by cell, where the code is the same."""
+    """Copy outputs from an executed notebook into the cells of `nb` whose code is the same."""
     before = {cell.id: cell for cell in code_cells(ran)} if ran else {}
     for cell in code_cells(nb):
         if (old := before.get(cell.id)) and same_code(old.source, cell.source):
@@ -73,7 +73,7 @@ def take_outputs(nb: NotebookNode, ran: NotebookNode | None, lang: str) -> None:
 
 
 def _filled(book: Book, name: str, cell: Cell, source: str, lang: str) -> str:
-    """Prose with the facts of the book in its place-holders and empty links."""
+    """Return prose with its placeholders and empty links filled in."""
     if OLDEST in source:
         source = source.replace(OLDEST, versions.oldest(book, name))
     try:
@@ -90,7 +90,7 @@ def _prose(cell: Cell, lang: str, untranslated: set[str]) -> dict:
     source = _say(cell.words, lang)
     if lang == "zh" and cell.id in untranslated:
         missing = cell.words.zh in (None, "", cell.words.en)
-        # The pages of both languages have the same sections.
+        # Anchors require the same sections in both languages: show English if they differ.
         if not missing and len(headings(source)) != len(headings(cell.words.en)):
             source, missing = cell.words.en, True
         source += f"\n\n{MISSING if missing else WAITING}"
@@ -98,7 +98,7 @@ def _prose(cell: Cell, lang: str, untranslated: set[str]) -> dict:
 
 
 def _before(cell: Cell, lang: str, untranslated: set[str]) -> Iterator[dict]:
-    """Return the cells that are made before a code cell: its question, a solution's label."""
+    """Yield the cells inserted before a code cell: a solution's label, then its question."""
     if "solution" in cell.metadata.get("tags", ()):
         source = words(lang, "notebooks")["solution"]
         label = {"cell_type": "markdown", "id": cell.id + SOLUTION, "source": source}

@@ -1,4 +1,4 @@
-"""Redirects from old addresses to new ones: `book/moved.yml`."""
+"""Write redirects from old addresses to new ones, as listed in `book/moved.yml`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _REFRESH = 'http-equiv="refresh"'  # only in pages that this module writes
 
 
 def write(book: Book, site: Path) -> None:
-    """Make old addresses lead to the new ones.
+    """Write the redirects of both languages.
 
-    A page that is gone is replaced by one that redirects; a page whose sections moved gets a script
-    that redirects from these.
+    A removed page is replaced by one that redirects; a page whose sections moved gets a script that
+    redirects from their anchors.
 
     Raises:
-        BookError: an old address is still there, or a new one is not.
+        BookError: an old address still exists, or a new one does not.
     """
     table = moved(book)
     lines = [(site / lang, old, new) for lang in LANGUAGES for old, new in table.items()]
@@ -34,7 +34,7 @@ def write(book: Book, site: Path) -> None:
 
 
 def _sections(table: dict[str, str], page: str) -> dict[str, str]:
-    """Return the new addresses of a page's sections, seen from the page; "" is the whole page."""
+    """Return new addresses of a page's sections, relative to it; key "" is the whole page."""
     up = "../" * page.count("/")
     addresses = {}
     for old, new in table.items():
@@ -52,7 +52,7 @@ def _redirect(book: Book, folder: Path, page: str, sections: dict[str, str]) -> 
         script = render("site", "moved_sections.html", sections=sections, address=address)
         text = path.read_text("utf8").replace("</head>", f"{script}</head>", 1)
     elif address is None:
-        raise BookError(f"{MOVED}: {page} is gone: say where its other sections went")
+        raise BookError(f"{MOVED}: {page} was removed: add a line for the whole page")
     else:
         path.parent.mkdir(exist_ok=True)
         head, _, _ = (path.parent / address).read_text("utf8").partition("</head>")
@@ -64,8 +64,8 @@ def _redirect(book: Book, folder: Path, page: str, sections: dict[str, str]) -> 
 
 
 def _problems(folder: Path, old: str, new: str) -> Iterator[str]:
-    """Yield what is wrong unless the old address is gone from a site and the new one is there."""
-    # A Chinese heading also has an anchor of its own, which may read like an old English one.
+    """Yield a problem if the old address still exists in a site or the new one does not."""
+    # Check old anchors only in English: a Chinese heading's own anchor may equal one of them.
     gone = ((old, False),) if folder.name == "en" else ()
     for address, expected in (*gone, (new, True)):
         page, _, anchor = address.partition("#")

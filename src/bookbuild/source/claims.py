@@ -1,4 +1,4 @@
-"""The claims of the old notes: `book/claims.yml` and the cells that prove them."""
+"""Load the claims of the old notes from `book/claims.yml`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ FORM = Form(
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: what a note said and what holds today, in both languages.
+    """A claim of the old notes and what is true today, in both languages.
 
-    `proof` is empty where a cell proves the claim (the cell's metadata names the claim), else the
-    reason why no cell can.
+    `proof` is empty if a cell proves the claim (the cell's metadata names it), else it is the
+    reason why no cell can prove it.
     """
 
     id: str
@@ -47,15 +47,15 @@ class Claim:
 
     @property
     def where(self) -> str:
-        """How a problem names it: file, line and id."""
+        """Location for messages: file, line and id."""
         return f"{FILE}:{self.line}: {self.id}"
 
 
 def load(book: Book) -> list[Claim]:
-    """Return all claims of `book/claims.yml`, in the file's order.
+    """Return all claims of `book/claims.yml` in file order.
 
     Raises:
-        BookError: the file has another form.
+        BookError: the file is malformed.
     """
     path = book.root / FILE
     chapters = FORM.read(path, FILE) if path.exists() else None
