@@ -395,7 +395,7 @@ def test_what_was_proved_under_what_stands_in_all_of_them(published):
 
 def test_every_message_and_pitfall_of_the_book_has_its_page(site):
     check_heads(site, "")
-    gone = {old for old in redirects.moved(Book(ROOT)) if "#" not in old}
+    gone = {old for old in redirects.moved.load(Book(ROOT)) if "#" not in old}
     for lang in LANGUAGES:
         for kind, pattern in (("errors", "errors_*.html"), ("pitfalls", "pitfalls.html")):
             listed = "".join(p.read_text("utf8") for p in (site / lang).glob(pattern))

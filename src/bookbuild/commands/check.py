@@ -1,4 +1,4 @@
-"""Check texts, notebooks, facts and generated files without running any code."""
+"""Check texts, notebooks, data files and generated files without running any code."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from bookbuild.source import claims as claims_file
 from bookbuild.source import (
     links,
     messages,
+    moved,
     pitfalls,
     reviews,
     symptoms,
@@ -34,7 +35,6 @@ from bookbuild.source import (
 from bookbuild.source import texts as texts
 from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.source.headings import headings
-from bookbuild.source.moved import moved
 from bookbuild.source.texts import SETUP, Cell, Text
 from bookbuild.source.translation import Waiting
 from bookbuild.source.typography import lint, lint_english
@@ -96,14 +96,14 @@ def check(
             continue
         problems += map(str, waiting) if release else ()
     problems += _claims(book, _proofs(book, chosen, notebooks))
-    problems += _facts(book, chosen)
+    problems += _data_files(book, chosen)
     problems += pages.problems(book, notebooks) if not names else ()
     return list(dict.fromkeys(problems))
 
 
 def _damaged(book: Book) -> Iterator[str]:
     """Yield the problems of files that only the build or the status page reads."""
-    for load in (lambda book: book.config, moved, versions.tested, versions.validated):
+    for load in (lambda book: book.config, moved.load, versions.tested, versions.validated):
         try:
             load(book)
         except BookError as error:
@@ -139,7 +139,7 @@ def _proofs(
     return proved
 
 
-def _facts(book: Book, chosen: list[str]) -> Iterator[str]:
+def _data_files(book: Book, chosen: list[str]) -> Iterator[str]:
     """Yield the problems of messages, rules, symptoms, and the pitfalls of `chosen` chapters."""
     listed = book.pages
     try:

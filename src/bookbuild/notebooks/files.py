@@ -10,7 +10,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from bookbuild.source.checkout import BookError, read_text, write_text
-from bookbuild.source.facts import TEXT, Form
+from bookbuild.source.data_files import TEXT, Schema
 
 MAX_BYTES = 500_000  # limit of a notebook: GitHub and Colab render larger ones slowly or not at all
 
@@ -26,7 +26,7 @@ def read(path: Path) -> NotebookNode:
         data = json.loads(read_text(path, where))
     except (ValueError, RecursionError) as error:
         raise BookError(f"{where}: not a notebook: {error}") from None
-    if problem := _FORM.problem(data)[1]:
+    if problem := _SCHEMA.problem(data)[1]:
         raise BookError(f"{where}: not a notebook: {problem}")
     return nbformat.v4.to_notebook_json(data)  # `nbformat.read` would rename duplicate ids
 
@@ -78,7 +78,7 @@ _CELL = _part(id=TEXT, cell_type=TEXT, source=_SOURCE, metadata=_METADATA) | {
     "if": {"properties": {"cell_type": {"const": "code"}}},
     "then": _part(outputs={"type": "array", "items": _OUTPUT}, execution_count=_COUNT),
 }
-_FORM = Form(
+_SCHEMA = Schema(
     _part(
         nbformat={"const": 4, "description": "format 4"},
         nbformat_minor={"type": "integer", "description": "a number"},

@@ -38,7 +38,7 @@ def write_messages(book: Book) -> list[Path]:
     """Write the data for `helpers.explain` and `helpers.review`; return the files that changed.
 
     Raises:
-        BookError: a file of facts cannot be read, or names a section that does not exist.
+        BookError: a data file cannot be read, or names a section that does not exist.
     """
     return [
         book.root / name
@@ -51,7 +51,7 @@ def _products(book: Book) -> dict[str, str]:
     """Return the contents of the committed data files by name, without those that have no source.
 
     Raises:
-        BookError: a file of facts cannot be read, or names a section that does not exist.
+        BookError: a data file cannot be read, or names a section that does not exist.
     """
     from bookbuild.pages import message_data, review_data
     from bookbuild.source import messages, reviews

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup
 
+from bookbuild.source import moved
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
-from bookbuild.source.moved import FILE as MOVED
-from bookbuild.source.moved import moved
 from bookbuild.source.templates import render
 
 _REFRESH = 'http-equiv="refresh"'  # only in pages that this module writes
@@ -24,7 +23,7 @@ def write(book: Book, site: Path) -> None:
     Raises:
         BookError: an old address still exists, or a new one does not.
     """
-    table = moved(book)
+    table = moved.load(book)
     lines = [(site / lang, old, new) for lang in LANGUAGES for old, new in table.items()]
     if problems := [problem for line in lines for problem in _problems(*line)]:
         raise BookError("\n".join(problems))
@@ -52,7 +51,7 @@ def _redirect(book: Book, folder: Path, page: str, sections: dict[str, str]) -> 
         script = render("site", "moved_sections.html", sections=sections, address=address)
         text = path.read_text("utf8").replace("</head>", f"{script}</head>", 1)
     elif address is None:
-        raise BookError(f"{MOVED}: {page} was removed: add a line for the whole page")
+        raise BookError(f"{moved.FILE}: {page} was removed: add a line for the whole page")
     else:
         path.parent.mkdir(exist_ok=True)
         head, _, _ = (path.parent / address).read_text("utf8").partition("</head>")
@@ -75,4 +74,4 @@ def _problems(folder: Path, old: str, new: str) -> Iterator[str]:
         exists = exists and _REFRESH not in text
         if exists is not expected:
             state = "still" if exists else "not"
-            yield f"{MOVED}: {old}: {folder.name}/{address} is {state} there"
+            yield f"{moved.FILE}: {old}: {folder.name}/{address} is {state} there"

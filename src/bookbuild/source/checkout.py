@@ -20,7 +20,7 @@ from bookbuild.source.basics import (
     read_text,
     write_text,
 )
-from bookbuild.source.facts import TEXT, Form, many
+from bookbuild.source.data_files import TEXT, Schema, non_empty_list
 
 __all__ = [
     "ADDRESSES",
@@ -43,17 +43,18 @@ OLD_NOTES = "old_notes"  # reference page whose cells disprove claims that no ch
 
 
 _PAGE = {"type": "object", "properties": {"file": TEXT}, "required": ["file"]}
-_BELOW = {"sections": many(_PAGE, "a list of pages")}  # subpages, such as message families
+# Subpages, such as message families.
+_BELOW = {"sections": non_empty_list(_PAGE, "a list of pages")}
 _CHAPTER = _PAGE | {"properties": {"file": TEXT} | _BELOW}
 _PART = {
     "type": "object",
-    "properties": {"caption": TEXT, "chapters": many(_CHAPTER, "a list of pages")},
+    "properties": {"caption": TEXT, "chapters": non_empty_list(_CHAPTER, "a list of pages")},
     "required": ["caption", "chapters"],
 }
-_TOC = Form(
+_TOC = Schema(
     {
         "type": "object",
-        "properties": {"parts": many(_PART, "a list of parts with caption and chapters")},
+        "properties": {"parts": non_empty_list(_PART, "a list of parts with caption and chapters")},
         "required": ["parts"],
         "description": "parts with caption and chapters",
     }
@@ -72,7 +73,7 @@ _LANGUAGE = {
     "required": ["name", "config"],
     "description": "a language with name and config",
 }
-_LANGUAGES = Form(
+_LANGUAGES = Schema(
     {
         "type": "object",
         "properties": {
@@ -89,7 +90,7 @@ _LANGUAGES = Form(
 )
 # Addresses in _config.yml that environment variables override; CI of a fork sets them.
 ADDRESSES = {("repository", "url"): "BOOK_REPOSITORY_URL", ("html", "baseurl"): "BOOK_BASE_URL"}
-_CONFIG = Form(
+_CONFIG = Schema(
     {
         "type": "object",
         "properties": {

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bookbuild.source.checkout import Book
-from bookbuild.source.facts import BOTH, TEXT, Form, Row, mapping
+from bookbuild.source.data_files import BILINGUAL, TEXT, Row, Schema, mapping
 
 FILE = "book/claims.yml"
 VERDICTS = ("holds", "partial", "outdated", "wrong", "broken-code", "unsafe")
 _CLAIM = mapping(
-    {"id": TEXT, "note": {}, "verdict": {"enum": VERDICTS}, "says": BOTH, "today": BOTH},
-    {"since": {}, "proof": BOTH},
+    {"id": TEXT, "note": {}, "verdict": {"enum": VERDICTS}, "says": BILINGUAL, "today": BILINGUAL},
+    {"since": {}, "proof": BILINGUAL},
     "a claim: keys and values",
 )
-FORM = Form(
+SCHEMA = Schema(
     {
         "type": ["object", "null"],
         "additionalProperties": {
@@ -58,7 +58,7 @@ def load(book: Book) -> list[Claim]:
         BookError: the file is malformed.
     """
     path = book.root / FILE
-    chapters = FORM.read(path, FILE) if path.exists() else None
+    chapters = SCHEMA.read(path, FILE) if path.exists() else None
     return [_claim(row, name) for name, rows in (chapters or {}).items() for row in rows or ()]
 
 

@@ -13,7 +13,16 @@ from typing import Any
 import yaml
 
 from bookbuild.source.checkout import ERRORS_OF, Book, BookError
-from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
+from bookbuild.source.data_files import (
+    BILINGUAL,
+    ID,
+    TEXT,
+    Row,
+    Schema,
+    mapping,
+    non_empty_list,
+    one_line,
+)
 from bookbuild.source.outline import section
 from bookbuild.source.typography import lint, lint_english
 
@@ -27,23 +36,23 @@ _WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
     "description": "a wording: a text, or `text` with `found` or `until`",
 }
 _CASE = mapping(
-    {"id": ID, "cause": BOTH},
+    {"id": ID, "cause": BILINGUAL},
     _ADVICE
     | {"when": {"type": "object"}, "near": TEXT}
-    | {"numbers": many(TEXT, "a list of relations, such as `m multiple of n`")},
+    | {"numbers": non_empty_list(TEXT, "a list of relations, such as `m multiple of n`")},
 )
 _ENTRY = mapping(
-    {"id": ID, "cause": BOTH, "wordings": many(_WORDING, "a list of wordings")},
+    {"id": ID, "cause": BILINGUAL, "wordings": non_empty_list(_WORDING, "a list of wordings")},
     _ADVICE
     | {"run": TEXT, "found": TEXT, "wraps": {"type": "boolean"}}
-    | {"cases": many(_CASE, "a list of special cases")},
+    | {"cases": non_empty_list(_CASE, "a list of special cases")},
     "a message: keys and values",
 )
-FORM = Form(
+SCHEMA = Schema(
     mapping(
         {
-            "family": mapping({"title": BOTH, "heading": BOTH, "description": BOTH}),
-            "messages": many(_ENTRY, "a list of messages"),
+            "family": mapping({"title": BILINGUAL, "heading": BILINGUAL, "description": BILINGUAL}),
+            "messages": non_empty_list(_ENTRY, "a list of messages"),
         },
         description="`family` and `messages`",
     )
@@ -120,7 +129,7 @@ def families(book: Book) -> list[Family]:
     order = {page: number for number, page in enumerate(book.pages)}
     listed = []
     for path in _files(book):
-        head = FORM.read(path, book.relative(path))["family"]
+        head = SCHEMA.read(path, book.relative(path))["family"]
         listed.append(Family(path.stem, **{key: one_line(both) for key, both in head.items()}))
     return sorted(listed, key=lambda family: order.get(family.page, len(order)))
 
@@ -134,7 +143,7 @@ def load(book: Book) -> list[Entry]:
     return [
         _entry(row, book.relative(path))
         for path in _files(book)
-        for row in FORM.read(path, book.relative(path))["messages"]
+        for row in SCHEMA.read(path, book.relative(path))["messages"]
     ]
 
 

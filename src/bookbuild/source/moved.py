@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bookbuild.source.checkout import Book, BookError
-from bookbuild.source.facts import Form
+from bookbuild.source.data_files import Schema
 
 FILE = "book/moved.yml"
 _ADDRESS = r"^[\w/-]+(#[\w.-]+)?$"
 _LINES = "lines such as `old_page#section: new_page#section`"
-_FORM = Form(
+_SCHEMA = Schema(
     {
         "type": ["object", "null"],
         "patternProperties": {
@@ -20,7 +20,7 @@ _FORM = Form(
 )
 
 
-def moved(book: Book) -> dict[str, str]:
+def load(book: Book) -> dict[str, str]:
     """Return new addresses by old address, relative to a language's folder, without `.html`.
 
     Chains of moves are resolved to the last address.
@@ -29,7 +29,7 @@ def moved(book: Book) -> dict[str, str]:
         BookError: the file is malformed, or addresses form a cycle.
     """
     path = book.root / FILE
-    lines = (_FORM.read(path, FILE) if path.is_file() else None) or {}
+    lines = (_SCHEMA.read(path, FILE) if path.is_file() else None) or {}
     return {old: _last(lines, old) for old in lines}
 
 

@@ -12,18 +12,27 @@ from dataclasses import dataclass
 
 from bookbuild.source import pitfalls
 from bookbuild.source.checkout import Book, BookError, read_text
-from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
+from bookbuild.source.data_files import (
+    BILINGUAL,
+    ID,
+    TEXT,
+    Row,
+    Schema,
+    mapping,
+    non_empty_list,
+    one_line,
+)
 from bookbuild.source.outline import Where, section
 from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/review.yml"
 CASES = "tests/helpers/review/cases.txt"
-FORM = Form(
+SCHEMA = Schema(
     {
         "type": "object",
-        "additionalProperties": many(
+        "additionalProperties": non_empty_list(
             mapping(
-                {"id": ID, "effect": BOTH, "fix": TEXT | {"description": "the fix as code"}},
+                {"id": ID, "effect": BILINGUAL, "fix": TEXT | {"description": "the fix as code"}},
                 {"section": TEXT | {"description": "`chapter#cell`"}},
                 "a rule: keys and values",
             ),
@@ -88,7 +97,7 @@ def load(book: Book) -> list[RuleText]:
     if not (book.root / FILE).is_file():
         return []
     known = {one.id: one for one in pitfalls.load(book)}
-    families = FORM.read(book.root / FILE, FILE)
+    families = SCHEMA.read(book.root / FILE, FILE)
     return [_rule_text(book, row, str(name), known) for name in families for row in families[name]]
 
 

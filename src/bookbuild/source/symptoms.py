@@ -8,20 +8,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
-from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
+from bookbuild.source.data_files import (
+    BILINGUAL,
+    ID,
+    TEXT,
+    Row,
+    Schema,
+    mapping,
+    non_empty_list,
+    one_line,
+)
 from bookbuild.source.outline import section
 from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/symptoms.yml"
-_WORDINGS = many(TEXT, "a list of other wordings")
+_WORDINGS = non_empty_list(TEXT, "a list of other wordings")
 _SYMPTOM = mapping(
     {
         "id": ID,
-        "title": BOTH,
+        "title": BILINGUAL,
         "also": mapping(dict.fromkeys(LANGUAGES, _WORDINGS)),
         "tell": TEXT | {"minLength": 1, "description": "the code that detects the symptom"},
-        "sign": BOTH,
-        "causes": many(mapping(dict.fromkeys(LANGUAGES, TEXT), {"section": TEXT}), "a list"),
+        "sign": BILINGUAL,
+        "causes": non_empty_list(
+            mapping(dict.fromkeys(LANGUAGES, TEXT), {"section": TEXT}), "a list"
+        ),
     },
     {
         "broken": TEXT,
@@ -31,11 +42,11 @@ _SYMPTOM = mapping(
     },
     "a symptom: keys and values",
 )
-FORM = Form(
+SCHEMA = Schema(
     {
         "type": "object",
         "properties": {"stand_in": TEXT | {"description": "code"}},
-        "additionalProperties": many(_SYMPTOM, "a list of symptoms"),
+        "additionalProperties": non_empty_list(_SYMPTOM, "a list of symptoms"),
         "description": "families of symptoms",
     }
 )
@@ -89,7 +100,7 @@ def load(book: Book) -> Symptoms:
     Raises:
         BookError: the file is malformed; the message gives line, symptom and expected value.
     """
-    families = FORM.read(book.root / FILE, FILE)
+    families = SCHEMA.read(book.root / FILE, FILE)
     rows = [(name, row) for name in families if name != "stand_in" for row in families[name]]
     symptoms = tuple(_symptom(row, str(family)) for family, row in rows)
     return Symptoms(families.get("stand_in", ""), symptoms)

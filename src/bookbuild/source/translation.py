@@ -12,12 +12,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from bookbuild.source.checkout import Book, digest, write_text
-from bookbuild.source.facts import TEXT, Form
+from bookbuild.source.data_files import TEXT, Schema
 from bookbuild.source.texts import Text, Words
 
 FILE = "book/translated.json"
 _STAMPS = {"type": "object", "additionalProperties": TEXT}
-_FORM = Form({"type": "object", "additionalProperties": _STAMPS})
+_SCHEMA = Schema({"type": "object", "additionalProperties": _STAMPS})
 Stamps = dict[str, str]  # piece -> "<fingerprint of its English> <fingerprint of its Chinese>"
 
 
@@ -46,7 +46,7 @@ def load(book: Book) -> dict[str, Stamps]:
         BookError: the file is damaged.
     """
     path = book.root / FILE
-    return _FORM.read(path, FILE) if path.exists() else {}
+    return _SCHEMA.read(path, FILE) if path.exists() else {}
 
 
 def save(book: Book, stamps: dict[str, Stamps]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from bookbuild.source.checkout import Book, read_text
-from bookbuild.source.facts import TEXT, Form, mapping
+from bookbuild.source.data_files import TEXT, Schema, mapping
 
 VERSIONS = "book/versions.json"  # `make versions` writes it
 VALIDATED = "book/validated.json"  # `make validated` writes it
@@ -19,7 +19,7 @@ def _rows(values: dict, keys: str = "", description: str = "") -> dict:
     return schema | ({"description": description} if description else {})
 
 
-_TESTED = Form(
+_TESTED = Schema(
     _rows(
         mapping({"chapters": _rows(TEXT), "differs": _rows(_rows(TEXT))}),
         r"^\d+(\.\d+)*(\+.*)?$",
@@ -28,7 +28,7 @@ _TESTED = Form(
 )
 _RUN = {"date": TEXT, "torch": TEXT, "seconds": {"type": "number"}}
 _DEVICES = {"cpu": mapping(_RUN), "gpu": mapping({**_RUN, "card": TEXT})}
-_VALIDATED = Form(_rows(mapping({}, _DEVICES)))
+_VALIDATED = Schema(_rows(mapping({}, _DEVICES)))
 
 
 def tested(book: Book) -> dict[str, dict]:

@@ -33,7 +33,7 @@ class Row(dict):
         self.lines: dict[Hashable, int] = {}
 
 
-class Form:
+class Schema:
     """Validator of a data file by a JSON schema.
 
     A `description` in the schema completes "expected …" in the error message for an invalid value;
@@ -80,15 +80,15 @@ class Form:
 
 
 @lru_cache(maxsize=64)
-def _parsed(form: Form, text: str, where: str) -> Any:
-    return form.parse(text, where)
+def _parsed(schema: Schema, text: str, where: str) -> Any:
+    return schema.parse(text, where)
 
 
-# ---------------------------------------------------------------- forms
+# ---------------------------------------------------------------- schemas
 
 
 TEXT = {"type": "string"}
-BOTH = {
+BILINGUAL = {
     "type": "object",
     "properties": dict.fromkeys(LANGUAGES, TEXT),
     "required": [*LANGUAGES],
@@ -115,7 +115,7 @@ def mapping(
     return schema | ({"description": description} if description else {})
 
 
-def many(items: dict[str, Any], description: str) -> dict[str, Any]:
+def non_empty_list(items: dict[str, Any], description: str) -> dict[str, Any]:
     """Return the schema of a non-empty list."""
     return {"type": "array", "items": items, "minItems": 1, "description": description}
 
