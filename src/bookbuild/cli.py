@@ -50,13 +50,13 @@ def main() -> None:
 @click.option("--again", is_flag=True, help="Run the chapters even if nothing changed.")
 def update(names: tuple[str, ...], accept: tuple[str, ...], again: bool) -> None:
     """Update notebooks, message data and translation stamps from the texts; check them."""
-    from bookbuild.commands.check import check, waiting
+    from bookbuild.commands.check import check, outdated
     from bookbuild.commands.update import update
 
     book = Book.find()
     names = names or tuple(dict.fromkeys(a.partition("::")[0] for a in accept))
     failed = update(book, names, accept, again, echo=click.echo)
-    untranslated = waiting(book)
+    untranslated = outdated(book)
     for piece in untranslated:
         click.echo(f"translate: {piece}")
     if untranslated:
@@ -79,7 +79,7 @@ def adopt(name: str) -> None:
     book = Book.find()
     for cell in adopt(book, name):
         click.echo(f"book/text/{name}.md: copied {cell}")
-    failed = update(book, [name], over=True, echo=click.echo)
+    failed = update(book, [name], overwrite=True, echo=click.echo)
     _report([*failed.values(), *check(book, [name], failed=failed)], [name])
 
 

@@ -30,11 +30,11 @@ def adopt(book: Book, name: str) -> list[str]:
     text, path = copy.deepcopy(texts.load(book, name)), book.text(name)
     where = book.relative(path)
     before = read_text(path, where)
-    _, waiting = translation.compare(text, translation.load(book).get(name, {}))
-    products = {lang: notebook(text, lang, waiting) for lang in LANGUAGES}
+    _, outdated = translation.compare(text, translation.load(book).get(name, {}))
+    products = {lang: notebook(text, lang, outdated) for lang in LANGUAGES}
     segments = dict(zip([c.id for c in text.cells], texts.segments(before, text), strict=True))
     head = before.removesuffix("".join(segments.values()))
-    taken = []
+    copied = []
     for lang in LANGUAGES:
         nb = read(book.notebook(lang, name))
         for cell, after in _edits(f"{lang}/{name}", nb, products[lang]):
@@ -44,17 +44,17 @@ def adopt(book: Book, name: str) -> list[str]:
                 old = Cell(cell.id, cell.cell_type, 0, Words("", 0))
                 place = [None, *(c.id for c in text.cells)].index(after)
                 text.cells.insert(place, old)
-            _take(text, old, cell, lang, which)
+            _copy_edit(text, old, cell, lang, which)
             segments[cell.id] = texts.dump(old) + "\n\n"
-            taken.append((lang, cell, which))
-    if not taken:
+            copied.append((lang, cell, which))
+    if not copied:
         raise BookError(
             f"{name}: no cell was edited; `book update {name}` makes its notebooks again"
         )
     after = head.rstrip("\n") + "\n\n" + "".join(segments[c.id] for c in text.cells).rstrip("\n")
-    _prove(book, texts.parse(name, after, where), taken)
+    _verify(book, texts.parse(name, after, where), copied)
     write_text(path, after + "\n")
-    return [which for *_, which in taken]
+    return [which for *_, which in copied]
 
 
 def _edits(
@@ -93,7 +93,7 @@ def _edits(
     return cells
 
 
-def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> None:
+def _copy_edit(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> None:
     """Copy an edited notebook cell into the text cell from which it was made."""
     metadata = {
         key: list(cell.metadata[key]) for key in ("tags", "claims") if cell.metadata.get(key)
@@ -101,7 +101,7 @@ def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> N
     beside = {"alt": alt(cell), "cause": cell.metadata.get("cause")}
     source = _unmarked(cell.source, lang)
     if lang == "en":
-        _take_english(text, old, source, metadata, beside)
+        _copy_english(text, old, source, metadata, beside)
         return
     if metadata != old.metadata:
         raise BookError(f"{which}: tags and claims are changed in English")
@@ -114,17 +114,17 @@ def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> N
     if old.type == "markdown":
         for mark in (WAITING, MISSING):
             source = source.removesuffix(mark).rstrip("\n")
-        old.words.zh = _unfilled(text, old.words.zh or old.words.en, source, lang)
+        old.words.zh = _restore_placeholders(text, old.words.zh or old.words.en, source, lang)
     else:
-        _take_comments(old, source, which)
+        _copy_comments(old, source, which)
 
 
-def _take_english(
+def _copy_english(
     text: Text, old: Cell, source: str, metadata: dict[str, list[str]], beside: dict[str, str]
 ) -> None:
     old.metadata = metadata
     if old.type == "markdown":
-        old.words.en = _unfilled(text, old.words.en, source, "en")
+        old.words.en = _restore_placeholders(text, old.words.en, source, "en")
     else:
         old.source = source
     for key, new in beside.items():
@@ -133,7 +133,7 @@ def _take_english(
         setattr(old, key, words if new else None)
 
 
-def _take_comments(old: Cell, source: str, which: str) -> None:
+def _copy_comments(old: Cell, source: str, which: str) -> None:
     """Copy the comments of a Chinese code cell; its code must equal that of the English cell."""
     if tokens(source) != tokens(old.source):
         raise BookError(f"{which}: the code is changed in English; here only comments")
@@ -158,7 +158,7 @@ def _plain(cell: NotebookNode, source: str, lang: str) -> str:
     return written(NotebookNode(cell, source=_unmarked(source, lang)))
 
 
-def _unfilled(text: Text, before: str, source: str, lang: str) -> str:
+def _restore_placeholders(text: Text, before: str, source: str, lang: str) -> str:
     """Return prose in which placeholders and empty links are restored as in the text."""
     for link in links.EMPTY.finditer(before):
         source = source.replace(links.fill(text.book, link[0], lang), link[0])
@@ -167,7 +167,7 @@ def _unfilled(text: Text, before: str, source: str, lang: str) -> str:
     return source
 
 
-def _prove(book: Book, text: Text, taken: list[tuple[str, NotebookNode, str]]) -> None:
+def _verify(book: Book, text: Text, copied: list[tuple[str, NotebookNode, str]]) -> None:
     """Raise unless the new text converts to the cells as they were edited.
 
     Raises:
@@ -175,7 +175,7 @@ def _prove(book: Book, text: Text, taken: list[tuple[str, NotebookNode, str]]) -
     """
     text.book = book
     products = {lang: {c.id: c for c in notebook(text, lang).cells} for lang in LANGUAGES}
-    for lang, cell, which in taken:
+    for lang, cell, which in copied:
         new, source = products[lang].get(cell.id), cell.source.strip("\n")
         for mark in (WAITING, MISSING):
             source = source.removesuffix(f"\n\n{mark}")

@@ -36,7 +36,7 @@ from bookbuild.source import texts as texts
 from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.source.headings import headings
 from bookbuild.source.texts import SETUP, Cell, Text
-from bookbuild.source.translation import Waiting
+from bookbuild.source.translation import Outdated
 from bookbuild.source.typography import lint, lint_english
 
 MAX_COLUMNS = 79
@@ -82,19 +82,19 @@ def check(
     for name in chosen:
         try:
             source = texts.load(book, name)
-            current, waiting = translation.compare(source, stamps.get(name, {}))
-            problems += _text(source, waiting)
+            current, outdated = translation.compare(source, stamps.get(name, {}))
+            problems += _text(source, outdated)
             problems += links.problems(source)
             if name in book.chapters:
                 problems += _chapter(book, source)
             if name not in failed:
                 if current != stamps.get(name):
                     problems.append(f"{translation.FILE}::{name}: {_UPDATE.format(name)}")
-                problems += _notebooks(book, source, waiting, notebooks)
+                problems += _notebooks(book, source, outdated, notebooks)
         except BookError as error:
             problems.append(str(error))
             continue
-        problems += map(str, waiting) if release else ()
+        problems += map(str, outdated) if release else ()
     problems += _claims(book, _proofs(book, chosen, notebooks))
     problems += _data_files(book, chosen)
     problems += pages.problems(book, notebooks) if not names else ()
@@ -113,7 +113,7 @@ def _damaged(book: Book) -> Iterator[str]:
 def _notebooks(
     book: Book,
     source: Text,
-    waiting: list[Waiting],
+    outdated: list[Outdated],
     notebooks: dict[tuple[str, str], NotebookNode],
 ) -> Iterator[str]:
     """Yield the problems of a chapter's notebooks; add the notebooks read to `notebooks`."""
@@ -121,7 +121,7 @@ def _notebooks(
     for lang in LANGUAGES:
         try:
             nb = notebooks[lang, name] = read(book.notebook(lang, name))
-            yield from _notebook(book, lang, source, waiting, helpers, nb)
+            yield from _notebook(book, lang, source, outdated, helpers, nb)
         except BookError as error:
             yield str(error)
     if all((lang, name) in notebooks for lang in LANGUAGES):
@@ -153,7 +153,7 @@ def _data_files(book: Book, chosen: list[str]) -> Iterator[str]:
         yield str(error)
 
 
-def waiting(book: Book, names: Iterable[str] = ()) -> list[Waiting]:
+def outdated(book: Book, names: Iterable[str] = ()) -> list[Outdated]:
     """Return the pieces whose Chinese is missing or outdated."""
     stamps = translation.load(book)
     return [
@@ -187,9 +187,9 @@ def _queries(book: Book) -> Iterator[str]:
                         yield f"{where}: the query {query!r} leads to {first} already"
 
 
-def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
+def _text(source: Text, outdated: list[Outdated]) -> Iterator[str]:
     """Yield the problems of a chapter's text: summary, setup cell, widths, terms, translation."""
-    where, untranslated = f"book/text/{source.name}.md", {w.piece for w in waiting}
+    where, untranslated = f"book/text/{source.name}.md", {piece.piece for piece in outdated}
     if not source.summary.en:
         yield f"{where}:{source.summary.line}: no summary"
     if next((c.id for c in source.cells if c.type == "code"), "") != SETUP:
@@ -270,12 +270,12 @@ def _functions(source: str) -> dict[str, str]:
 
 
 def _notebook(
-    book: Book, lang: str, source: Text, waiting: list[Waiting], helpers: str, nb: NotebookNode
+    book: Book, lang: str, source: Text, outdated: list[Outdated], helpers: str, nb: NotebookNode
 ) -> Iterator[str]:
     """Yield the problems of a notebook: schema, size, edits by hand, cells not up to date."""
     name = source.name
     where = f"{lang}/{name}"
-    expected, states = notebook(source, lang, waiting), changes(nb)
+    expected, states = notebook(source, lang, outdated), changes(nb)
     # Unchanged cells were valid when written; validating them again would add 10 % to the time.
     if wrong := problems_of_schema(nb, thoroughly=any(states.values())):
         yield f"{where}: not valid: {wrong}"

@@ -30,7 +30,7 @@ def update(
     names: Iterable[str] = (),
     accept: Iterable[str] = (),
     again: bool = False,
-    over: bool = False,
+    overwrite: bool = False,
     echo: Callable[[str], None] = print,
 ) -> dict[str, str]:
     """Run the chapters whose code or helpers changed, and write the notebooks of all chapters.
@@ -42,7 +42,7 @@ def update(
         names: chapters to update; all if empty.
         accept: `chapter` or `chapter::cell` whose Chinese matches the current English.
         again: run the chapters even if nothing changed.
-        over: overwrite edits that were made in a notebook before the call.
+        overwrite: overwrite edits that were made in a notebook before the call.
         echo: called with each line of progress.
 
     Returns:
@@ -60,8 +60,8 @@ def update(
         _Chapter(book, source, stamps.get(name, {}), accepted.get(name, set()))
         for name, source in sources.items()
     ]
-    for chapter in chapters if not over else ():
-        chapter.refuse_edited()
+    for chapter in chapters if not overwrite else ():
+        chapter.check_unedited()
     failed, updated = {}, 0
     for number, chapter in enumerate(chapters, 1):
         start, name, progress = time.perf_counter(), chapter.name, f"[{number}/{len(chosen)}]"
@@ -91,14 +91,14 @@ class _Chapter:
 
     def __init__(self, book: Book, source: Text, stamps: Stamps, accepted: set[str]) -> None:
         self.book, self.source, self.name = book, source, source.name
-        self.stamps, self.waiting = translation.compare(source, stamps, accepted)
+        self.stamps, self.outdated = translation.compare(source, stamps, accepted)
         # The files on disk were made before `accepted`, so compare them without it.
-        waiting = translation.compare(source, stamps)[1] if accepted else self.waiting
-        self.notebooks = {lang: notebook(source, lang, waiting) for lang in LANGUAGES}
+        outdated = translation.compare(source, stamps)[1] if accepted else self.outdated
+        self.notebooks = {lang: notebook(source, lang, outdated) for lang in LANGUAGES}
         self.accepted = bool(accepted)
         self.contents = {lang: _contents(book.notebook(lang, self.name)) for lang in LANGUAGES}
 
-    def refuse_edited(self) -> None:
+    def check_unedited(self) -> None:
         """Raise a `BookError` if a notebook was edited by hand or is not a valid notebook."""
         for lang in LANGUAGES:
             try:
@@ -116,13 +116,13 @@ class _Chapter:
         ran = self._run(reason, echo) if reason else before
         take_outputs(english, ran, "en")
         if self.accepted:
-            self.notebooks["zh"] = notebook(self.source, "zh", self.waiting)
+            self.notebooks["zh"] = notebook(self.source, "zh", self.outdated)
         take_outputs(self.notebooks["zh"], english, "zh")
         for lang, nb in self.notebooks.items():
             stamp(nb, helpers)
             self._check_size(lang, nb)
         for lang, nb in self.notebooks.items():
-            self._refuse_edit_meanwhile(lang, nb)
+            self._check_unedited_meanwhile(lang, nb)
         paths = {lang: self.book.notebook(lang, self.name) for lang in LANGUAGES}
         changed = [lang for lang, path in paths.items() if write(self.notebooks[lang], path)]
         return ("ran, " if reason else "") + (
@@ -155,7 +155,7 @@ class _Chapter:
                 f"would have {size:,} bytes, at most {MAX_BYTES:,}; this cell is its largest"
             )
 
-    def _refuse_edit_meanwhile(self, lang: str, nb: NotebookNode) -> None:
+    def _check_unedited_meanwhile(self, lang: str, nb: NotebookNode) -> None:
         """Raise if a notebook was edited while the cells ran, which may take minutes."""
         if _contents(self.book.notebook(lang, self.name)) == self.contents[lang]:
             return
@@ -207,8 +207,8 @@ def _accepted(
         if cell and cell not in cells:
             raise BookError(f"--accept {name}: {chapter} has no cell {cell}")
         chosen = {cell} if cell else cells
-        _, waiting = translation.compare(source, stamps.get(chapter, {}), chosen)
-        if cell and (missing := [piece for piece in waiting if piece.cell == cell]):
+        _, outdated = translation.compare(source, stamps.get(chapter, {}), chosen)
+        if cell and (missing := [piece for piece in outdated if piece.cell == cell]):
             raise BookError(f"--accept {name}: {missing[0]}")
         chapters.setdefault(chapter, set()).update(chosen)
     return chapters

@@ -16,7 +16,7 @@ from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.headings import headings
 from bookbuild.source.outline import queries
 from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, with_comments
-from bookbuild.source.translation import Waiting
+from bookbuild.source.translation import Outdated
 from bookbuild.source.words import table, words
 
 KERNEL = {
@@ -33,16 +33,16 @@ SOLUTION = "-label"  # id suffix of the cell above a solution; the site shows a 
 def notebook(
     text: Text,
     lang: str,
-    waiting: Iterable[Waiting] = (),
+    outdated: Iterable[Outdated] = (),
 ) -> NotebookNode:
     """Return a chapter as a notebook in one language, without outputs and stamps.
 
     Args:
         text: the chapter.
         lang: `"en"` or `"zh"`.
-        waiting: pieces whose Chinese is missing or outdated; each gets a note.
+        outdated: pieces whose Chinese is missing or outdated; each gets a note.
     """
-    untranslated = {w.piece for w in waiting}
+    untranslated = {piece.piece for piece in outdated}
     cells = []
     for cell in text.cells:
         cells += _before(cell, lang, untranslated)

@@ -197,6 +197,6 @@ def _health(translation: Counter, w: dict[str, str]) -> str:
 
 
 def _translation(book: Book, name: str, stamps: dict[str, dict]) -> Counter:
-    current, waiting = translation.compare(texts.load(book, name), stamps.get(name, {}))
-    outdated = {w.piece for w in waiting}
+    current, pieces = translation.compare(texts.load(book, name), stamps.get(name, {}))
+    outdated = {piece.piece for piece in pieces}
     return Counter(waiting=len(outdated), current=len(set(current) - outdated))

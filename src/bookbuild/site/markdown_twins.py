@@ -71,8 +71,8 @@ def _questions(book: Book, lang: str, name: str) -> dict[str, str]:
     if not book.text(name).exists():
         return {}
     text = texts.load(book, name)
-    _, waiting = translation.compare(text, translation.load(book).get(name, {}))
-    untranslated = {piece.piece for piece in waiting} if lang == "zh" else set()
+    _, outdated = translation.compare(text, translation.load(book).get(name, {}))
+    untranslated = {piece.piece for piece in outdated} if lang == "zh" else set()
     cells = {}
     for cell in text.cells:
         if cell.predict:

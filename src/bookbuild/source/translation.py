@@ -22,7 +22,7 @@ Stamps = dict[str, str]  # piece -> "<fingerprint of its English> <fingerprint o
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Outdated:
     """A piece whose Chinese is missing or outdated; `why` gives the reason."""
 
     chapter: str
@@ -74,7 +74,7 @@ def _without_code(text: str) -> str:
 
 def compare(
     text: Text, stamps: Stamps, accepted: Collection[str] = ()
-) -> tuple[Stamps, list[Waiting]]:
+) -> tuple[Stamps, list[Outdated]]:
     """Return a chapter's new stamps, and its pieces with missing or outdated Chinese.
 
     Args:
@@ -85,10 +85,10 @@ def compare(
     pieces = dict(text.pieces())
     # A renamed cell keeps its old stamp (found by the Chinese), so it stays outdated.
     removed = {s.partition(" ")[2]: s for name, s in stamps.items() if name not in pieces}
-    current, waiting = {}, []
+    current, outdated = {}, []
     for name, words in pieces.items():
         if why := _missing(text, name, words):
-            waiting.append(Waiting(text.name, name, words.zh_line or words.line, why))
+            outdated.append(Outdated(text.name, name, words.zh_line or words.line, why))
             if name in stamps:
                 current[name] = stamps[name]
         elif words.zh is not None:
@@ -100,8 +100,8 @@ def compare(
             current[name] = f"{translated} {chinese}"
             if translated != english:
                 why = "the English changed since it was translated"
-                waiting.append(Waiting(text.name, name, words.zh_line, why))
-    return current, waiting
+                outdated.append(Outdated(text.name, name, words.zh_line, why))
+    return current, outdated
 
 
 def _missing(text: Text, name: str, words: Words) -> str | None:
