@@ -378,7 +378,7 @@ def test_every_error_of_the_book_has_an_entry():
 def test_the_page_of_the_book_knows_which_cells_raise():
     book = Book(ROOT)
     mine, entries = chapters(book)["en"], messages.load(book)
-    said = message_proofs.said_by_cells(entries, {c.name: c.notebook for c in mine})
+    said = message_proofs.cells_with_message(entries, {c.name: c.notebook for c in mine})
     links = [place["href"] for place in error_list.seen_in(mine, said)["no-grad-fn"]]
     assert any("detach.html" in link for link in links) and len(links) > 2
 

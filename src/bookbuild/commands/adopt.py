@@ -7,7 +7,7 @@ import copy
 from nbformat import NotebookNode
 
 from bookbuild.notebooks.cells import alt, tokens
-from bookbuild.notebooks.comparison import changes, edited, stored, written
+from bookbuild.notebooks.comparison import changes, edited, source_fingerprint, stored
 from bookbuild.notebooks.conversion import MARKS, MISSING, SOLUTION, WAITING, notebook
 from bookbuild.notebooks.files import read
 from bookbuild.source import links, questions, translation, versions
@@ -65,7 +65,7 @@ def _edits(
     Raises:
         BookError: an edit cannot be copied into the text.
     """
-    before, current = stored(nb), {c.id: written(c) for c in product.cells}
+    before, current = stored(nb), {c.id: source_fingerprint(c) for c in product.cells}
     edits, states, cells, previous = edited(nb, product), changes(nb), [], None
     for cell in nb.cells:
         if cell.id in edits:
@@ -155,7 +155,7 @@ def _unmarked(source: str, lang: str) -> str:
 
 def _plain(cell: NotebookNode, source: str, lang: str) -> str:
     """Return the fingerprint of a cell without the line that marks it as wrong or right."""
-    return written(NotebookNode(cell, source=_unmarked(source, lang)))
+    return source_fingerprint(NotebookNode(cell, source=_unmarked(source, lang)))
 
 
 def _restore_placeholders(text: Text, before: str, source: str, lang: str) -> str:

@@ -16,10 +16,10 @@ from bookbuild import pages
 from bookbuild.commands.update import edit_advice
 from bookbuild.notebooks import question_proofs
 from bookbuild.notebooks.cells import alt, code_cells, tags, tokens
-from bookbuild.notebooks.comparison import changes, edited, why_run, written
+from bookbuild.notebooks.comparison import changes, edited, source_fingerprint, why_run
 from bookbuild.notebooks.conversion import notebook
 from bookbuild.notebooks.dependencies import helpers_used
-from bookbuild.notebooks.figures import is_drawing, spoken
+from bookbuild.notebooks.figures import in_language, is_drawing
 from bookbuild.notebooks.files import MAX_BYTES, problems_of_schema, read
 from bookbuild.source import claims as claims_file
 from bookbuild.source import (
@@ -321,7 +321,7 @@ def _as_written(where: str, name: str, expected: NotebookNode, nb: NotebookNode)
         if a is None or b is None or a.id != b.id:
             yield f"{where}: cells or their order differ from the text; run `book update {name}`"
             return
-        if written(a) != written(b):
+        if source_fingerprint(a) != source_fingerprint(b):
             yield f"{where}::{a.id}: {_UPDATE.format(name)}"
     if expected.metadata.summary != nb.metadata.get("summary"):
         yield f"{where}::summary: {_UPDATE.format(name)}"
@@ -332,7 +332,8 @@ def _same_outputs(name: str, en: NotebookNode, zh: NotebookNode) -> Iterator[str
     stored = {c.id: c for c in code_cells(en)}
     for cell in code_cells(zh):
         own = stored.get(cell.id, cell)
-        if spoken(own.outputs, "zh") != cell.outputs or own.execution_count != cell.execution_count:
+        outputs = in_language(own.outputs, "zh")
+        if outputs != cell.outputs or own.execution_count != cell.execution_count:
             yield f"zh/{name}::{cell.id}: output differs from English; run `book update {name}`"
 
 

@@ -14,7 +14,7 @@ from bookbuild import pages
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.cleaning import clean
 from bookbuild.notebooks.comparison import edited, stamp, why_run
-from bookbuild.notebooks.conversion import notebook, take_outputs
+from bookbuild.notebooks.conversion import copy_outputs, notebook
 from bookbuild.notebooks.dependencies import helpers_used
 from bookbuild.notebooks.execution import Interrupted
 from bookbuild.notebooks.files import MAX_BYTES, dumps, read, write
@@ -114,10 +114,10 @@ class _Chapter:
         english = self.notebooks["en"]
         reason = "asked for" if again else why_run(english, before, helpers)
         ran = self._run(reason, echo) if reason else before
-        take_outputs(english, ran, "en")
+        copy_outputs(english, ran, "en")
         if self.accepted:
             self.notebooks["zh"] = notebook(self.source, "zh", self.outdated)
-        take_outputs(self.notebooks["zh"], english, "zh")
+        copy_outputs(self.notebooks["zh"], english, "zh")
         for lang, nb in self.notebooks.items():
             stamp(nb, helpers)
             self._check_size(lang, nb)

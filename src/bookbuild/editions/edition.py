@@ -111,7 +111,7 @@ def _page(edition: Edition, name: str, kept: set[str], still: bool) -> Page:
     _unfold(soup, article, edition.words["solution"])
     _explorers(soup, article, edition, name, still)
     for link in article.select("a[href]"):
-        _lead(link, edition, name, kept)
+        _rewrite_link(link, edition, name, kept)
     return Page(name, article.h1.get_text().strip(), article)
 
 
@@ -209,7 +209,7 @@ def _explorers(soup: BeautifulSoup, article: Tag, edition: Edition, name: str, s
         script.decompose()
 
 
-def _lead(link: Tag, edition: Edition, name: str, kept: set[str]) -> None:
+def _rewrite_link(link: Tag, edition: Edition, name: str, kept: set[str]) -> None:
     """Keep a link within the edition; point others to the published site, or unlink them."""
     page, hash_, anchor = link["href"].partition("#")
     if re.match(r"\w+:", page):

@@ -13,7 +13,7 @@ from bookbuild.source.checkout import digest
 _JSON = json.JSONEncoder(sort_keys=True)
 
 
-def written(cell: NotebookNode) -> str:
+def source_fingerprint(cell: NotebookNode) -> str:
     """Return a fingerprint of the parts that an author writes: type, source, the book's metadata.
 
     Metadata that Jupyter adds, such as times and collapsed outputs, is left out.
@@ -26,7 +26,7 @@ def written(cell: NotebookNode) -> str:
     return digest(_JSON.encode([cell.cell_type, cell.source, own]))
 
 
-def printed(cell: NotebookNode) -> str:
+def output_fingerprint(cell: NotebookNode) -> str:
     """Return a fingerprint of a code cell's stored outputs and execution count."""
     return digest(_JSON.encode([cell.execution_count, cell.outputs]))
 
@@ -36,13 +36,11 @@ def stamp(nb: NotebookNode, helpers: str = "") -> None:
 
     `helpers` is the fingerprint of the modules that its run used.
     """
-    nb.metadata.made = {
-        "helpers": helpers,
-        "cells": [
-            " ".join([c.id, written(c), *([printed(c)] if c.cell_type == "code" else [])])
-            for c in nb.cells
-        ],
-    }
+    cells = []
+    for cell in nb.cells:
+        outputs = [output_fingerprint(cell)] if cell.cell_type == "code" else []
+        cells.append(" ".join([cell.id, source_fingerprint(cell), *outputs]))
+    nb.metadata.made = {"helpers": helpers, "cells": cells}
 
 
 def why_run(
@@ -83,10 +81,10 @@ def changes(nb: NotebookNode) -> dict[str, str]:
     for cell in nb.cells:
         if cell.id not in before:
             states[cell.id] = "new"
-        elif before[cell.id][0] != written(cell):
+        elif before[cell.id][0] != source_fingerprint(cell):
             states[cell.id] = "edited"
         else:
-            same = cell.cell_type != "code" or before[cell.id][1] == printed(cell)
+            same = cell.cell_type != "code" or before[cell.id][1] == output_fingerprint(cell)
             states[cell.id] = "" if same else "output"
     return states
 
@@ -100,11 +98,11 @@ def edited(
     `changes(nb)` if it was computed already.
     """
     states, before, now = states or changes(nb), list(stored(nb)), [c.id for c in nb.cells]
-    current = {c.id: written(c) for c in expected.cells}
+    current = {c.id: source_fingerprint(c) for c in expected.cells}
     changed = [
         c.id
         for c in nb.cells
-        if states[c.id] in ("new", "edited") and written(c) != current.get(c.id)
+        if states[c.id] in ("new", "edited") and source_fingerprint(c) != current.get(c.id)
     ]
     removed = [name for name in before if name not in now and name in current]
     if changed or removed or now == list(current):

@@ -10,7 +10,7 @@ from nbformat import NotebookNode, from_dict
 from bookbuild.notebooks import question_cells, setup_cell
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.comparison import same_code
-from bookbuild.notebooks.figures import spoken
+from bookbuild.notebooks.figures import in_language
 from bookbuild.source import links, questions, versions
 from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.headings import headings
@@ -50,7 +50,7 @@ def notebook(
         if product["cell_type"] == "markdown" and text.book:
             product["source"] = _filled(text.book, text.name, cell, product["source"], lang)
         cells.append(product)
-    metadata = KERNEL | {"summary": _say(text.summary, lang)}
+    metadata = KERNEL | {"summary": _text(text.summary, lang)}
     if typed := queries(text, lang):
         metadata["queries"] = typed
     return from_dict(
@@ -63,12 +63,12 @@ def notebook(
     )
 
 
-def take_outputs(nb: NotebookNode, ran: NotebookNode | None, lang: str) -> None:
+def copy_outputs(nb: NotebookNode, ran: NotebookNode | None, lang: str) -> None:
     """Copy outputs from an executed notebook into the cells of `nb` whose code is the same."""
     before = {cell.id: cell for cell in code_cells(ran)} if ran else {}
     for cell in code_cells(nb):
         if (old := before.get(cell.id)) and same_code(old.source, cell.source):
-            cell.outputs = spoken(old.outputs, lang)
+            cell.outputs = in_language(old.outputs, lang)
             cell.execution_count = old.execution_count
 
 
@@ -82,12 +82,12 @@ def _filled(book: Book, name: str, cell: Cell, source: str, lang: str) -> str:
         raise BookError(f"book/text/{name}.md:{cell.line}: {cell.id}: {error}") from None
 
 
-def _say(words: Words, lang: str) -> str:
+def _text(words: Words, lang: str) -> str:
     return words.zh or words.en if lang == "zh" else words.en
 
 
 def _prose(cell: Cell, lang: str, untranslated: set[str]) -> dict:
-    source = _say(cell.words, lang)
+    source = _text(cell.words, lang)
     if lang == "zh" and cell.id in untranslated:
         missing = cell.words.zh in (None, "", cell.words.en)
         # Anchors require the same sections in both languages: show English if they differ.
@@ -104,7 +104,7 @@ def _before(cell: Cell, lang: str, untranslated: set[str]) -> Iterator[dict]:
         label = {"cell_type": "markdown", "id": cell.id + SOLUTION, "source": source}
         yield label | {"metadata": {"tags": ["remove-cell"]}}
     if cell.predict:
-        source = question_cells.html(_say(cell.predict, lang), cell.id, lang)
+        source = question_cells.html(_text(cell.predict, lang), cell.id, lang)
         if lang == "zh" and f"{cell.id}/predict" in untranslated:
             source += f"\n\n{WAITING if cell.predict.zh else MISSING}"
         question = {"cell_type": "markdown", "id": cell.id + questions.SUFFIX, "source": source}
@@ -125,9 +125,9 @@ def _code(cell: Cell, lang: str) -> dict:
     if cell.predict:
         metadata |= {"predict": cell.predict.en.split("\n")[0], "jupyter": {"outputs_hidden": True}}
     if cell.alt:
-        metadata["mystnb"] = {"image": {"alt": _say(cell.alt, lang)}}
+        metadata["mystnb"] = {"image": {"alt": _text(cell.alt, lang)}}
     if cell.cause:
-        metadata["cause"] = _say(cell.cause, lang)
+        metadata["cause"] = _text(cell.cause, lang)
     return {
         "cell_type": "code",
         "id": cell.id,

@@ -16,7 +16,7 @@ def is_drawing(output: NotebookNode) -> bool:
     return bool(_OPENING.match("".join(output.get("data", {}).get("text/html", ""))))
 
 
-def spoken(outputs: Iterable[NotebookNode], lang: str) -> list[NotebookNode]:
+def in_language(outputs: Iterable[NotebookNode], lang: str) -> list[NotebookNode]:
     """Return copies of outputs whose figures have labels in `lang` (`"en"` or `"zh"`)."""
     copies = copy.deepcopy(list(outputs))
     for output in filter(is_drawing, copies):

@@ -125,7 +125,7 @@ def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
     return dict(json.loads(line) for line in ran.stdout.splitlines())
 
 
-def said_by_cells(
+def cells_with_message(
     entries: list[Entry], notebooks: Mapping[str, NotebookNode]
 ) -> dict[str, list[tuple[str, str]]]:
     """Return for each entry the cells, as (chapter, id), whose stored output matches a wording."""
@@ -153,7 +153,7 @@ def unproved(book: Book, entries: list[Entry], installed: list[Path]) -> Iterato
     """
     outputs = printed([(e.id, e.run) for e in entries if e.run])
     paths = {name: book.notebook("en", name) for name in book.texts}
-    cells = said_by_cells(entries, {name: read(p) for name, p in paths.items() if p.exists()})
+    cells = cells_with_message(entries, {name: read(p) for name, p in paths.items() if p.exists()})
     strings = [t for e in entries for t, proof in zip(e.wordings, e.proofs, strict=True)
                if proof == TORCH]  # fmt: skip
     missing = set(not_in(strings, installed))

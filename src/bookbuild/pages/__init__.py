@@ -116,7 +116,7 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
     names = {name for _, names in book.parts for name in names}
     english = {chapter.name: chapter.notebook for chapter in chapters["en"]}
     entries = messages.load(book)
-    cells = message_proofs.said_by_cells(entries, english)
+    cells = message_proofs.cells_with_message(entries, english)
     index = name_list.sections_by_name(book) if "by_name" in names else {}
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang

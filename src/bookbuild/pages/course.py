@@ -54,7 +54,7 @@ def tasks(book: Book, name: str) -> Tasks:
     cells = code_cells(shared(book.notebook("en", name)))
     return Tasks(
         questions=sum("predict" in cell.metadata for cell in cells),
-        explorers=sum(map(_moves, cells)),
+        explorers=sum(map(_has_explorer, cells)),
         exercises=sum("exercise" in tags(cell) for cell in cells),
     )
 
@@ -157,7 +157,7 @@ def citation(book: Book) -> dict[str, str]:
     return stated | {"address": book.address or book.repository}
 
 
-def _moves(cell: NotebookNode) -> bool:
+def _has_explorer(cell: NotebookNode) -> bool:
     """Return True if a cell shows an explorer."""
     shown = ("".join(out.get("data", {}).get("text/html", "")) for out in cell.outputs)
     return any(_EXPLORER.search(html) for html in shown)

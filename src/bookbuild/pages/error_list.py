@@ -22,7 +22,7 @@ def seen_in(chapters: list[Chapter], cells: dict[str, list[tuple[str, str]]]) ->
     """Return for each message the sections whose stored outputs contain it.
 
     `cells` maps a message's id to the (chapter, id) of each cell that prints it; see
-    `message_proofs.said_by_cells`.
+    `message_proofs.cells_with_message`.
     """
     known = {(c.name, cell.id): (c, cell) for c in chapters for cell in c.cells}
     places: Seen = {}
@@ -67,7 +67,7 @@ def render(book: Book, lang: str, entries: list[Entry], seen: Seen) -> dict[str,
     return files | {message_data.SCRIPT: message_data.index_script(book, ordered)}
 
 
-def alone(book: Book, lang: str, entry: Entry) -> tuple[Markup, Markup]:
+def entry_page(book: Book, lang: str, entry: Entry) -> tuple[Markup, Markup]:
     """Return the HTML of a message's own page: the full entry, and only its cause and fix."""
     advice = message_data.advice(book, lang, entry)
     values = {"w": words(lang, "errors"), "entry": entry, "advice": advice}

@@ -50,7 +50,7 @@ def place(book: Book, pitfall: Pitfall) -> tuple[str, dict[str, str]]:
     return section(book, Where(f"{pitfall.part.name}#{pitfall.part.id}", pitfall.id))
 
 
-def alone(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, Markup]:
+def entry_page(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, Markup]:
     """Return the title and the HTML body of a pitfall's own page."""
     href, titles = place(book, pitfall)
     title = titles[lang].rpartition(" › ")[2]

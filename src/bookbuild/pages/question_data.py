@@ -13,7 +13,7 @@ from bookbuild.source.outline import Where, section, sections
 from bookbuild.source.words import search_words
 
 MOST = 3  # index a name only if it occurs in at most this many sections
-LATE = re.compile(r"\d+\. |(Exercises|Recap)$")  # headings of exercises and recaps: not indexed
+EXERCISES = re.compile(r"\d+\. |(Exercises|Recap)$")  # also recaps; none is indexed
 
 
 def places(book: Book) -> Iterator[dict[str, Any]]:
@@ -29,7 +29,7 @@ def places(book: Book) -> Iterator[dict[str, Any]]:
         part
         for name in book.chapters
         for part in sections(texts.load(book, name))
-        if not LATE.match(part.heading)
+        if not EXERCISES.match(part.heading)
     ]
     uses = Counter(name for part in parts for name in part.names)
     ignored = set(search_words()["small"].split())  # names that are common words, such as `for`

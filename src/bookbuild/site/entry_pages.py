@@ -51,7 +51,7 @@ def entries(book: Book, lang: str) -> Iterator[Entry]:
 
 def _message(book: Book, lang: str, message: messages.Entry) -> Entry:
     wording = message.wordings[0]
-    body, answer = error_list.alone(book, lang, message)
+    body, answer = error_list.entry_page(book, lang, message)
     return Entry(
         kind="errors",
         id=message.id,
@@ -64,7 +64,7 @@ def _message(book: Book, lang: str, message: messages.Entry) -> Entry:
 
 
 def _pitfall(book: Book, lang: str, pitfall: pitfalls.Pitfall) -> Entry:
-    title, body = pitfalls_page.alone(book, lang, pitfall)
+    title, body = pitfalls_page.entry_page(book, lang, pitfall)
     right = pitfall.right or pitfall.part.answer[lang]
     return Entry(
         kind="pitfalls",

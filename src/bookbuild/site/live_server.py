@@ -27,7 +27,7 @@ from tornado import web
 from bookbuild.notebooks.cells import code_cells, tags
 from bookbuild.notebooks.cleaning import clean
 from bookbuild.notebooks.execution import prepare_kernels
-from bookbuild.notebooks.figures import spoken
+from bookbuild.notebooks.figures import in_language
 from bookbuild.pages.markdown import inline
 from bookbuild.site.extensions.cell_markup import Traceback
 from bookbuild.site.extensions.code_blocks import LightFormatter
@@ -84,7 +84,7 @@ def _block(kind: str, language: str, text: str, lexer: Lexer) -> str:
 def cleaned(outputs: list[dict[str, Any]], lang: str) -> list[NotebookNode]:
     """Return a kernel's outputs in the form that `book update` stores."""
     cell = nbformat.v4.new_code_cell(outputs=[nbformat.from_dict(o) for o in outputs])
-    return spoken(clean(nbformat.v4.new_notebook(cells=[cell])).cells[0].outputs, lang)
+    return in_language(clean(nbformat.v4.new_notebook(cells=[cell])).cells[0].outputs, lang)
 
 
 def comparable(outputs: list[NotebookNode]) -> list[dict[str, str]]:
@@ -172,7 +172,7 @@ class Chapter:
                     f'<figure class="book-figure" role="img" aria-label="{alt}"',
                     1,
                 )
-        same = comparable(now) == comparable(spoken(cell.outputs, self.lang))
+        same = comparable(now) == comparable(in_language(cell.outputs, self.lang))
         return {"html": rendered(now, self.lang), "same": same}
 
 

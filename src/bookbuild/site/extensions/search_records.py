@@ -69,7 +69,7 @@ class Section:
     queries: list[str] = field(default_factory=list)  # queries that the section answers
     explained: str = ""  # for a cheat-sheet card: page and anchor of the explaining section
 
-    def telling(self) -> list[str]:
+    def distinctive_lines(self) -> list[str]:
         """Return the code lines that add a public name or a comment word to the section's prose."""
         seen, lines = _words(" ".join([self.title, *self.text, *self.names])), []
         for line in self.code:
@@ -85,7 +85,7 @@ class Section:
             self.anchor,
             self.title,
             "\n".join(self.text),
-            "\n".join(self.code if self.explained else self.telling()),
+            "\n".join(self.code if self.explained else self.distinctive_lines()),
             "\n".join([" ".join(self.names), *self.queries]),
             self.explained,
         ]
