@@ -79,7 +79,7 @@
   const SMALL = new Set(words.small.split(" "));
   const SMALL_HAN = new RegExp(words.small_han);
   const WEAK = new Set(words.weak.split(" ").map(stem));
-  const isWeak = ({ said }) => WEAK.has(stem(said.toLowerCase()));
+  const isWeak = ({ text }) => WEAK.has(stem(text.toLowerCase()));
   const [PAGE, ANCHOR, TITLE, TEXT, CODE, NAMES, EXPLAINED] = [0, 1, 2, 3, 4, 5, 6];
   const mini = new MiniSearch({
     fields: Object.keys(BOOST),
@@ -138,7 +138,7 @@
         for (const part of HAN.test(chunk) ? chunk.split(SMALL_HAN).flatMap(pairs) : [chunk])
           if (part) {
             const others = same.get(stem(part.toLowerCase())) || [];
-            found.push({ said: part, alternatives: [...new Set([part, ...others])] });
+            found.push({ text: part, alternatives: [...new Set([part, ...others])] });
           }
     };
     let end = 0;
@@ -148,14 +148,14 @@
       plain(query.slice(end, match.index));
       const others = same.get(squeezed(match[0]));
       found.push({
-        said: match[0],
+        text: match[0],
         alternatives: [match[0], ...others.filter((o) => o !== match[0])],
       });
       end = match.index + match[0].length;
     }
     plain(query.slice(end));
     const telling = found.filter(
-      ({ said }) => !SMALL.has(said.toLowerCase()) && !/^[\u3400-\u9fff]$/.test(said),
+      ({ text }) => !SMALL.has(text.toLowerCase()) && !/^[\u3400-\u9fff]$/.test(text),
     );
     return telling.length ? telling : found;
   }
@@ -222,8 +222,8 @@
   // synonym must be adjacent, or "does not learn" would match every section on learning.
   function phrase(text, typing, own) {
     const all = chunks(text);
-    const told = all.filter((part) => !SMALL.has(part.toLowerCase()));
-    const parts = told.length ? told : all;
+    const contentWords = all.filter((part) => !SMALL.has(part.toLowerCase()));
+    const parts = contentWords.length ? contentWords : all;
     const found = parts.map((part, n) =>
       (HAN.test(part) ? run : word)(part, typing && n === parts.length - 1),
     );
@@ -247,35 +247,35 @@
   }
 
   // Correct a typo: one wrong, missing or additional letter, or two transposed letters.
-  function mistyped(said) {
-    const lower = said.toLowerCase();
+  function mistyped(text) {
+    const lower = text.toLowerCase();
     const found = new Map();
-    if (HAN.test(said) || lower.length < 4 || lower.length > LONGEST_WORD) return found;
+    if (HAN.test(text) || lower.length < 4 || lower.length > LONGEST_WORD) return found;
     for (let i = 1; i < lower.length; i++)
       add(found, word(lower.slice(0, i - 1) + lower[i] + lower[i - 1] + lower.slice(i + 1)), 1);
     add(found, look(lower, { fuzzy: 1 }), 1);
     return add(found, look(stem(lower), { fuzzy: 1 }), 1);
   }
 
-  function ask({ said, alternatives }, typing) {
+  function ask({ text, alternatives }, typing) {
     const found = new Map();
-    alternatives.forEach((text, n) => {
-      add(found, phrase(text, typing && !n, !n), n ? 0.7 : 1);
+    alternatives.forEach((alternative, n) => {
+      add(found, phrase(alternative, typing && !n, !n), n ? 0.7 : 1);
     });
-    if (isWeak({ said })) for (const hit of found.values()) hit[0] *= 0.4;
-    return found.size ? found : mistyped(said);
+    if (isWeak({ text })) for (const hit of found.values()) hit[0] *= 0.4;
+    return found.size ? found : mistyped(text);
   }
 
   // ---- the results
 
   const KIND = { chapter: 1, message: 0.75, symptom: 0.85, card: 0.8, reference: 0.28 };
-  const LATE = /^(\d+\. |(Exercises|Recap|练习|小结)$)/; // exercises and recaps rank lower
+  const EXERCISES = /^(\d+\. |(Exercises|Recap|练习|小结)$)/; // also recaps; they rank lower
   const first = pages.map((_, page) => sections.findIndex((section) => section[PAGE] === page));
   const names = pages.map(([, title]) => new Set(tokenize(title)));
   const address = (id) => `${pages[sections[id][PAGE]][0]}#${sections[id][ANCHOR]}`;
   const cards = new Map(sections.map((section, id) => [section[EXPLAINED], id]).reverse());
   const titles = sections.map((section) => squeezed(section[TITLE]));
-  const late = sections.map((section) => LATE.test(section[TITLE]));
+  const exercises = sections.map((section) => EXERCISES.test(section[TITLE]));
   const isFirst = (id) => id === first[sections[id][PAGE]];
 
   // Return 1 if the title of a page contains a matched term, else 0.
@@ -326,7 +326,7 @@
         (1 + 0.5 * about) *
         KIND[kind] *
         (whole.length > 2 && titles[hit.id].includes(whole) ? 1.5 : 1) *
-        (intro || late[hit.id] ? 0.5 : 1);
+        (intro || exercises[hit.id] ? 0.5 : 1);
     }
     found.sort((a, b) => b.score - a.score || a.id - b.id);
     const least = 0.35 * Math.max(...found.map(({ share }) => share));

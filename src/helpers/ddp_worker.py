@@ -103,7 +103,7 @@ def batch_norm() -> dict[str, Tensor]:
     return means
 
 
-def thawed(again: bool = False) -> Tensor:
+def unfrozen(again: bool = False) -> Tensor:
     """Return the weight after three steps of a layer that was frozen when DDP wrapped the model.
 
     With `again`, the model is wrapped a second time after the layer was made trainable.
@@ -158,7 +158,7 @@ def raises(function: Callable[[], object]) -> str:
     return "nothing"
 
 
-def impatient(seconds: float) -> dist.ProcessGroup:
+def group_with_timeout(seconds: float) -> dist.ProcessGroup:
     """Return a group whose collective calls time out after `seconds`."""
     group = dist.new_group()
     # `set_timeout` is newer than the oldest PyTorch of the book.
@@ -169,7 +169,7 @@ def impatient(seconds: float) -> dist.ProcessGroup:
 
 def only_rank_0() -> str:
     """Call all_reduce on rank 0 alone, with a timeout of two seconds, and return its exception."""
-    group = impatient(seconds=2)
+    group = group_with_timeout(seconds=2)
     if dist.get_rank() == 0:
         return raises(lambda: dist.all_reduce(torch.ones(1), group=group))
     return "nothing"
@@ -329,7 +329,7 @@ def two_losses() -> dict[str, object]:
     return diverged
 
 
-def together() -> dict[str, object]:
+def group_results() -> dict[str, object]:
     """Return the results of the `distributed` helpers if the ranks agree, differ or fail."""
     rank, model = dist.get_rank(), nn.BatchNorm1d(2)
     with torch.no_grad():
@@ -396,7 +396,7 @@ def sharded(device: torch.device, early: bool = False) -> dict[str, object]:
     }
 
 
-def patchwork(device: torch.device) -> dict[str, object]:
+def unequal_shards(device: torch.device) -> dict[str, object]:
     """Shard a layer with different weights on each rank, then load a state dict from rank 0.
 
     `own` is a bool per row of the sharded weight: True if the row has this rank's values.
@@ -429,8 +429,8 @@ def main(folder: str) -> None:
         "12 + 4": gradient([12, 4]),
         "12 + 4, weighted": gradient([12, 4], weighted=True),
         "batch norm": batch_norm(),
-        "thawed": thawed(),
-        "thawed, wrapped again": thawed(again=True),
+        "thawed": unfrozen(),
+        "thawed, wrapped again": unfrozen(again=True),
         "accumulated": accumulated(quiet=False),
         "accumulated, no_sync": accumulated(quiet=True),
         "only rank 0": only_rank_0(),
@@ -447,10 +447,10 @@ def main(folder: str) -> None:
         "metric": metric(),
         "around": around(),
         "two losses": two_losses(),
-        "together": together(),
+        "together": group_results(),
         "sharded": sharded(device),
         "sharded, early": sharded(device, early=True),
-        "patchwork": patchwork(device),
+        "patchwork": unequal_shards(device),
     }
     Path(folder).mkdir(parents=True, exist_ok=True)
     torch.save(results, Path(folder, f"rank{dist.get_rank()}.pt"))

@@ -332,7 +332,7 @@ def test_every_verdict_is_in_the_language_of_its_page(site):
         assert len(counts) == 1, path.stem
 
 
-def test_every_page_has_a_twin_that_leads_to_twins(site):
+def test_every_page_has_a_markdown_copy_that_links_to_copies(site):
     for path in [*site.glob("en/*.html"), *site.glob("zh/*.html")]:
         text = path.read_text("utf8")
         if path.name == "search.html" or "http-equiv" in text:

@@ -11,7 +11,7 @@ from nbformat import NotebookNode
 from bookbuild.notebooks.cells import output
 from bookbuild.notebooks.files import shared
 from bookbuild.pages.pitfall_list import place
-from bookbuild.site.markdown_twins import runs
+from bookbuild.site.markdown_copies import runs
 from bookbuild.source import messages, pitfalls, versions
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.headings import headings
@@ -123,6 +123,6 @@ def _links(
     ]
 
 
-def _title(twin: Path) -> str:
-    lines = twin.read_text("utf8").splitlines()
+def _title(copy: Path) -> str:
+    lines = copy.read_text("utf8").splitlines()
     return headings(next(line for line in lines if line.startswith("# ")))[0].plain

@@ -22,7 +22,7 @@ from bookbuild.pages import write as write_pages
 from bookbuild.site import (
     entry_pages,
     helpers_wheel,
-    markdown_twins,
+    markdown_copies,
     program_files,
     redirects,
     root_files,
@@ -208,7 +208,7 @@ def _write_beside(book: Book, cache: Path, site: Path, entries: list[str]) -> No
     pages = [p.name for p in sorted((site / "en").glob("*.html")) if p.stem != "search"]
     if (scripts := book.root / SCRIPTS).is_dir():
         shutil.copytree(scripts, site, dirs_exist_ok=True)
-    markdown_twins.write(book, site)
+    markdown_copies.write(book, site)
     descriptions = {
         lang: json.loads((cache / lang / "doctrees" / DESCRIPTIONS).read_text("utf8"))
         for lang in LANGUAGES

@@ -167,8 +167,8 @@ def page_context(
     )
     chapter = not home and kinds(app).get(page, ("", ""))[0] == "chapter"
     head = metatags.head(about, metatags.article(about) if chapter else None)
-    twin = f'<link rel="alternate" type="text/markdown" href="{page}.md">'
-    context["metatags"] = "\n".join([context.get("metatags", ""), twin, head])
+    copy = f'<link rel="alternate" type="text/markdown" href="{page}.md">'
+    context["metatags"] = "\n".join([context.get("metatags", ""), copy, head])
 
 
 def repository_links(

@@ -1,6 +1,6 @@
 """Write Markdown copies of the pages that are not notebooks, and the descriptions of all pages.
 
-For the Markdown copies of notebooks, see `bookbuild.site.markdown_twins`.
+For the Markdown copies of notebooks, see `bookbuild.site.markdown_copies`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from bookbuild.site import metatags
-from bookbuild.site.markdown_twins import from_html
+from bookbuild.site.markdown_copies import from_html
 
 DESCRIPTIONS = "descriptions.json"
 

@@ -31,8 +31,8 @@ def write(book: Book, site: Path) -> None:
     for lang in LANGUAGES:
         for path in sorted((book.root / "book" / lang).glob("*.ipynb")):
             if (site / lang / f"{path.stem}.html").is_file():
-                twin = chapter(book, lang, path.stem, shared(path))
-                (site / lang / f"{path.stem}.md").write_text(twin, "utf8")
+                copy = chapter(book, lang, path.stem, shared(path))
+                (site / lang / f"{path.stem}.md").write_text(copy, "utf8")
 
 
 def from_html(html: str) -> str:
@@ -85,7 +85,7 @@ def _questions(book: Book, lang: str, name: str) -> dict[str, str]:
 
 def _about(book: Book, lang: str, name: str) -> str:
     """Return the quotation below the title: PyTorch version, and links to page and notebook."""
-    w = words(lang, "twins")
+    w = words(lang, "markdown_copies")
     other = next(language for code, language in book.languages.items() if code != lang)
     lines = [w["ran"].format(_under(book, lang, name)), w["marks"]]
     also = [v for v, run in versions.tested(book).items() if name in run["chapters"]]
@@ -100,7 +100,7 @@ def _about(book: Book, lang: str, name: str) -> str:
 
 def _under(book: Book, lang: str, name: str) -> str:
     """Return a phrase with the device and PyTorch version of the last run, "" if unknown."""
-    w = words(lang, "twins")
+    w = words(lang, "markdown_copies")
     devices = sorted(runs(book, lang, name).items())
     return w["and"].join(w["under"].format(device=d.upper(), **run) for d, run in devices)
 
@@ -111,7 +111,7 @@ def runs(book: Book, lang: str, name: str) -> dict[str, dict]:
 
 
 def _code(lang: str, cell: NotebookNode) -> Iterator[str]:
-    w = words(lang, "twins")
+    w = words(lang, "markdown_copies")
     if "remove-cell" not in tags(cell):
         yield fenced(cell.source, "python")
         if cell.execution_count is None:
