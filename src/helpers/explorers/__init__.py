@@ -21,7 +21,7 @@ class Explorer:
 
     Args:
         name: the script's name, such as `"allocator"`.
-        data: JSON-serializable value; the element reads it from its `data` attribute.
+        payload: JSON-serializable value; the element reads it from its `data` attribute.
         fallback: description of the figure by language (`"en"`, `"zh"`), shown if
             scripts do not run.
         lang: language of the labels, `"en"`, `"zh"` or None for the page's language.
@@ -32,7 +32,7 @@ class Explorer:
     """
 
     def __init__(
-        self, name: str, data: Any, fallback: Mapping[str, str], lang: str | None = None
+        self, name: str, payload: Any, fallback: Mapping[str, str], lang: str | None = None
     ) -> None:
         if lang not in (None, *LANGUAGES):
             raise ValueError(f"lang must be 'en', 'zh' or None, got {lang!r}")
@@ -40,7 +40,7 @@ class Explorer:
             raise ValueError(f"fallback must have 'en' and 'zh', got {sorted(fallback)}")
         self.name, self.fallback, self.lang = f"{name}-explorer", fallback, lang
         self.script = f"{_script('base')}\n{_script(name)}"
-        self.data = json.dumps(data, separators=(",", ":"))
+        self.data = json.dumps(payload, separators=(",", ":"))
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.fallback['en']}>"

@@ -1,6 +1,6 @@
 // Base element of all explorers, with instructions for writing one.
 //
-// `<name>.py` computes the numbers with torch and returns Explorer("<name>", data, fallback, lang).
+// `<name>.py` computes the numbers and returns Explorer("<name>", payload, fallback, lang).
 // `<name>.js` draws them. The element's state determines everything that it shows:
 //
 //   (() => {
