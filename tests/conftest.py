@@ -1,6 +1,6 @@
-"""What all tests share: the browser, and that a busy machine is no failure.
+"""Provide what all tests share: the browser, and tolerance for a busy machine.
 
-Without Chromium its tests are skipped; REQUIRE_BROWSER=1 makes that a failure.
+Without Chromium, browser tests are skipped; with REQUIRE_BROWSER=1 they fail.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run the tests that the last change touches: `make quick`.
 
-The change consists of the uncommitted files or, in a clean checkout, of the last commit. It selects
+The change is the set of uncommitted files or, in a clean checkout, the last commit. It selects
 
 - for a module of `src`: the test files that import it or are named after it
 - for a helper, a text or a notebook: the English notebook of the chapter

@@ -1,4 +1,4 @@
-// What the theme leaves out: the language switch keeps the section, menus close.
+// Extend the theme: language switch to the same section, menus, wrapped code, search dialog.
 (() => {
   const root = document.documentElement.dataset;
   const words = globalThis.bookWords.book;
@@ -6,7 +6,7 @@
   const sections = () => [...document.querySelectorAll("main section[id]")];
   const reading = () => sections().filter((s) => s.getBoundingClientRect().top < innerHeight / 3).pop();
 
-  // ---- the same section in the other language, and the choice remembered
+  // ---- language switch: open the same section, and store the choice
   const link = document.querySelector("a.language-switch");
   if (link) {
     const address = link.getAttribute("href");
@@ -15,13 +15,13 @@
       const seen = (s) => { const b = s.getBoundingClientRect(); return b.bottom > 0 && b.top < innerHeight; };
       const named = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
       const here = named && seen(named) ? named : reading();
-      const lists = document.getElementById("error-search"); // the text is kept, no section is read
+      const lists = document.getElementById("error-search"); // keep the text, not the section
       const anchor = here && here !== sections()[0] && !lists ? "#" + here.id : "";
       link.href = address + location.search + anchor;
     });
   }
 
-  // ---- where a reader of a chapter stops, for the home page
+  // ---- store the reading position in a chapter, for the home page
   if (document.querySelector(".chapter-cards")) {
     const stop = () => {
       const here = reading() ?? sections()[0];
@@ -47,7 +47,7 @@
     }
   });
 
-  // ---- on a phone long lines of code wrap, if a reader wants it: each below its own indentation
+  // ---- optional wrapping of long code lines on phones, with hanging indentation
   const CODE = "article .highlight pre:not(.cell_output *, #cheat-sheet *, [contenteditable])";
   const split = (pre) => {
     if (pre.querySelector(".line")) return;
@@ -83,7 +83,7 @@
   };
   try { wrap(localStorage.getItem("wrap")); } catch {}
 
-  // ---- what scrolls is reached by keys; measured once it is in sight
+  // ---- make scrollable blocks focusable, measured when they scroll into view
   const measure = new ResizeObserver((entries) => {
     for (const { target } of entries) {
       const wide = target.scrollWidth > target.clientWidth;
@@ -94,23 +94,23 @@
   });
   for (const e of document.querySelectorAll("article :is(pre, .cell_output > .output, .pst-scrollable-table-container)")) measure.observe(e);
 
-  // ---- the sidebar stands where it was left, or shows the page's own line
+  // ---- restore the scroll position of the sidebar, and show the current page's line
   const sidebar = document.querySelector(".bd-sidebar-primary");
   requestAnimationFrame(() => {
     const here = sidebar?.querySelector("li.current");
-    if (!here?.offsetParent) return; // closed, as on a phone
+    if (!here?.offsetParent) return; // the sidebar is closed, as on a phone
     try { sidebar.scrollTop = sessionStorage.getItem("sidebar") ?? 0; } catch {}
     const [line, box] = [here.getBoundingClientRect(), sidebar.getBoundingClientRect()];
     if (line.top < box.top || line.bottom > Math.min(box.bottom, innerHeight)) sidebar.scrollTop += line.top - box.top - box.height / 4;
     addEventListener("pagehide", () => { try { sessionStorage.setItem("sidebar", sidebar.scrollTop); } catch {} });
   });
 
-  // ---- paper is white, whatever the theme
+  // ---- print with the light theme
   let theme;
   addEventListener("beforeprint", () => { theme = root.theme; root.theme = "light"; });
   addEventListener("afterprint", () => { root.theme = theme; });
 
-  // ---- search: a dialog, and a page of results; its scripts are loaded when they are needed
+  // ---- search: a dialog and a page of results; the scripts are loaded on demand
   const form = document.querySelector("form.bd-search");
   const dialog = document.getElementById("search-dialog");
   let loading;
@@ -141,7 +141,7 @@
     else openSearch();
   });
   form.addEventListener("input", load);
-  dialog?.addEventListener("keydown", (event) => { // of itself Escape would only empty the field
+  dialog?.addEventListener("keydown", (event) => { // by default Escape only clears the field
     if (event.key !== "Escape" || event.isComposing) return;
     event.preventDefault();
     dialog.close();

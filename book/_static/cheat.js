@@ -1,11 +1,11 @@
-// The cheat sheet: a filter that works while you type, a button that prints, wrong lines marked.
+// Cheat sheet: filter lines while typing, print button, mark wrong lines.
 (() => {
   const sheet = document.getElementById("cheat-sheet");
   if (!sheet) return;
   const chinese = document.documentElement.lang.startsWith("zh");
   const said = (english, other) => (chinese ? other : english);
 
-  // ---- statements: the nodes of a line, with the lines that are no good without it
+  // ---- statements: the nodes of a line and of the lines that continue it
   const continues = /^(?:[\s)\]}]|#(?! \$)|except\b|else\b|elif\b|finally\b)/;
   const statements = (pre) => {
     const lines = [[]];
@@ -32,7 +32,7 @@
     return found;
   };
 
-  // What a link leads to says in English what it is about, on the Chinese page too.
+  // Search text of a link: its anchor is English on the Chinese page, too.
   const words = (link) => `${link.textContent} ${link.hash.replaceAll("-", " ")}`;
   const groups = [...sheet.querySelectorAll("div.cell")].map((cell) => {
     const chapter = cell.closest("section");

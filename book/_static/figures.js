@@ -1,4 +1,4 @@
-// A figure can be looked at in large: a button below it, or a click on it, opens a dialog.
+// Enlarge figures: a click on a figure or on the button below it opens a dialog.
 (() => {
   const zh = document.documentElement.lang.startsWith("zh");
   const button = (said, act) => {

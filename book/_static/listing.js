@@ -1,11 +1,11 @@
-// Pages that are one long list: it is filtered while a reader types; a linked entry opens.
+// Pages with a long list: filter it while typing, and open a linked entry.
 (() => {
   // "loss nan" → each word; "损失不降" → each pair of characters
   const pieces = (text) => (text.toLowerCase().match(/[\u3400-\u9fff]+|[^\s\u3400-\u9fff，。、：；（）]+/g) || [])
     .flatMap((part) => /[\u3400-\u9fff]/.test(part) && part.length > 2
       ? [...part.slice(1)].map((_, n) => part.slice(n, n + 2)) : [part]);
 
-  // Which of the texts have all pieces; if none has, those with the most, at least half of them.
+  // Return the texts with all pieces, else those with the most pieces, at least half of them.
   const fitting = (query, texts) => {
     const wanted = pieces(query);
     const begins = wanted.map((piece) => /^\w/.test(piece)

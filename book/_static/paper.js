@@ -1,4 +1,4 @@
-// On paper: title and address on each sheet; hints and solutions of the exercises after the text.
+// Print layout: title and address on each sheet; hints and solutions after the text.
 (() => {
   const { paper } = globalThis.bookWords;
   const canonical = document.querySelector("link[rel=canonical]")?.href;

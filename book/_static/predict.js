@@ -1,11 +1,11 @@
-// Questions before a cell: the first answer counts, the cell's output and what explains it (`.why`)
-// show after it, and this browser remembers, for the lists of chapters. Without this script the
-// questions unfold all the same, and nothing is hidden.
+// Questions before a cell: the first answer counts; the output and its explanation (`.why`) are
+// shown after it; answers are stored in the browser for the lists of chapters. Without this script
+// the choices unfold, and nothing is hidden.
 (() => {
   const words = globalThis.bookWords.questions;
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
   const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
-  const FOUND = "onbeforematch" in document.body ? "until-found" : ""; // by the browser's own search
+  const FOUND = "onbeforematch" in document.body ? "until-found" : ""; // so that find-in-page works
   const load = (page, what = "predict") => {
     try { return JSON.parse(localStorage.getItem(`${what}:${page}`)) || {}; } catch { return {}; }
   };
@@ -16,8 +16,8 @@
 
   const here = pageOf(location.href);
   const cards = [...document.querySelectorAll(".predict")];
-  let kept = load(here); // picks: was the first answer right; chose: which one it was
-  if (kept.picks) { // a question may be gone since
+  let kept = load(here); // picks: 1 if the first answer was right; chose: its index
+  if (kept.picks) { // drop questions that no longer exist
     const ids = new Set(cards.map((card) => card.dataset.cell));
     const known = (values) => Object.fromEntries(Object.entries(values ?? {}).filter(([id]) => ids.has(id)));
     kept = { all: cards.length, picks: known(kept.picks), chose: known(kept.chose) };
@@ -48,7 +48,7 @@
       veil.hidden = visible;
     };
     const answered = () => Object.hasOwn(kept.picks ?? {}, id);
-    let done; // as it was drawn last: what is shown without an answer stays so
+    let done; // last drawn state: output shown without an answer stays visible
     const draw = () => {
       if (done === answered()) return;
       done = answered();
@@ -93,8 +93,8 @@
     return { id, card, cell, output, why, hidden, choices, show, draw, answered, forget, focus };
   });
 
-  // ---- A link to a place leads to what is hidden there; who comes from another page or from the
-  // search to a section wants to read, and is not asked first; who continues (home page) is.
+  // ---- A link to hidden content reveals it. A reader who arrives from another page or the search
+  // sees the whole section; with `?continue` (home page) its questions stay unanswered.
   const reveal = (whole) => {
     const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!place) return;
@@ -110,9 +110,9 @@
   document.addEventListener("click", ({ target }) => { searched = Boolean(target.closest?.("[role=option]")); }, true);
   addEventListener("hashchange", () => reveal(searched));
   const continues = location.search === "?continue";
-  reveal(!continues && (!document.referrer || pageOf(document.referrer) !== here)); // not from the other language
+  reveal(!continues && (!document.referrer || pageOf(document.referrer) !== here)); // not after a language switch
 
-  // ---- at the end of the chapter: how many were right, and the missed ones again
+  // ---- end of the chapter: number of right answers, and a button to retry the others
   const tally = make("div", { className: "tally" });
   const told = make("p", {});
   const retry = make("button", { type: "button" });
@@ -126,7 +126,7 @@
   });
   if (cards.length) document.querySelector("article > section")?.append(tally);
 
-  // ---- on paper the questions stand without their answers, which follow in a key
+  // ---- print questions without answers, which follow in a key
   const sheet = make("section", { className: "key" });
   const places = [];
   addEventListener("beforeprint", () => {
@@ -157,7 +157,7 @@
     sheet.remove();
   });
 
-  // ---- explorers whose task was left done, by the ids of their cells
+  // ---- store completed explorer tasks by cell id
   const keep = ({ target, detail }) => {
     const id = target.closest(".cell[id]")?.id;
     if (!id) return;
@@ -178,7 +178,7 @@
     retry.textContent = fill(words.missed, { n: missed().length });
     retry.hidden = !missed().length;
     for (const old of document.querySelectorAll(".score")) old.remove();
-    let [done, solved] = [0, 0]; // of all chapters, for the line of the sidebar
+    let [done, solved] = [0, 0]; // totals of all chapters, for the sidebar
     for (const link of document.querySelectorAll("nav.bd-links a.internal, ul.chapters a.internal")) {
       const page = link.getAttribute("href") === "#" ? here : pageOf(link.href);
       const { picks, all } = load(page);

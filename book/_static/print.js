@@ -1,4 +1,4 @@
-// Explorers on paper: their controls are of no use there.
+// Prepare explorers for printing: remove controls.
 (() => {
   const style = new CSSStyleSheet();
   style.replaceSync(`@media print {

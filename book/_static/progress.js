@@ -1,5 +1,5 @@
-// The map of the home page: what this browser has stored of questions, explorers and exercises, and
-// where the reader stopped. Nothing is sent.
+// Map of the home page: stored progress in questions, explorers and exercises, and the last reading
+// position. No data is sent.
 (() => {
   const map = document.getElementById("progress");
   if (!map) return;
@@ -13,8 +13,8 @@
   };
   const sum = (values) => values.reduce((a, b) => a + b, 0);
 
-  // ---- each chapter: its minutes and tasks, and how many of them are done
-  const links = document.querySelectorAll("ul.chapters a"); // the chapters come first
+  // ---- each chapter: minutes, tasks, and number of completed tasks
+  const links = document.querySelectorAll("ul.chapters a"); // the first links are the chapters
   const chapters = map.dataset.chapters.split(" ").map((numbers, i) => {
     const [time, ...all] = numbers.split(",").map(Number);
     const page = links[i].getAttribute("href").replace(".html", "");
@@ -23,7 +23,7 @@
     const done = all.map((most, kind) => Math.min(Object.keys(kept[kind]).length, most));
     return { link: links[i], page, time, all, done };
   });
-  const solves = chapters.some(({ done }) => done[2]); // exercises are solved on live pages only
+  const solves = chapters.some(({ done }) => done[2]); // exercises can be solved only on live pages
   const show = (place, { all, done }) => {
     const count = (i) => (i < 2 || solves ? `${done[i]}/${all[i]}` : all[i]);
     const texts = kinds.flatMap((kind, i) => (all[i] ? `${kind}\u00a0${count(i)}` : []));
@@ -43,7 +43,7 @@
     chapter.link.closest("li").append(line);
   }
 
-  // ---- all chapters, and where the reader stopped
+  // ---- total of all chapters, and last reading position
   const [go, total] = map.querySelectorAll("[hidden]");
   const each = (key) => kinds.map((_, i) => sum(chapters.map((chapter) => chapter[key][i])));
   const done = each("done");

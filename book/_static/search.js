@@ -1,25 +1,25 @@
-// Search by section. MiniSearch keeps the index; what is a word, what means the same, and which
-// page comes first is decided here. `bookIndex` is written by `search_records.py` in
+// Search by section. MiniSearch stores the index; this script defines tokenization, synonyms and
+// ranking. `bookIndex` is written by `search_records.py` in
 // src/bookbuild/site/extensions.
 (() => {
   const CHUNK = /[\u3400-\u9fff]+|[\w\u00c0-\u024f]+(?:\.[\w\u00c0-\u024f]+)*/g;
-  const LONGEST = 1000; // characters of a query that are searched
-  const SHORT_NOT = /\b(is|are|was|were|do|does|did|has|have)n['’]t\b/gi; // isn't: is not
-  const LONGEST_WORD = 40; // letters of a word in which a typing error is looked for
+  const LONGEST = 1000; // maximum length of a query, in characters
+  const SHORT_NOT = /\b(is|are|was|were|do|does|did|has|have)n['’]t\b/gi; // isn't → is not
+  const LONGEST_WORD = 40; // maximum length of a word for typo correction
   const HAN = /^[\u3400-\u9fff]/;
   const BOOST = { title: 6, names: 3, queries: 1, text: 1, code: 0.5 };
   const MESSAGE = /\b\w*(?:Error|Exception|Warning|Interrupt)\b/;
-  const LONG_QUESTION = 80; // characters; a longer text may be a message
+  const LONG_QUESTION = 80; // in characters; a longer text may be a message
   const VALUES = /[([<'"`][^)\]>'"`]*\d|::|\w\.\w+\(/; // numbers in brackets, calls
-  // The end of a text for an address: long ones are refused by servers, half characters by browsers.
+  // Return the end of a text for a URL: servers reject long ones, browsers half surrogate pairs.
   const inAddress = (text) =>
     encodeURIComponent(text.slice(-LONGEST).replace(/\p{Surrogate}/gu, "\ufffd"));
 
   // ---- words
 
-  // A stem: loss and losses, decrease and decreasing, normalize and normalization.
+  // Return the stem: loss for losses, one stem for decrease and decreasing.
   function stem(word) {
-    if (/[\d_.]/.test(word) || word === "windows") return word; // Windows, the system
+    if (/[\d_.]/.test(word) || word === "windows") return word; // the operating system
     for (const end of [
       /ations?$/,
       /at(?:es?|ed|ing)$/,
@@ -34,11 +34,11 @@
     return word.replace(/([^aeiou])\1$/, "$1");
   }
 
-  // Where a name of code has its parts: num_workers, CrossEntropyLoss, Conv2d.
+  // Boundaries of the parts of a name: num_workers, CrossEntropyLoss, Conv2d.
   const SEAM = /_+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])(?=\d)/;
 
-  // What a piece of text is found by: a word by its stem, a name of code whole and by its parts,
-  // Chinese by its pairs.
+  // Return the index terms of a text: stems of words, full names and parts of names in code,
+  // pairs of Chinese characters.
   const PACKAGES = new Set(["torch", "nn", "functional", "utils"]); // in every dotted name
   const PIECE = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+\w*/g;
   const known = new Map();
@@ -64,7 +64,7 @@
   }
 
   const chunks = (text) => text.match(CHUNK) || [];
-  // How often a name stands in code says little, and each time costs.
+  // Ignore repetitions in code and names: they say little about relevance and cost time.
   const tokenize = (text, field) => {
     const all = chunks(text);
     return field === "text" || field === "title"
@@ -79,7 +79,7 @@
   const SMALL = new Set(words.small.split(" "));
   const SMALL_HAN = new RegExp(words.small_han);
   const WEAK = new Set(words.weak.split(" ").map(stem));
-  const isWeak = ({ said }) => WEAK.has(stem(said.toLowerCase()));
+  const isWeak = ({ text }) => WEAK.has(stem(text.toLowerCase()));
   const [PAGE, ANCHOR, TITLE, TEXT, CODE, NAMES, EXPLAINED] = [0, 1, 2, 3, 4, 5, 6];
   const mini = new MiniSearch({
     fields: Object.keys(BOOST),
@@ -89,14 +89,14 @@
     extractField: (id, name) => {
       if (name === "id") return id;
       const section = sections[id];
-      const [names, ...queries] = section[NAMES].split("\n"); // the queries stand below the names
+      const [names, ...queries] = section[NAMES].split("\n"); // queries follow the names
       if (name === "names") return names;
       if (name === "queries") return queries.join("\n");
       return section[{ title: TITLE, text: TEXT, code: CODE }[name]];
     },
   });
 
-  // section → [score, terms found in it, how much of what is sought it has], for one term
+  // Matches of one term: section → [score, matched terms, share of the query term matched]
   const looked = new Map();
   function look(term, options) {
     const key = term + JSON.stringify(options || "");
@@ -107,7 +107,7 @@
     return looked.get(key);
   }
 
-  // ---- what is asked for
+  // ---- the query
 
   const quoted = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const bounded = (phrase) =>
@@ -130,7 +130,7 @@
     "gi",
   );
 
-  // The units of a query: a word, a run of Chinese, or a phrase with all that means the same.
+  // Return the units of a query: a word, a run of Chinese, or a phrase with its synonyms.
   function units(query) {
     const found = [];
     const plain = (text) => {
@@ -138,30 +138,30 @@
         for (const part of HAN.test(chunk) ? chunk.split(SMALL_HAN).flatMap(pairs) : [chunk])
           if (part) {
             const others = same.get(stem(part.toLowerCase())) || [];
-            found.push({ said: part, alternatives: [...new Set([part, ...others])] });
+            found.push({ text: part, alternatives: [...new Set([part, ...others])] });
           }
     };
     let end = 0;
     PHRASES.lastIndex = 0;
-    // `matchAll` copies the expression, whose compilation takes most of the time of a query
+    // Avoid `matchAll`: it copies the expression, and compiling it dominates the time of a query.
     for (let match = PHRASES.exec(query); match; match = PHRASES.exec(query)) {
       plain(query.slice(end, match.index));
       const others = same.get(squeezed(match[0]));
       found.push({
-        said: match[0],
+        text: match[0],
         alternatives: [match[0], ...others.filter((o) => o !== match[0])],
       });
       end = match.index + match[0].length;
     }
     plain(query.slice(end));
     const telling = found.filter(
-      ({ said }) => !SMALL.has(said.toLowerCase()) && !/^[\u3400-\u9fff]$/.test(said),
+      ({ text }) => !SMALL.has(text.toLowerCase()) && !/^[\u3400-\u9fff]$/.test(text),
     );
     return telling.length ? telling : found;
   }
 
-  // Words of a run of Chinese: two characters each, those that the index has most often; one that
-  // is left over belongs to the word before it.
+  // Split a run of Chinese into pairs of characters that are frequent in the index; a single
+  // remaining character is appended to the preceding word.
   function pairs(run) {
     const best = [[0, []]];
     for (let end = 1; end <= run.length; end++) {
@@ -176,7 +176,7 @@
     return best[run.length][1];
   }
 
-  // Take over what another way of saying it finds, and keep the best score.
+  // Merge the results of a synonym, keeping the best score of each section.
   function add(found, others, weight) {
     for (const [id, [score, terms, share]] of others) {
       const [best, known, most] = found.get(id) || [0, [], 0];
@@ -185,8 +185,8 @@
     return found;
   }
 
-  // A word of a query: by its stem, a name of code as it is written, and as a beginning while it
-  // is typed; what is typed so far may be longer than the stem.
+  // Look up a word by its stem, a name in code as written, and, while it is typed, as a prefix;
+  // the typed prefix may be longer than the stem.
   function word(chunk, typing) {
     const lower = chunk.toLowerCase();
     const found = add(new Map(), look(lower), 1);
@@ -200,12 +200,12 @@
     return found;
   }
 
-  // A run of Chinese: its pairs, by the share of its characters that they cover.
+  // Look up a run of Chinese by its pairs; the score depends on the share of characters covered.
   function run(chunk, typing) {
     if (chunk.length === 1) return look(chunk, { prefix: true });
     const pairs = terms(chunk).map((pair) => look(pair));
     if (typing && chunk.length > 2 && !pairs.at(-1).size)
-      // its last character may begin a word
+      // The last character may begin a word.
       pairs[pairs.length - 1] = look(chunk.at(-1), { prefix: true });
     const found = new Map();
     for (const id of new Set(pairs.flatMap((pair) => [...pair.keys()]))) {
@@ -218,12 +218,12 @@
     return found;
   }
 
-  // A phrase: sections that have all its words, first those where they stand together. What only
-  // means the same must stand together, or "does not learn" would find everything that learns.
+  // Look up a phrase: sections that contain all its words, adjacent ones first. The words of a
+  // synonym must be adjacent, or "does not learn" would match every section on learning.
   function phrase(text, typing, own) {
     const all = chunks(text);
-    const told = all.filter((part) => !SMALL.has(part.toLowerCase()));
-    const parts = told.length ? told : all;
+    const contentWords = all.filter((part) => !SMALL.has(part.toLowerCase()));
+    const parts = contentWords.length ? contentWords : all;
     const found = parts.map((part, n) =>
       (HAN.test(part) ? run : word)(part, typing && n === parts.length - 1),
     );
@@ -246,39 +246,39 @@
     return both;
   }
 
-  // One letter wrong, missing, too many, or two in the wrong order.
-  function mistyped(said) {
-    const lower = said.toLowerCase();
+  // Correct a typo: one wrong, missing or additional letter, or two transposed letters.
+  function mistyped(text) {
+    const lower = text.toLowerCase();
     const found = new Map();
-    if (HAN.test(said) || lower.length < 4 || lower.length > LONGEST_WORD) return found;
+    if (HAN.test(text) || lower.length < 4 || lower.length > LONGEST_WORD) return found;
     for (let i = 1; i < lower.length; i++)
       add(found, word(lower.slice(0, i - 1) + lower[i] + lower[i - 1] + lower.slice(i + 1)), 1);
     add(found, look(lower, { fuzzy: 1 }), 1);
     return add(found, look(stem(lower), { fuzzy: 1 }), 1);
   }
 
-  function ask({ said, alternatives }, typing) {
+  function ask({ text, alternatives }, typing) {
     const found = new Map();
-    alternatives.forEach((text, n) => {
-      add(found, phrase(text, typing && !n, !n), n ? 0.7 : 1);
+    alternatives.forEach((alternative, n) => {
+      add(found, phrase(alternative, typing && !n, !n), n ? 0.7 : 1);
     });
-    if (isWeak({ said })) for (const hit of found.values()) hit[0] *= 0.4;
-    return found.size ? found : mistyped(said);
+    if (isWeak({ text })) for (const hit of found.values()) hit[0] *= 0.4;
+    return found.size ? found : mistyped(text);
   }
 
-  // ---- what is found
+  // ---- the results
 
   const KIND = { chapter: 1, message: 0.75, symptom: 0.85, card: 0.8, reference: 0.28 };
-  const LATE = /^(\d+\. |(Exercises|Recap|练习|小结)$)/; // sections that answer nothing by themselves
+  const EXERCISES = /^(\d+\. |(Exercises|Recap|练习|小结)$)/; // also recaps; they rank lower
   const first = pages.map((_, page) => sections.findIndex((section) => section[PAGE] === page));
   const names = pages.map(([, title]) => new Set(tokenize(title)));
   const address = (id) => `${pages[sections[id][PAGE]][0]}#${sections[id][ANCHOR]}`;
   const cards = new Map(sections.map((section, id) => [section[EXPLAINED], id]).reverse());
   const titles = sections.map((section) => squeezed(section[TITLE]));
-  const late = sections.map((section) => LATE.test(section[TITLE]));
+  const exercises = sections.map((section) => EXERCISES.test(section[TITLE]));
   const isFirst = (id) => id === first[sections[id][PAGE]];
 
-  // Whether the title of a page says what was asked for, 1 or 0.
+  // Return 1 if the title of a page contains a matched term, else 0.
   const named = (answer, page) =>
     Number((answer.get(first[page])?.[1] || []).some((term) => names[page].has(term)));
 
@@ -288,7 +288,7 @@
     const asked = units(query.slice(0, LONGEST).replace(SHORT_NOT, "$1 not"));
     if (!asked.length) return [];
     const answers = asked.map((unit, n) => ask(unit, n === asked.length - 1 && /\S$/.test(query)));
-    // the rarer a word, the more it tells
+    // Rare words weigh more.
     const weights = answers.map((answer, n) => {
       const seen = [...answer.values()].reduce((sum, [, , share]) => sum + share, 0);
       return seen ? (isWeak(asked[n]) ? 0.4 : 1) * Math.log(1 + sections.length / seen) : 0;
@@ -297,7 +297,7 @@
     if (!total) return [];
     const weigh = (has) => has.reduce((sum, share, n) => sum + share * weights[n], 0) / total;
     const whole = squeezed(query.replace(SMALL_HAN, ""));
-    const onPage = new Map(); // how much of what is asked for a page has
+    const onPage = new Map(); // share of each query unit that a page matches
     const found = [...new Set(answers.flatMap((answer) => [...answer.keys()]))].map((id) => {
       const has = answers.map((answer) => answer.get(id)?.[2] || 0);
       const page = pages[sections[id][PAGE]][3];
@@ -326,7 +326,7 @@
         (1 + 0.5 * about) *
         KIND[kind] *
         (whole.length > 2 && titles[hit.id].includes(whole) ? 1.5 : 1) *
-        (intro || late[hit.id] ? 0.5 : 1);
+        (intro || exercises[hit.id] ? 0.5 : 1);
     }
     found.sort((a, b) => b.score - a.score || a.id - b.id);
     const least = 0.35 * Math.max(...found.map(({ share }) => share));
@@ -338,9 +338,9 @@
         return used.get(page) <= perPage;
       })
       .slice(0, most);
-    // The lines to copy come before the section that explains them; where a few words ask for a
-    // chapter, those of its card that has them in its title, or alone has them. Without a word in
-    // its title, a card comes first only if it has most of what the best section has.
+    // A card of the cheat sheet is listed before the section that explains it. For a short query
+    // about a chapter, choose the chapter's card with a query word in its title, or the only
+    // matching card. Without a word in its title, a card must match nearly as well as the section.
     const chapters = shown.filter(({ page }) => pages[page][2] === "chapter");
     const near = new Set(chapters.slice(0, 2).map(({ page }) => pages[page][0]));
     const few =
@@ -379,7 +379,7 @@
     });
   }
 
-  // The words of a text that were searched for: [[text, whether it is one], …]
+  // Split a text at the query's words: [[text, true if it is a match], …]
   function marked(text, wanted) {
     const parts = [];
     let end = 0;
@@ -405,7 +405,7 @@
 
   const LONG = 150;
 
-  // The line of a section with most of the words, cut around them.
+  // Return the line of a section with the most query words, shortened around them.
   function line(id, wanted) {
     let best = { count: 0, text: sections[id][TEXT].split("\n")[0], code: false };
     for (const [text, code] of [
@@ -439,7 +439,7 @@
   );
   globalThis.bookSearch = { find, isMessage, terms, stem, ready };
 
-  // ---- what is seen: a combobox whose list follows the typing
+  // ---- user interface: a combobox whose list is updated while typing
 
   const form = globalThis.document?.querySelector("form.bd-search");
   if (!form) return;

@@ -17,10 +17,10 @@ NAMES = click.argument("names", metavar="[CHAPTER]...", nargs=-1)
 
 
 class Commands(click.Group):
-    """Shows errors that a user can mend as one message instead of a traceback."""
+    """Command group that prints errors a user can fix as one message, without a traceback."""
 
     def invoke(self, ctx: click.Context):
-        """Run the command."""
+        """Run the command; print a `BookError` or a disk error to stderr and exit with 1."""
         try:
             return super().invoke(ctx)
         except BookError as error:
@@ -36,7 +36,7 @@ class Commands(click.Group):
 @click.group(cls=Commands)
 @click.version_option(package_name="executable-pytorch-notes")
 def main() -> None:
-    """Write, prove and build the book that the current directory is in."""
+    """Update, check and build the book that contains the current directory."""
 
 
 @main.command()
@@ -45,25 +45,25 @@ def main() -> None:
     "--accept",
     multiple=True,
     metavar="CHAPTER[::CELL]",
-    help="Its Chinese is right for today's English.",
+    help="Mark the Chinese of CHAPTER or CELL as matching the current English.",
 )
 @click.option("--again", is_flag=True, help="Run the chapters even if nothing changed.")
 def update(names: tuple[str, ...], accept: tuple[str, ...], again: bool) -> None:
-    """Make notebooks, pages and stamps from the texts; run what changed; check it."""
-    from bookbuild.commands.check import check, waiting
+    """Update notebooks, message data and translation stamps from the texts; check them."""
+    from bookbuild.commands.check import check, outdated
     from bookbuild.commands.update import update
 
     book = Book.find()
     names = names or tuple(dict.fromkeys(a.partition("::")[0] for a in accept))
     failed = update(book, names, accept, again, echo=click.echo)
-    untranslated = waiting(book)
+    untranslated = outdated(book)
     for piece in untranslated:
-        click.echo(f"waits: {piece}")
+        click.echo(f"translate: {piece}")
     if untranslated:
         first = untranslated[0]
         click.echo(
-            f"{len(untranslated)} translation{'s wait' if len(untranslated) != 1 else ' waits'}; "
-            f"one that is still right: book update --accept {first.chapter}::{first.cell}"
+            f"{len(untranslated)} translation{'s' * (len(untranslated) != 1)} missing or outdated; "
+            f"to accept one that is still right: book update --accept {first.chapter}::{first.cell}"
         )
     _report([*failed.values(), *check(book, names, failed=failed)], names)
 
@@ -71,30 +71,30 @@ def update(names: tuple[str, ...], accept: tuple[str, ...], again: bool) -> None
 @main.command()
 @click.argument("name", metavar="CHAPTER")
 def adopt(name: str) -> None:
-    """Take what was edited in a chapter's notebooks into its text, and update."""
+    """Copy edits made in a chapter's notebooks into its text, then update the chapter."""
     from bookbuild.commands.adopt import adopt
     from bookbuild.commands.check import check
     from bookbuild.commands.update import update
 
     book = Book.find()
     for cell in adopt(book, name):
-        click.echo(f"book/text/{name}.md: took {cell}")
-    failed = update(book, [name], over=True, echo=click.echo)
+        click.echo(f"book/text/{name}.md: copied {cell}")
+    failed = update(book, [name], overwrite=True, echo=click.echo)
     _report([*failed.values(), *check(book, [name], failed=failed)], [name])
 
 
 @main.command()
 @NAMES
-@click.option("--release", is_flag=True, help="A translation that waits is a problem, too.")
+@click.option("--release", is_flag=True, help="Report outdated translations as problems, too.")
 def check(names: tuple[str, ...], release: bool) -> None:
-    """Prove what needs no kernel; a line for each problem, exit 1 if there is one."""
+    """Check everything that needs no kernel; print one line per problem and exit with 1."""
     from bookbuild.commands.check import check
 
     _report(check(Book.find(), names, release), names)
 
 
 def _report(problems: list[str], names: Sequence[str] = ()) -> None:
-    """Print problems, a line each, and exit 1 if there is one."""
+    """Print each problem on one line; exit with 1 if there are any, else with 0."""
     problems = list(dict.fromkeys(problems))
     for problem in problems:
         click.echo(problem)
@@ -106,7 +106,7 @@ def _report(problems: list[str], names: Sequence[str] = ()) -> None:
 @main.command()
 @click.argument("names", metavar="[ID]...", nargs=-1)
 def messages(names: tuple[str, ...]) -> None:
-    """Prove the wordings of book/messages: run their code, look into the installed PyTorch."""
+    """Verify the wordings of book/messages by running code and searching PyTorch's files."""
     from importlib.util import find_spec
 
     from bookbuild.notebooks import message_proofs
@@ -127,13 +127,13 @@ def messages(names: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.option("--pdf", is_flag=True, help="Also print each language; Chromium does it.")
-@click.option("--epub", is_flag=True, help="Also make a book for readers of each language.")
-@click.option("--zip", is_flag=True, help="Also pack all of it for reading and running offline.")
+@click.option("--pdf", is_flag=True, help="Also make a PDF of each language (requires Chromium).")
+@click.option("--epub", is_flag=True, help="Also make an EPUB of each language.")
+@click.option("--zip", is_flag=True, help="Also make a zip file for offline use.")
 def build(**kinds: bool) -> None:
-    """Build both languages into _build/site, warnings as errors; executes nothing.
+    """Build both languages into _build/site without running code; warnings are errors.
 
-    What is made beside the pages lies at the root of the site, and its home pages offer it.
+    PDF, EPUB and zip files are written to the root of the site and linked on the home pages.
     """
     from bookbuild.commands.build import build
 
@@ -142,7 +142,7 @@ def build(**kinds: bool) -> None:
 
 
 @main.command()
-@click.option("--port", default=8000, show_default=True, help="A free one is taken if it is not.")
+@click.option("--port", default=8000, show_default=True, help="Uses a free port if it is taken.")
 def serve(port: int) -> None:
     """Serve the built site on 127.0.0.1."""
     from bookbuild.site import server
@@ -155,7 +155,7 @@ def serve(port: int) -> None:
 
 
 @main.command()
-@click.option("--port", default=8888, show_default=True, help="A free one is taken if it is not.")
+@click.option("--port", default=8888, show_default=True, help="Uses a free port if it is taken.")
 @click.option("--browser/--no-browser", default=True, help="Whether to open a browser.")
 def live(port: int, browser: bool) -> None:
     """Serve the built site on 127.0.0.1 with kernels that run its cells."""
@@ -166,7 +166,7 @@ def live(port: int, browser: bool) -> None:
 
 @main.command()
 def status() -> None:
-    """Show when each chapter was last proved, on what, and how its translation stands."""
+    """Print when and on which device each chapter last passed, and its translation status."""
     from bookbuild import pages
 
     click.echo(pages.status_table(Book.find()))

@@ -1,10 +1,10 @@
-"""Modules that the chapters of Executable PyTorch Notes import; copy them into other projects.
+"""Provide the modules that the chapters of Executable PyTorch Notes import, ready to copy.
 
-Each chapter has a module of its name with the functions that a reader may reuse. Subpackages:
+Each chapter has a module with the same name, which contains its reusable functions. Subpackages:
 
 - `exercises`: the checkers of each chapter;
-- `demos`: figures and demonstrations, each for a cell of the book;
-- `explorers`: interactive figures, numbers and element.
+- `demos`: figures and demonstrations for single cells of the book;
+- `explorers`: interactive figures, each a Python module with its numbers and a JavaScript element.
 
 Shared modules: `autograd` (inspect a graph), `forward` (run a model for inspection), `allocator`
 (a model of the CUDA allocator), `figures` (one style), `timing`, `child` (start a process),

@@ -1,16 +1,16 @@
-"""PyTorch's CUDA caching allocator as a small model, byte for byte.
+"""Simulate PyTorch's CUDA caching allocator; sizes and counters agree to the byte.
 
-The rules and the names of constants are those of PyTorch's sources
+The rules and the names of constants follow PyTorch's source code
 (`c10/cuda/CUDACachingAllocator.cpp`, class `DeviceCachingAllocator`, and
 `c10/core/AllocatorConfig.h`); "Memory management" in
-https://pytorch.org/docs/stable/notes/cuda.html describes the same in words.
+https://pytorch.org/docs/stable/notes/cuda.html describes the rules.
 
-The model covers one device and one stream. Left out: memory used on several streams
+The model covers one device and one stream. Not modelled: memory used on several streams
 (`record_stream`), private pools of CUDA graphs and `MemPool`, `expandable_segments`,
 `roundup_power2_divisions`, `garbage_collection_threshold`, `large_segment_size_mb`, callbacks
-that free memory, and the words of the error under a memory fraction. The CUDA context does not
+that free memory, and the text of the error under a memory fraction. The CUDA context does not
 pass through the allocator. The workspaces of cuBLAS and cuDNN do: cuBLAS keeps one per handle
-and stream, which `empty_cache` does not give back; a trace of a program's tensors does not show
+and stream, which `empty_cache` does not release; a trace of a program's tensors does not contain
 them.
 """
 
@@ -26,19 +26,19 @@ import torch
 MIB = 2**20
 
 MIN_BLOCK_SIZE = 512
-"""`kMinBlockSize` — every block's size is a multiple of it."""
+"""`kMinBlockSize` — the size of every block is a multiple of this."""
 SMALL_SIZE = MIB
-"""`kSmallSize` — the largest block that comes from the small pool."""
+"""`kSmallSize` — maximum size of a block in the small pool."""
 SMALL_BUFFER = 2 * MIB
-"""`kSmallBuffer` — the size of a segment of the small pool."""
+"""`kSmallBuffer` — size of a segment of the small pool."""
 MIN_LARGE_ALLOC = 10 * MIB
-"""`kMinLargeAlloc` — from here on a block gets a segment of its own size, rounded."""
+"""`kMinLargeAlloc` — blocks of at least this size get a segment of their own rounded size."""
 LARGE_BUFFER = 20 * MIB
-"""`large_segment_size`, once `kLargeBuffer` — the segment for blocks of 1 to 10 MiB."""
+"""`large_segment_size`, formerly `kLargeBuffer` — segment size for blocks of 1 to 10 MiB."""
 ROUND_LARGE = 2 * MIB
-"""`kRoundLarge` — segments for blocks from 10 MiB on are a multiple of it."""
+"""`kRoundLarge` — segments for blocks of 10 MiB or more are a multiple of this size."""
 ONE_EXABYTE = 2**60
-"""`one_exa_bytes` — requests from here on are refused before any search."""
+"""`one_exa_bytes` — requests of at least this size raise an error without any search."""
 
 Operation = Sequence[Any]
 """`("malloc", name, nbytes)`, `("free", name)`, `("empty_cache",)` or `("reset_peak",)`."""
@@ -51,8 +51,8 @@ class OutOfMemoryError(torch.OutOfMemoryError):
 def round_size(nbytes: int) -> int:
     """Return the size in bytes of the block for a request of `nbytes` (`round_size` in the source).
 
-    At least `MIN_BLOCK_SIZE`, else the next multiple of it. This rounded size is what
-    `memory_allocated` counts.
+    The result is rounded up to a positive multiple of `MIN_BLOCK_SIZE`; `memory_allocated`
+    counts rounded sizes.
 
     Raises:
         TypeError, ValueError: `nbytes` is not an int, or is negative.
@@ -65,7 +65,7 @@ def segment_size(rounded: int) -> int:
     """Return the bytes of a new segment for `rounded` bytes (`get_allocation_size`).
 
     Args:
-        rounded: what `round_size` returned. The thresholds apply to the rounded size: a request
+        rounded: result of `round_size`. The thresholds apply to the rounded size: a request
             of 10 MiB - 1 byte counts as 10 MiB.
 
     Raises:
@@ -129,16 +129,16 @@ class Counters:
     """Counters of `torch.cuda.memory_stats`, in bytes unless noted otherwise.
 
     Attributes:
-        allocated: bytes in blocks held by tensors, `torch.cuda.memory_allocated()`.
+        allocated: bytes in blocks used by tensors, `torch.cuda.memory_allocated()`.
         reserved: bytes in segments, `torch.cuda.memory_reserved()`.
         max_allocated: peak of `allocated`, `torch.cuda.max_memory_allocated()`.
         max_reserved: peak of `reserved`, `torch.cuda.max_memory_reserved()`.
         requested: bytes that tensors asked for, `requested_bytes.all.current`.
-        inactive_split: free bytes in segments that tensors still use, which `empty_cache` cannot
-            give back, `inactive_split_bytes.all.current`.
-        segments: how many segments there are, `segment.all.current`.
-        retries: how often the device refused and the cache was emptied, `num_alloc_retries`.
-        ooms: how many out-of-memory errors were raised, `num_ooms`.
+        inactive_split: free bytes in segments that tensors also use, which `empty_cache` cannot
+            release, `inactive_split_bytes.all.current`.
+        segments: number of segments, `segment.all.current`.
+        retries: number of retries after the cache was emptied, `num_alloc_retries`.
+        ooms: number of out-of-memory errors raised, `num_ooms`.
     """
 
     allocated: int = 0
@@ -173,7 +173,7 @@ STATS = {
 
 
 class CachingAllocator:
-    """A model of PyTorch's CUDA caching allocator: one device, one stream.
+    """A model of PyTorch's CUDA caching allocator for one device and one stream.
 
     A request is rounded (`round_size`) and served from the free blocks of its pool: small up to
     1 MiB, large above. The smallest block that fits is used, and split if the rest is large enough
@@ -183,13 +183,13 @@ class CachingAllocator:
     with free neighbours and stays reserved.
 
     Args:
-        capacity: bytes that the segments may take together; None means no limit. It acts as
+        capacity: limit of the total size of segments in bytes; None means no limit. It acts as
             `torch.cuda.set_per_process_memory_fraction` does.
         max_split_size_mb: the option of that name of `PYTORCH_CUDA_ALLOC_CONF`, in MiB and at
             least 20: larger blocks are never split, and never used for smaller requests.
 
     Raises:
-        TypeError, ValueError: an argument is not an int, is negative or below its least value.
+        TypeError, ValueError: an argument is not an int, is negative or below its minimum.
     """
 
     def __init__(self, capacity: int | None = None, *, max_split_size_mb: int | None = None):
@@ -203,26 +203,26 @@ class CachingAllocator:
         self.max_split_size = float("inf") if max_split_size_mb is None else max_split_size_mb * MIB
         self.segments: list[Segment] = []
         self.events: list[tuple[str, int]] = []
-        """What the last operation did: (action, bytes), with the actions `segment_alloc`,
+        """Events of the last operation as (action, bytes), with the actions `segment_alloc`,
         `segment_free`, `alloc`, `split`, `merge`, `free`, `oom`."""
         self._held: dict[Block, Segment | None] = {}
         self._next_address = 0
         self._max_allocated = self._max_reserved = self._retries = self._ooms = 0
 
     def malloc(self, nbytes: int, name: str | None = None, address: int | None = None) -> Block:
-        """Allocate `nbytes` bytes and return the block, to be given to `free`.
+        """Allocate `nbytes` bytes and return the block, which `free` accepts.
 
-        0 bytes take no block at all, like an empty tensor: the returned block has size 0.
+        For 0 bytes (an empty tensor) no memory is used, and the returned block has size 0.
 
         Args:
-            nbytes: bytes that the tensor needs.
-            name: for pictures.
-            address: where the device would place a new segment; the model's own choice is the
-                first multiple of 2 MiB past all earlier segments. Equal fits are tied by address.
+            nbytes: requested bytes.
+            name: label of the block in figures.
+            address: address of a new segment, if one is reserved; by default the
+                first multiple of 2 MiB after all earlier segments. Equal fits: lowest address.
 
         Raises:
             TypeError, ValueError: `nbytes` is not an int, or is negative.
-            OutOfMemoryError: no room, even after the free segments were released.
+            OutOfMemoryError: the device is full, even after free segments were released.
         """
         nbytes = _bytes(nbytes)
         self.events = []
@@ -246,11 +246,11 @@ class CachingAllocator:
         return self._take(*place, size, nbytes, name)
 
     def free(self, block: Block) -> None:
-        """Give a block back to the cache; `reserved` does not change.
+        """Return a block to the cache; `reserved` does not change.
 
         Raises:
             TypeError: `block` is not a `Block`.
-            ValueError: it was freed already, or another allocator handed it out.
+            ValueError: the block was freed already or belongs to another allocator.
         """
         if not isinstance(block, Block):
             raise TypeError(f"free expects the Block that malloc returned, got {block!r}")
@@ -276,18 +276,18 @@ class CachingAllocator:
         blocks[first : last + 1] = [merged]
 
     def empty_cache(self) -> None:
-        """Give every wholly free segment back to the device, as `torch.cuda.empty_cache()` does."""
+        """Release every fully free segment to the device, as `torch.cuda.empty_cache()` does."""
         self.events = []
         self._release_cached()
 
     def reset_peak(self) -> None:
-        """Reset the peaks to the present values: `torch.cuda.reset_peak_memory_stats()`."""
+        """Reset the peaks to the current values, as `torch.cuda.reset_peak_memory_stats()` does."""
         self.events = []
         self._max_allocated, self._max_reserved = self.allocated, self.reserved
 
     @property
     def allocated(self) -> int:
-        """Bytes in blocks held by tensors (rounded sizes): `torch.cuda.memory_allocated()`."""
+        """Bytes in blocks used by tensors (rounded sizes): `torch.cuda.memory_allocated()`."""
         return sum(block.size for block in self._held)
 
     @property
@@ -297,7 +297,7 @@ class CachingAllocator:
 
     @property
     def counters(self) -> Counters:
-        """All counters at once, under the names that `STATS` maps to PyTorch's."""
+        """Return all counters; `STATS` maps their names to those of PyTorch."""
         kept = [segment for segment in self.segments if not segment.releasable]
         return Counters(
             allocated=self.allocated,
@@ -312,11 +312,11 @@ class CachingAllocator:
         )
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Segments and their blocks in the order of addresses, like `torch.cuda.memory_snapshot()`.
+        """Return segments and blocks by address, as `torch.cuda.memory_snapshot()` does.
 
         Each segment has `address`, `total_size`, `allocated_size`, `requested_size`,
         `segment_type` ("small" or "large") and `blocks`; each block has `address`, `size`,
-        `requested_size`, `state` ("active_allocated" or "inactive") and, here only, `name`.
+        `requested_size`, `state` ("active_allocated" or "inactive") and `name` (not in PyTorch).
         """
         return [
             {
@@ -377,7 +377,7 @@ class CachingAllocator:
     def _take(
         self, segment: Segment, block: Block, size: int, nbytes: int, name: str | None
     ) -> Block:
-        """Hand out the block, or its beginning: `should_split` and `alloc_found_block`."""
+        """Allocate the block or its beginning (`should_split`, `alloc_found_block`)."""
         rest = block.size - size
         split = rest >= MIN_BLOCK_SIZE if segment.small else rest > SMALL_SIZE
         split = split and (segment.small or size < self.max_split_size)
@@ -397,17 +397,17 @@ class CachingAllocator:
         return block
 
     def _release(self, segments: Iterable[Segment]) -> None:
-        """`release_block`, which calls `cudaFree`."""
+        """Release segments to the device (`release_block`, which calls `cudaFree`)."""
         for segment in segments:
             self.segments.remove(segment)
             self.events.append(("segment_free", segment.size))
 
     def _release_cached(self) -> None:
-        """`release_cached_blocks`: every segment that is one free block."""
+        """Release every segment that is a single free block (`release_cached_blocks`)."""
         self._release([segment for segment in self.segments if segment.releasable])
 
     def _release_oversize(self, size: int, small: bool) -> bool:
-        """`release_available_cached_blocks`: with `max_split_size_mb`, free just enough first."""
+        """Release just enough free segments for `size` (`release_available_cached_blocks`)."""
         if self.max_split_size == float("inf"):
             return False
         needed = max(size, self.max_split_size)
@@ -441,15 +441,15 @@ class CachingAllocator:
 
 @dataclass(frozen=True)
 class Step:
-    """The state after one operation of a trace.
+    """State of the allocator after one operation of a trace.
 
     Attributes:
-        operation: the operation itself.
-        counters: after it.
-        snapshot: after it, as `CachingAllocator.snapshot` returns it.
-        address: of the block that a malloc got; None for anything else.
-        error: the message of the out-of-memory error that it ended in, or None.
-        events: what happened inside, see `CachingAllocator.events`.
+        operation: the operation.
+        counters: counters after the operation.
+        snapshot: result of `CachingAllocator.snapshot` after the operation.
+        address: address of the block that a malloc returned; None for other operations.
+        error: message of the out-of-memory error, or None.
+        events: see `CachingAllocator.events`.
     """
 
     operation: tuple[Any, ...]
@@ -467,22 +467,22 @@ def replay(
     max_split_size_mb: int | None = None,
     addresses: Sequence[int | None] | None = None,
 ) -> list[Step]:
-    """Perform a trace on a fresh `CachingAllocator` and keep the state after each operation.
+    """Run a trace on a new `CachingAllocator` and return the state after each operation.
 
-    An out-of-memory error does not end the replay: the step's `error` is the message, the name
-    stands for no memory, and freeing it does nothing.
+    An out-of-memory error does not end the replay: the step's `error` contains the message, and
+    freeing the name later does nothing.
 
     Args:
         trace: operations: `("malloc", name, nbytes)`, `("free", name)`, `("empty_cache",)`,
             `("reset_peak",)`.
         capacity: see `CachingAllocator`.
         max_split_size_mb: see `CachingAllocator`.
-        addresses: for each operation the address that a real device gave, to break ties between
-            equal blocks as it did.
+        addresses: address on a real device for each operation, or None; used to break ties between
+            blocks of equal size in the same way.
 
     Raises:
-        ValueError: the trace is malformed (see `check_trace`), or there are not as many addresses
-            as operations.
+        ValueError: the trace is malformed (see `check_trace`), or the number of addresses differs
+            from the number of operations.
     """
     trace = check_trace(trace)
     if addresses is None:
@@ -508,7 +508,7 @@ def _perform(
     operation: tuple[Any, ...],
     device_address: int | None,
 ) -> tuple[int | None, str | None]:
-    """Perform an operation, with the blocks in use by name; return a new address and an error."""
+    """Perform an operation; return the address of a new block and the error, each may be None."""
     action, *rest = operation
     if action == "malloc":
         name, nbytes = rest
@@ -528,11 +528,11 @@ def _perform(
 
 
 def check_trace(trace: Iterable[Operation]) -> list[tuple[Any, ...]]:
-    """Return the trace as a list of tuples.
+    """Validate a trace and return it as a list of tuples.
 
     Raises:
-        ValueError: an operation has another name or other arguments, mallocs a name in use, or
-            frees one that is not; the message names the step.
+        ValueError: an operation is unknown or has invalid arguments, mallocs a name in use, or
+            frees a name that is not in use; the message gives the step.
     """
     forms = {"malloc": (str, int), "free": (str,), "empty_cache": (), "reset_peak": ()}
     checked: list[tuple[Any, ...]] = []
@@ -570,7 +570,7 @@ def _label(block: Block) -> str:
 
 
 def random_trace(seed: int, n: int = 200) -> list[tuple[Any, ...]]:
-    """`n` random operations, the same for the same seed; at most 1 GiB is held at a time.
+    """Return `n` random operations, reproducible by `seed`, with at most 1 GiB in use at a time.
 
     Sizes mix small (up to 1 MiB), large (1 to 10 MiB) and huge (10 to 100 MiB) requests with the
     edges between them; about one operation in 25 empties the cache.

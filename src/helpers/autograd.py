@@ -1,4 +1,4 @@
-"""Inspect an autograd graph: count the tensors that it saved, list its nodes, draw it.
+"""Inspect an autograd graph: count its saved tensors, list its nodes, draw it.
 
 Source: "Autograd mechanics", https://pytorch.org/docs/stable/notes/autograd.html
 """
@@ -18,9 +18,9 @@ from helpers.sparse import dense_parts
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Return a number that identifies the storage of a living tensor, on any device.
+    """Return an int that identifies the storage of a live tensor on any device.
 
-    `data_ptr` cannot do this: it is 0 for every tensor on the meta device. The number is
+    `data_ptr` does not: it is 0 for every tensor on the meta device. The result is
     `UntypedStorage._cdata`, PyTorch's private address of the storage's C++ object.
     """
     return tensor.untyped_storage()._cdata
@@ -43,7 +43,7 @@ def saved_tensors(function: Callable[[], Any]) -> list[torch.Size]:
 
 
 class _Saved:
-    """Stand-in for a saved tensor in the graph, freed when the graph releases the tensor."""
+    """Replacement of a saved tensor in the graph, freed when the graph releases the tensor."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor.detach()
@@ -64,14 +64,14 @@ class Alive:
         return [saved.tensor for ref in self._refs if (saved := ref()) is not None]
 
     def count(self) -> int:
-        """Return how many saved tensors are alive; one that two operations saved counts twice."""
+        """Return the number of live saved tensors; one saved by two operations counts twice."""
         return len(self._tensors())
 
     def bytes(self, but: torch.nn.Module | None = None) -> int:
-        """Return the bytes of the saved storages, each counted once, without those of `but`.
+        """Return the bytes of the saved storages, each counted once, except storages of `but`.
 
         A graph also saves weights and buffers. They take no extra memory, because the model stores
-        them in any case: pass the model as `but` to leave them out.
+        them in any case: pass the model as `but` to exclude them.
         """
         own = (*but.parameters(), *but.buffers()) if but else ()
         owned = {storage_id(part) for t in own for part in dense_parts(t)}

@@ -1,7 +1,7 @@
-"""Call a function of the helpers, or run a program, in a fresh process.
+"""Call a function of the helpers, or run a program, in a new process.
 
-A child starts CUDA afresh and keeps its switches to itself, and an error that ends its CUDA context
-does not end ours.
+The child has its own CUDA context and global settings, and an error that corrupts its context
+does not affect the parent.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def call(
     """Call a function of an importable module in a new process and return what it returns.
 
     Args:
-        function: found there by its module and name.
-        arguments: what `json` can write.
-        env: environment variables to add, or to replace.
+        function: the function; the child imports it by module and name.
+        arguments: JSON-serializable values.
+        env: environment variables to add or replace.
 
     Returns:
         The result after a JSON round trip: tuples are lists, keys are strings.
 
     Raises:
-        RuntimeError: the process failed, with its last words, or was not done after `SECONDS`.
+        RuntimeError: the process failed (the message has its last line) or exceeded `SECONDS`.
     """
     code = "import sys; from helpers import child; child._answer(*sys.argv[1:])"
     name = function.__name__
@@ -63,7 +63,7 @@ def run(program: str, folder: str | os.PathLike[str]) -> str:
         The line without the spaces around it; empty if nothing was printed.
 
     Raises:
-        subprocess.TimeoutExpired: the program was not done after `SECONDS`.
+        subprocess.TimeoutExpired: the program exceeded `SECONDS`.
     """
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -84,5 +84,5 @@ def _answer(module: str, function: str, arguments: str) -> None:
     result = getattr(importlib.import_module(module), function)(*json.loads(arguments))
     print(json.dumps(result), flush=True)
     sys.stderr.flush()
-    # After an error on the device, tearing CUDA down in the usual way can abort the process.
+    # After an error on the device, the normal shutdown of CUDA can abort the process.
     os._exit(0)

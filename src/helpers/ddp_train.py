@@ -1,4 +1,4 @@
-"""Complete script to copy: train on all GPUs of a machine, or in several processes on the CPU.
+"""Train on all GPUs of a machine or in several CPU processes: a complete script to copy.
 
 torchrun --standalone --nproc-per-node=2 -m helpers.ddp_train model.pt
 """
@@ -36,7 +36,7 @@ def start() -> torch.device:
 def train(model: nn.Module, device: torch.device, epochs: int = 2) -> None:
     """Train `model` with DDP; each process uses its own shard of the samples."""
     dataset = data()
-    sampler = DistributedSampler(dataset)  # it shuffles
+    sampler = DistributedSampler(dataset)  # shuffles by default
     loader = DataLoader(dataset, batch_size=4, sampler=sampler)
     parallel = DDP(model.to(device))
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)

@@ -1,4 +1,4 @@
-"""Experiments in two processes for the chapter on distributed training, one fact each.
+"""Run the experiments of the chapter on distributed training in two processes.
 
 torchrun starts them, one process per GPU, or on the CPU if there is none:
 
@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from helpers import distributed
 from helpers.ddp_train import data, start, train
 
-SECONDS = 180  # a process ends itself after this time
+SECONDS = 180  # time limit of a process, in seconds
 
 
 def child_environment() -> dict[str, str]:
@@ -80,7 +80,7 @@ def first_weights() -> dict[str, Tensor]:
 
 
 def gradient(sizes: list[int], weighted: bool = False) -> Tensor:
-    """Return the gradient of this rank if rank `r` gets `sizes[r]` of the samples."""
+    """Return this rank's gradient after DDP averaging if rank `r` gets `sizes[r]` samples."""
     rank = dist.get_rank()
     mine = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
     x, y = (tensor[mine] for tensor in samples())
@@ -92,7 +92,7 @@ def gradient(sizes: list[int], weighted: bool = False) -> Tensor:
 def batch_norm() -> dict[str, Tensor]:
     """Return the running mean of a BatchNorm layer after one and after two forward passes.
 
-    Rank `r` gets inputs of mean about `10 * r`; `mine` is the mean of its own inputs.
+    Rank `r` gets inputs with mean about `10 * r`; `mine` is the mean of this rank's inputs.
     """
     x = samples()[0] + 10.0 * dist.get_rank()
     model = DDP(nn.BatchNorm1d(3))
@@ -103,7 +103,7 @@ def batch_norm() -> dict[str, Tensor]:
     return means
 
 
-def thawed(again: bool = False) -> Tensor:
+def unfrozen(again: bool = False) -> Tensor:
     """Return the weight after three steps of a layer that was frozen when DDP wrapped the model.
 
     With `again`, the model is wrapped a second time after the layer was made trainable.
@@ -137,7 +137,7 @@ def count_syncs(parallel: DDP) -> list[int]:
 
 
 def accumulated(quiet: bool) -> tuple[Tensor, int]:
-    """Return the gradient of two micro-batches of 4 per rank, and how often it was averaged."""
+    """Return the gradient of two micro-batches of 4 per rank, and the number of averagings."""
     parallel = DDP(network())
     syncs = count_syncs(parallel)
     mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
@@ -158,7 +158,7 @@ def raises(function: Callable[[], object]) -> str:
     return "nothing"
 
 
-def impatient(seconds: float) -> dist.ProcessGroup:
+def group_with_timeout(seconds: float) -> dist.ProcessGroup:
     """Return a group whose collective calls time out after `seconds`."""
     group = dist.new_group()
     # `set_timeout` is newer than the oldest PyTorch of the book.
@@ -169,7 +169,7 @@ def impatient(seconds: float) -> dist.ProcessGroup:
 
 def only_rank_0() -> str:
     """Call all_reduce on rank 0 alone, with a timeout of two seconds, and return its exception."""
-    group = impatient(seconds=2)
+    group = group_with_timeout(seconds=2)
     if dist.get_rank() == 0:
         return raises(lambda: dist.all_reduce(torch.ones(1), group=group))
     return "nothing"
@@ -185,7 +185,7 @@ def error_message(function: Callable[[], object]) -> str:
 
 
 def swapped() -> tuple[float, float]:
-    """Sum a loss and an accuracy over both ranks, in another order on each."""
+    """Sum a loss and an accuracy over both ranks, in a different order on each rank."""
     loss, accuracy = torch.tensor(1.0), torch.tensor(100.0)
     if dist.get_rank() == 0:
         dist.all_reduce(loss)
@@ -197,7 +197,7 @@ def swapped() -> tuple[float, float]:
 
 
 def detailed() -> dist.ProcessGroup:
-    """Return a group that compares the calls of its ranks, as TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+    """Return a group that checks collective calls as with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
     before = dist.get_debug_level()
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     group = dist.new_group(timeout=timedelta(seconds=60))
@@ -206,13 +206,13 @@ def detailed() -> dist.ProcessGroup:
 
 
 def other_shape() -> str:
-    """Sum two numbers on rank 0 and three on rank 1 in a comparing group; return the error."""
+    """Sum two numbers on rank 0 and three on rank 1 in a checking group; return the error."""
     group = detailed()
     return error_message(lambda: dist.all_reduce(torch.ones(2 + dist.get_rank()), group=group))
 
 
 def other_call() -> str:
-    """Call all_reduce on rank 0 and broadcast on rank 1 in a comparing group; return the error."""
+    """Call all_reduce on rank 0 and broadcast on rank 1 in a checking group; return the error."""
     group, x = detailed(), torch.ones(1)
     if dist.get_rank() == 0:
         return error_message(lambda: dist.all_reduce(x, group=group))
@@ -220,7 +220,7 @@ def other_call() -> str:
 
 
 def unnoticed() -> dict[str, list[float]]:
-    """Return the results of mismatched calls that raise no error: another shape, another dtype."""
+    """Return the results of calls with different shapes or dtypes that raise no error."""
     rank = dist.get_rank()
     places = torch.full((2 + rank,), 1.0 + rank)
     dist.broadcast(places, src=0)
@@ -230,7 +230,7 @@ def unnoticed() -> dict[str, list[float]]:
 
 
 def missing() -> str:
-    """Enter a monitored barrier on rank 0 alone, and return its error, which names rank 1."""
+    """Enter a monitored barrier on rank 0 only; return the error, which names rank 1."""
     group = dist.new_group()
     if dist.get_rank() == 0:
         wait = timedelta(seconds=1)
@@ -239,7 +239,7 @@ def missing() -> str:
 
 
 def uneven() -> int:
-    """Train on two batches on rank 0 and three on rank 1 under `Join`; return their number."""
+    """Train on two batches on rank 0 and three on rank 1 under `Join`; return this rank's count."""
     from torch.distributed.algorithms.join import Join
 
     parallel, batches = DDP(network()), 0
@@ -251,7 +251,7 @@ def uneven() -> int:
 
 
 def objects() -> dict[str, object]:
-    """Return a name that rank 0 chose for all, and lists of different lengths gathered from all."""
+    """Return a name broadcast by rank 0, and lists of different lengths gathered from all ranks."""
     name = distributed.from_rank_zero(lambda: f"run of rank {dist.get_rank()}")
     parts: list = [None] * dist.get_world_size()
     dist.all_gather_object(parts, ["cat", "dog"] if dist.get_rank() == 0 else ["cow"])
@@ -276,7 +276,7 @@ def noise(add_rank: bool) -> Tensor:
 
 
 def metric() -> dict[str, float]:
-    """Return the mean of 6 losses on rank 0 and 2 on rank 1, and the mean of the two means."""
+    """Return the mean of all losses (6 on rank 0, 2 on rank 1), and the mean of both means."""
     values = torch.zeros(6) if dist.get_rank() == 0 else torch.ones(2)
     means = values.mean()
     dist.all_reduce(means)
@@ -287,7 +287,7 @@ def metric() -> dict[str, float]:
 
 
 def around() -> dict[str, object]:
-    """Return the parameters that diverge after a step through the wrapper and through `module`."""
+    """Return the parameters that differ between ranks after a step with the wrapper or `module`."""
     mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
     x, y = (tensor[mine] for tensor in samples())
     diverged = {}
@@ -302,7 +302,7 @@ def around() -> dict[str, object]:
 
 
 def two_losses() -> dict[str, object]:
-    """Return the parameters that diverge after a step on two losses, by the order of the passes."""
+    """Return the parameters that differ between ranks after two losses, by order of passes."""
     mine = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
     first, second = ([tensor[mine][part::2] for tensor in samples()] for part in range(2))
 
@@ -329,8 +329,8 @@ def two_losses() -> dict[str, object]:
     return diverged
 
 
-def together() -> dict[str, object]:
-    """Return the results of the helpers of a group if the ranks agree, differ or fail."""
+def group_results() -> dict[str, object]:
+    """Return the results of the `distributed` helpers if the ranks agree, differ or fail."""
     rank, model = dist.get_rank(), nn.BatchNorm1d(2)
     with torch.no_grad():
         model.weight.fill_(float("nan"))
@@ -366,7 +366,7 @@ def batch() -> tuple[Tensor, Tensor]:
 
 
 def sharded(device: torch.device, early: bool = False) -> dict[str, object]:
-    """Take three steps under `fully_shard`; return the shards of this rank and the whole model.
+    """Train three steps with `fully_shard`; return this rank's shards and the full state dict.
 
     With `early`, the optimizer is built before the model is sharded.
     """
@@ -396,10 +396,10 @@ def sharded(device: torch.device, early: bool = False) -> dict[str, object]:
     }
 
 
-def patchwork(device: torch.device) -> dict[str, object]:
-    """Shard a layer that each rank seeds differently, then load a state from rank 0.
+def unequal_shards(device: torch.device) -> dict[str, object]:
+    """Shard a layer with different weights on each rank, then load a state dict from rank 0.
 
-    `own` is, for each row of the sharded weight, whether it is that of this rank.
+    `own` is a bool per row of the sharded weight: True if the row has this rank's values.
     """
     # slow imports that a spawned process does not need
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
@@ -429,8 +429,8 @@ def main(folder: str) -> None:
         "12 + 4": gradient([12, 4]),
         "12 + 4, weighted": gradient([12, 4], weighted=True),
         "batch norm": batch_norm(),
-        "thawed": thawed(),
-        "thawed, wrapped again": thawed(again=True),
+        "thawed": unfrozen(),
+        "thawed, wrapped again": unfrozen(again=True),
         "accumulated": accumulated(quiet=False),
         "accumulated, no_sync": accumulated(quiet=True),
         "only rank 0": only_rank_0(),
@@ -447,10 +447,10 @@ def main(folder: str) -> None:
         "metric": metric(),
         "around": around(),
         "two losses": two_losses(),
-        "together": together(),
+        "together": group_results(),
         "sharded": sharded(device),
         "sharded, early": sharded(device, early=True),
-        "patchwork": patchwork(device),
+        "patchwork": unequal_shards(device),
     }
     Path(folder).mkdir(parents=True, exist_ok=True)
     torch.save(results, Path(folder, f"rank{dist.get_rank()}.pt"))
@@ -459,9 +459,9 @@ def main(folder: str) -> None:
 
 
 def spawned(rank: int, world: int, folder: str) -> None:
-    """Run as a process of `torch.multiprocessing.spawn`: join the group through a file in `folder`.
+    """Join a group through a file in `folder`; entry point for `torch.multiprocessing.spawn`.
 
-    It writes the sum of all ranks to a file of `folder`.
+    Writes the sum of all ranks to a file in `folder`.
     """
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     os.environ.update(child_environment())

@@ -1,4 +1,4 @@
-"""Handwritten digits of scikit-learn as tensors, without a download.
+"""Load scikit-learn's handwritten digits as tensors, without a download.
 
 Source: https://scikit-learn.org/stable/modules/generated/sklearn.datasets.load_digits.html
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(classes: Iterable[int] = range(10)) -> tuple[Tensor, Tensor]:
-    """Return the images and labels of the 1797 digits, or those of some `classes`, in their order.
+    """Return the images and labels of the 1797 digits that belong to `classes`, in dataset order.
 
     Returns:
         The images, float32 of shape (N, 1, 8, 8) in [0, 1]; and the labels, int64 of shape (N,),
@@ -40,11 +40,11 @@ def split(validation: int = 360) -> tuple[TensorDataset, TensorDataset]:
     """Return all digits as a training and a validation set, shuffled in the same way each time.
 
     Args:
-        validation: how many of the 1797 samples the second set gets.
+        validation: size of the validation set; the other samples are for training.
 
     Returns:
-        Two sets of pairs: an image, float32 of shape (1, 8, 8) in [0, 1], and its label, an int64
-        from 0 to 9. `.tensors` are all images and all labels of a set.
+        Two datasets of (image, label): float32 of shape (1, 8, 8) in [0, 1], and an int64 scalar
+        from 0 to 9. `.tensors` contains all images and all labels of a dataset.
 
     Raises:
         ValueError: one of the sets would be empty.

@@ -1,7 +1,7 @@
-"""A device's rules without the device, and memory without the memory: PyTorch's fake tensors.
+"""Check devices, shapes and dtypes without a GPU and without memory, with fake tensors.
 
-A fake tensor has a shape, a dtype and a device, but no numbers. PyTorch checks operations on it
-as always, so a missing GPU raises what a real one would, and a model of any size fits.
+A fake tensor has a shape, a dtype and a device, but no values. PyTorch checks operations on it
+as usual, so the errors of a GPU can be shown without one, and a model of any size fits.
 
 Source: https://pytorch.org/docs/stable/torch.compiler_fake_tensor.html. The class is in a
 private module, which only `fake_tensors` and `fake_copy` use.
@@ -25,11 +25,11 @@ from torch.utils._pytree import tree_leaves
 
 
 class NoNumberError(RuntimeError):
-    """The code needs the value of a fake tensor, which has none, to decide how to continue."""
+    """Raised if a decision of the code depends on the value of a fake tensor."""
 
 
 class _Unknown(float):
-    """Value of `item()` of a fake tensor: nan, which raises if a branch depends on it."""
+    """Result of `item()` on a fake tensor: a nan that raises if a branch depends on it."""
 
     def __new__(cls) -> _Unknown:
         return super().__new__(cls, math.nan)
@@ -52,7 +52,7 @@ _Unknown.__hash__ = float.__hash__
 
 
 def _or_undecided(function: Any) -> Any:
-    """Return `function`, a test of a float, as one that raises for an unknown value."""
+    """Wrap a predicate of a float so that it raises for an unknown value."""
     return lambda x: _undecided() if isinstance(x, _Unknown) else function(x)
 
 
@@ -61,7 +61,7 @@ _NOT_BUILT = "PyTorch is not linked with support for"
 
 @cache
 def _is_built_for(kind: str) -> bool:
-    """Return whether this PyTorch is built for a kind of device; needs a `FakeTensorMode`."""
+    """Return True if this PyTorch build supports a device type; requires a `FakeTensorMode`."""
     try:
         torch.empty(0).to(kind)
     except RuntimeError as error:
@@ -73,29 +73,29 @@ def _is_built_for(kind: str) -> bool:
 
 @contextmanager
 def fake_tensors() -> Iterator[None]:
-    """Make every tensor that is created inside a fake one, on whatever device it names.
+    """Create fake tensors on any device inside the `with` block.
 
-    Operations compute shapes, dtypes and devices only. A mismatch of devices raises PyTorch's own
-    `RuntimeError`. `item()` and `tolist()` return nan that may be logged and added up, not
+    Operations compute only shapes, dtypes and devices. A device mismatch raises PyTorch's own
+    `RuntimeError`. `item()` and `tolist()` return nan values that can be logged and summed but not
     compared; `float()` returns a plain nan.
-    `numpy()` raises what it would raise on that device, and returns zeros from the CPU.
-    `backward` of a loss on another device than the CPU needs that device, so there it only gives
-    each leaf of the graph a gradient of zeros; hooks on gradients do not run.
+    `numpy()` raises the error of that device; for a CPU tensor it returns zeros.
+    A real `backward` on another device than the CPU requires the device, so for such a loss it only
+    sets a zero gradient on each leaf of the graph; gradient hooks do not run.
 
-    A device other than the CPU must be one that this PyTorch is built for: `"cuda"` works in a
-    build for CUDA, with or without a GPU. Another build raises an error; its autograd
-    would end the process at the first such tensor. Inside `torch.no_grad()` most operations work
-    there, too; modules, convolutions and copies to the device raise.
+    This PyTorch must be built for any other device than the CPU: `"cuda"` works in a
+    CUDA build, with or without a GPU. Other builds raise an error, because their autograd
+    would abort the process at the first such tensor. Inside `torch.no_grad()` most operations work
+    in these builds, too; modules, convolutions and copies to the device raise.
 
-    Not covered: streams, events and other calls that talk to a driver; random generators of
+    Not supported: streams, events and other calls to a driver; random generators of
     another device; `torch.autograd.grad` on another device than the CPU; products of mixed dtypes,
-    which a real device rejects; a backward function of your own that mixes devices; optimizers
-    that decide by values, such as Adafactor; real tensors from outside (`fake_copy` makes fakes
+    which a real device rejects; a custom backward function that mixes devices; optimizers
+    that depend on values, such as Adafactor; real tensors from outside (use `fake_copy`).
     of them).
 
     Raises:
         RuntimeError: tensors on different devices meet, or PyTorch is not built for a device.
-        NoNumberError: the code needs a value to decide how to go on.
+        NoNumberError: a decision of the code depends on a tensor's value.
     """
     from torch._subclasses import fake_tensor
     from torch._subclasses.fake_tensor import (
@@ -104,12 +104,12 @@ def fake_tensors() -> Iterator[None]:
         FakeTensorMode,
     )
 
-    # older versions raise a plain RuntimeError
+    # Older versions of PyTorch raise a plain RuntimeError.
     mismatch = getattr(fake_tensor, "FakeTensorDeviceMismatchError", ())
-    # `Module.to` swaps a fake parameter with its moved self and raises if the mode has a weak
-    # reference to it, which a FakeTensorMode always has
+    # `Module.to` swaps a fake parameter with its copy on the device and raises if a weak
+    # reference to it exists; a FakeTensorMode always keeps one. Hide it.
     unguarded = patch.object(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: []))
-    cudnn = torch.backends.cudnn.flags(enabled=False)  # it would look at addresses
+    cudnn = torch.backends.cudnn.flags(enabled=False)  # cuDNN would read data pointers
     tests = {name: _or_undecided(getattr(math, name)) for name in ("isnan", "isinf", "isfinite")}
     try:
         with unguarded, cudnn, patch.multiple(math, **tests), FakeTensorMode(), _WithoutNumbers():
@@ -131,13 +131,13 @@ def fake_tensors() -> Iterator[None]:
 
 
 def fake_copy(values: Any) -> Any:
-    """Return a deep copy of `values` with a fake tensor for every real one.
+    """Return a deep copy of `values` in which fake tensors replace the real ones.
 
-    What is the same object in two places, such as a parameter in a model and in its optimizer, is
-    so in the copy.
+    Shared objects stay shared in the copy, such as a parameter in a model and in its
+    optimizer.
 
     Raises:
-        RuntimeError: outside `fake_tensors`.
+        RuntimeError: called outside `fake_tensors`.
     """
     from torch._subclasses.fake_tensor import FakeCopyMode, unset_fake_temporarily
 
@@ -149,7 +149,7 @@ def fake_copy(values: Any) -> Any:
 
 
 class _WithoutNumbers(TorchFunctionMode):
-    """What fake tensors cannot do for want of numbers or of a device, as far as a step needs it."""
+    """Override operations that fake tensors do not support, as far as a training step needs."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -179,14 +179,14 @@ class _WithoutNumbers(TorchFunctionMode):
 
 
 def _is_fake(x: Tensor) -> bool:
-    """Return False for a real tensor, of which PyTorch reads the value while it makes a fake."""
+    """Return True for a fake tensor; PyTorch calls `item` on real ones to create a fake."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     return isinstance(x, FakeTensor)
 
 
 def _refuse_unbuilt(values: Any) -> None:
-    """Raise for a tensor on a device that autograd would end the process for."""
+    """Raise for a tensor on a device for which this build's autograd would abort the process."""
     for x in tree_leaves(values):
         if isinstance(x, Tensor) and not _is_built_for(x.device.type):
             raise RuntimeError(f"{_NOT_BUILT} {x.device.type} devices")
@@ -215,7 +215,7 @@ def _to_numpy(x: Tensor) -> Any:
 
 
 def _give_gradients(loss: Tensor) -> None:
-    """Give each leaf of the loss's graph a gradient of zeros, without using the device."""
+    """Add a zero gradient to each leaf of the loss's graph without using the device."""
     if not loss.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
     if loss.numel() != 1:

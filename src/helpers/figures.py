@@ -1,7 +1,7 @@
-"""Figures of the book: vector drawings that follow the reader's colours and language.
+"""Create the book's figures: vector drawings in the reader's colour theme and language.
 
-A figure is made of panels, which are side by side where there is room and below each other on a
-phone. Matplotlib draws each panel; its SVG is shown, with the colours of `COLORS` as CSS variables
+A figure consists of panels, side by side on wide screens and below each other on a phone.
+Matplotlib draws each panel; its SVG is displayed with the colours of `COLORS` as CSS variables
 and every label in both languages.
 """
 
@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colours on light and on dark backgrounds. Lines, marks and text have a contrast of 4.5:1 or more;
+# Colours for light and dark themes. Lines, marks and text have a contrast ratio of at least 4.5:1;
 # the pale colours fill boxes under black text.
 COLORS = {
     "teal": "#0a6b7d",
@@ -44,7 +44,7 @@ DARK = {
     "pale orange": "#5a3416",
     "pale grey": "#333b49",
 }
-# Labels that several chapters use; a number in a label is written {}.
+# Translations of labels used in several chapters; `{}` stands for a number.
 CHINESE = {
     "step": "步",
     "epoch": "轮",
@@ -101,7 +101,7 @@ STYLE = (
 
 
 class Figure:
-    """Panels of a figure, shown as the last value of a cell, in Jupyter and on the site.
+    """Figure made of panels, displayed as the last value of a cell in Jupyter and on the site.
 
     Attributes:
         panels: the Matplotlib figure of each panel.
@@ -117,7 +117,7 @@ class Figure:
         return [axis for panel in self.panels for axis in panel.axes]
 
     def labels(self) -> list[str]:
-        """Return the English labels in reading order, without the tick labels."""
+        """Return the English labels in reading order, without tick labels."""
         from matplotlib.text import Text
 
         labels: dict[str, None] = {}
@@ -150,16 +150,16 @@ def figure(
     shows about 3.5 inches without scaling, and two panels of that width fit side by side on a page.
 
     Args:
-        panels: number of panels; None is one.
+        panels: number of panels; None for a single panel, returned without a list.
         size: width and height of a panel in inches, or of each panel.
         chinese: Chinese text of the labels, in addition to `CHINESE`; `{}` stands for a number.
         options: further arguments of `matplotlib.figure.Figure.subplots` for each panel.
 
     Returns:
-        The figure, and the result of `subplots`: for one panel if `panels` is None, else a list.
+        The figure, and the result of `subplots`: one result if `panels` is None, else a list.
 
     Raises:
-        ValueError: `panels` is below 1, or `size` has another number of sizes.
+        ValueError: `panels` is less than 1, or the number of sizes differs from it.
     """
     import matplotlib
     from matplotlib.figure import Figure as Panel
@@ -196,14 +196,14 @@ def draw_curves(
     """Draw up to four curves over 1, 2, 3, … with a legend above.
 
     Args:
-        curves: the values of each curve under its name.
+        curves: values of each curve by its name.
         xlabel: label of the x axis.
         ylabel: label of the y axis.
-        log: whether the y axis is logarithmic.
+        log: if True, the y axis is logarithmic.
         chinese: see `figure`.
 
     Raises:
-        ValueError: there is no curve, or there are more than four.
+        ValueError: `curves` is empty or contains more than four curves.
     """
     styles = [("teal", "-", "o"), ("orange", "--", "s"), ("grey", ":", "^"), ("black", "-.", "")]
     if not 1 <= len(curves) <= len(styles):
@@ -222,7 +222,7 @@ def draw_curves(
 
 
 def language() -> str:
-    """Return `"zh"` in a notebook of a folder `zh` or in a Chinese locale, else `"en"`."""
+    """Return `"en"` or `"zh"`: the notebook's folder, else the language of the locale."""
     notebook = os.environ.get("JPY_SESSION_NAME", "").replace("\\", "/")
     if folder := re.search(r"(?:^|/)(en|zh)/[^/]*$", notebook):
         return folder[1]
@@ -230,7 +230,7 @@ def language() -> str:
     return "zh" if next(filter(None, names), "").lower().startswith("zh") else "en"
 
 
-# ---------------------------------------------------------------- from Matplotlib's SVG to ours
+# ---------------------------------------------------------------- conversion of Matplotlib's SVG
 
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 _NAMES = {color: name for name, color in COLORS.items()} | {"#000000": "black"}
@@ -239,7 +239,7 @@ _NUMBER = re.compile(r"\d(?:[\d.,]*\d)?")
 
 
 def power_of_ten(value: float, _: object = None) -> str:
-    """Return the label of a tick: powers of ten from 0.01 to 1000, beyond as 1e-5, else empty."""
+    """Return a tick label: powers of ten as 0.01 to 1000 or 1e-5, "" for other values."""
     exponent = round(math.log10(value)) if value > 0 else 0
     if not math.isclose(value, 10.0**exponent):
         return ""
@@ -255,7 +255,7 @@ def _panel(panel: Any, chinese: Mapping[str, str]) -> str:
             axis.set_major_formatter(power_of_ten)
             axis.set_minor_formatter(NullFormatter())
     written = StringIO()
-    # text stays text; ids and bytes are the same in each run
+    # Keep text as text elements; make ids and bytes reproducible.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "book"}):
         panel.savefig(written, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(written.getvalue())
@@ -268,7 +268,7 @@ def _panel(panel: Any, chinese: Mapping[str, str]) -> str:
 
 
 def _node(node: ElementTree.Element, chinese: Mapping[str, str], prefix: str) -> str:
-    """Return an element without Matplotlib's extras, with the colours and labels of the book."""
+    """Serialize an element with the book's colours and labels, without Matplotlib's metadata."""
     tag = node.tag.removeprefix(_SVG)
     if tag in _LEFT_OUT or tag.startswith("{"):
         return ""
@@ -320,7 +320,7 @@ def _style(written: str, tag: str) -> str:
         elif name != "font-family":
             color = _NAMES.get(value)
             if tag == "text" and color == "black":
-                continue  # the default of the figure
+                continue  # equal to the figure's default
             kept.append(f"{name}:var(--{_variable(color)})" if color else f"{name}:{value}")
         if "monospace" in family:
             kept.append("font-family:var(--pst-font-family-monospace,monospace)")
@@ -335,7 +335,7 @@ def _short(numbers: str) -> str:
 
 
 def _translated(label: str, chinese: Mapping[str, str]) -> str:
-    """Return a label in Chinese, with its numbers in place of `{}`; empty if there is none."""
+    """Return the Chinese text of a label with its numbers inserted, "" if there is none."""
     if label in chinese:
         return chinese[label]
     translation = chinese.get(_NUMBER.sub("{}", label), "")

@@ -1,4 +1,4 @@
-"""Run a forward pass for inspection without changing the model's buffers or hiding its operations.
+"""Run a forward pass for inspection without changing buffers or hiding compiled operations.
 
 Source: `torch.nn.Module`, https://pytorch.org/docs/stable/generated/torch.nn.Module.html
 """

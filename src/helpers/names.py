@@ -1,4 +1,4 @@
-"""Find the names that Python code reads and never assigns, without running it.
+"""Find the names that Python code reads but never assigns, without running the code.
 
 Source: https://docs.python.org/3/library/symtable.html
 """
@@ -13,9 +13,9 @@ import symtable
 def undefined_names(source: str) -> list[str]:
     """Return the global names that `source` reads and never assigns, sorted, without builtins.
 
-    Functions, classes and comprehensions are searched; their own variables are not listed. A name
-    is assigned by an assignment, a definition, an import, a loop or a `with`, in any order. The
-    source may be a cell: IPython's lines, which begin with `%` or `!`, are skipped.
+    Functions, classes and comprehensions are searched; their local variables are not listed. A name
+    counts as assigned by an assignment, definition, import, loop or `with`, in any order. The
+    source may be a notebook cell: lines that begin with `%` or `!` are skipped.
 
     Raises:
         SyntaxError: `source` is not valid Python.

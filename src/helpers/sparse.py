@@ -1,4 +1,4 @@
-"""The memory of sparse tensors."""
+"""Find the dense tensors in which sparse tensors store their data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def dense_parts(x: Tensor) -> list[Tensor]:
-    """Return the dense tensors that contain the data of `x`: itself, or those of a sparse tensor.
+    """Return the dense tensors that contain the data of `x`: `[x]` if `x` is dense.
 
     These are the indices and values of the COO, CSR, CSC, BSR and BSC layouts. They share the
     memory of `x` and require no gradient.

@@ -1,4 +1,4 @@
-"""Compare the time of two functions, as ratios that are also valid on a busy machine."""
+"""Compare the run time of two functions by a ratio that is robust on a busy machine."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 def time_ratio(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int = 20) -> float:
     """Return how many times longer `slow` takes than `fast`, on one CPU thread.
 
-    Both run once as a warm-up; then they alternate, and the best time of each counts, so that a
-    busy machine affects both. PyTorch uses one thread meanwhile, because threads that wait for each
-    other disturb the times most. Nothing is synchronized, so do not use it for GPU code.
+    Both run once as a warm-up, then alternate for `rounds` rounds. The minimum of each is used: a
+    busy machine affects both. PyTorch uses one thread during the measurement, because threads that
+    wait for each other add noise. Nothing is synchronized: do not use this function for GPU code.
 
     Raises:
         ValueError: `rounds` is less than 1.

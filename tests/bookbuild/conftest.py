@@ -1,4 +1,4 @@
-"""A tiny book in a temporary folder: two chapters in both languages, run and translated."""
+"""Provide a small book in a temporary folder: two chapters, executed and translated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody wrote in a notebook comes back into the text, or nothing is written."""
+"""Test `book adopt`: edits in a notebook are copied into the text, or nothing is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from bookbuild.cli import main
 from bookbuild.commands.adopt import adopt
-from bookbuild.commands.check import check, waiting
+from bookbuild.commands.check import check, outdated
 from bookbuild.commands.update import update
 from bookbuild.notebooks.conversion import SOLUTION, WAITING
 from bookbuild.notebooks.files import read, write
@@ -61,7 +61,7 @@ def test_an_edit_changes_its_lines_and_no_others(book, edit, call, cell, lang, n
     before = book.text(chapter).read_text("utf8")
     edit(lang, chapter, lambda nb: cell(nb, name).update(copy.deepcopy(change)))
     done = call("adopt", chapter)
-    assert f"book/text/{chapter}.md: took {lang}/{chapter}::{name}" in done.output
+    assert f"book/text/{chapter}.md: copied {lang}/{chapter}::{name}" in done.output
     after = book.text(chapter).read_text("utf8")
     old, new = before.split("\n"), after.split("\n")
     diff = {f"-{x}" for x in old if x not in new} | {f"+{x}" for x in new if x not in old}
@@ -70,7 +70,7 @@ def test_an_edit_changes_its_lines_and_no_others(book, edit, call, cell, lang, n
     assert not source or cell(read(book.notebook(lang, chapter)), name).source.startswith(source)
     assert [p for p in check(book) if "claims.yml" not in p] == []
     english = lang == "en" and ("All." in source or "# sum" in source or "Why." in str(change))
-    assert len(waiting(book)) == (english or "None." in str(change) or "A line." in str(change))
+    assert len(outdated(book)) == (english or "None." in str(change) or "A line." in str(change))
 
 
 def test_new_cells_keep_their_places(book, edit, call):
@@ -90,7 +90,7 @@ def test_new_cells_keep_their_places(book, edit, call):
     assert written == [name for name in wanted if not name.endswith(SOLUTION)]
     assert [c.id for c in read(book.notebook("zh", "adding")).cells] == wanted
     assert of(load(book, "adding"), "new-1").metadata == {"tags": ["right"]}
-    assert [w.cell for w in waiting(book)] == ["new-0", "new-2"]
+    assert [piece.cell for piece in outdated(book)] == ["new-0", "new-2"]
 
 
 def test_both_languages_at_once(book, edit, call, cell):
@@ -99,7 +99,7 @@ def test_both_languages_at_once(book, edit, call, cell):
     edit("zh", "adding", lambda nb: cell(nb, "adding-title").update(source="# 相加\n\n$a + b$。"))
     done = call("adopt", "adding")
     assert done.exit_code == 0, done.output
-    assert [w.cell for w in waiting(book)] == ["adding-recap"]
+    assert [piece.cell for piece in outdated(book)] == ["adding-recap"]
     words = of(load(book, "adding"), "adding-recap").words
     assert (words.en, words.zh) == ("## Recap\n\nAll.", "## 小结\n\n全部。")
 
@@ -118,7 +118,7 @@ def test_the_mark_of_a_waiting_translation_stays_out(book, mend, edit, call, cel
     text = load(book, "adding")
     assert of(text, "adding-recap").words.zh == "## 小结\n\n和会显示。"
     assert of(text, "adding-title").words.zh == "# 相加\n\n要 $a + b$。"
-    assert [w.cell for w in waiting(book)] == ["adding-recap"]
+    assert [piece.cell for piece in outdated(book)] == ["adding-recap"]
 
 
 def test_filled_links_and_versions_stay_open_in_the_text(book, mend, edit, call, cell):

@@ -1,4 +1,4 @@
-"""The cheat sheet: what is shown can be pasted, and each chapter's part stands by itself."""
+"""Test the cheat sheet: its lines can be pasted, and each chapter's part runs on its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fault that `book check` must name, made on purpose in a tiny book that has none."""
+"""Test that `book check` reports each fault, planted in a small correct book."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bookbuild.notebooks.comparison import stamp
 from bookbuild.notebooks.files import read, write
 from bookbuild.source.checkout import BookError
 
-ADOPT = "edited by hand; `book adopt adding` takes the edit into book/text/adding.md, "
+ADOPT = "edited by hand; `book adopt adding` copies the edit into book/text/adding.md, "
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_code_changed_by_hand(faults, edit, cell, lang):
     edit(lang, "adding", change)
     starts(
         faults(),
-        f"{lang}/adding::adding-numbers: {ADOPT}`git checkout book/{lang}/adding.ipynb` drops it",
+        f"{lang}/adding::adding-numbers: {ADOPT}`git checkout book/{lang}/adding.ipynb` undoes it",
     )
 
 
@@ -247,8 +247,8 @@ def test_an_exception_without_tag_or_cause(book, mend, quick):
     assert update(book, ["failing"], echo=lambda line: None) == {}
     starts(
         check(book, ["failing"]),
-        "en/failing::failing-error: raises, but does not say why: give it a cause",
-        "zh/failing::failing-error: raises, but does not say why: give it a cause",
+        "en/failing::failing-error: raises, but has no `%%% cause`",
+        "zh/failing::failing-error: raises, but has no `%%% cause`",
     )
 
 
@@ -268,7 +268,7 @@ def test_an_exception_without_its_tag(faults, forge, cell):
 def test_a_figure_without_text(faults, forge, cell, data):
     forge("adding", lambda nb: cell(nb, "adding-numbers").outputs[0].data.update(data))
     found = faults()
-    assert sum("give it an alt" in p for p in found) == 2
+    assert sum("add `%%% alt`" in p for p in found) == 2
     english = [p for p in found if "zh/adding::adding-numbers: output differs from English" in p]
     assert len(english) == len(found) - 2 == ("text/html" in data)  # its figure speaks English
 

@@ -1,4 +1,4 @@
-"""The `book` command: it works where it stands, and its errors are messages."""
+"""Test the `book` command: it finds the book, and prints errors as messages."""
 
 from __future__ import annotations
 

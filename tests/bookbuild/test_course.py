@@ -1,4 +1,4 @@
-"""Minutes and tasks of the chapters, and what stops the page for teachers."""
+"""Test the minutes and tasks of the chapters, and the errors of the page for teachers."""
 
 from __future__ import annotations
 

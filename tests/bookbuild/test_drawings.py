@@ -1,4 +1,4 @@
-"""Figures in stored outputs: the language that a notebook's figures speak."""
+"""Test the language of figures in stored outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from nbformat.v4 import new_output
 
 from bookbuild.notebooks.cells import code_cells
-from bookbuild.notebooks.figures import is_drawing, spoken
+from bookbuild.notebooks.figures import in_language, is_drawing
 from bookbuild.notebooks.files import read
 from bookbuild.source.checkout import LANGUAGES, Book
 from helpers import figures
@@ -35,7 +35,7 @@ def test_a_drawing_is_told_from_other_outputs():
 def test_a_drawing_speaks_the_language_of_its_notebook(lang):
     other = new_output("display_data", {"text/html": '<p lang="en">x</p>'})
     before = [drawing("zh"), other, drawing("en")]
-    made = spoken(before, lang)
+    made = in_language(before, lang)
     assert made == [drawing(lang), other, drawing(lang)]
     assert before == [drawing("zh"), other, drawing("en")]
 

@@ -1,4 +1,4 @@
-"""Files that hold anything at all: each command says what is wrong, and loses nothing."""
+"""Test the commands on malformed files: each reports an error and loses no data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages: form, page and proofs; the same answers in Python and in the browser."""
+"""Test the messages: schema, pages, proofs, and equal answers in Python and JavaScript."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_message_has_wordings_cause_cure_section_and_cases(book):
         ([DIVISION | {"x": 3}], "unknown key 'x': expected id, cause"),
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {}}]}], "a case needs a condition"),
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {"n": "1"}}]}], "no wording has {n}"),
-        ([OTHER | {"cases": [OTHER["cases"][1] | {"near": "("}]}], "is no regular expression"),
+        ([OTHER | {"cases": [OTHER["cases"][1] | {"near": "("}]}], "is not a regular expression"),
         *(
             ([OTHER | {"cases": [OTHER["cases"][1] | {"numbers": [relation]}]}], told)
             for relation, told in {
@@ -378,7 +378,7 @@ def test_every_error_of_the_book_has_an_entry():
 def test_the_page_of_the_book_knows_which_cells_raise():
     book = Book(ROOT)
     mine, entries = chapters(book)["en"], messages.load(book)
-    said = message_proofs.said_by_cells(entries, {c.name: c.notebook for c in mine})
+    said = message_proofs.cells_with_message(entries, {c.name: c.notebook for c in mine})
     links = [place["href"] for place in error_list.seen_in(mine, said)["no-grad-fn"]]
     assert any("detach.html" in link for link in links) and len(links) > 2
 

@@ -1,4 +1,4 @@
-"""The strict comparison as `make test` runs it: what must fail fails, what may differ passes."""
+"""Test the comparison of outputs in `make test`: which differences fail and which pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading, writing and cleaning notebooks; nothing is ever half written."""
+"""Test reading, cleaning and atomic writing of notebooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from bookbuild.notebooks.cells import tokens
 from bookbuild.notebooks.cleaning import clean, coalesce_streams
-from bookbuild.notebooks.comparison import printed, written
+from bookbuild.notebooks.comparison import output_fingerprint, source_fingerprint
 from bookbuild.notebooks.files import dumps, read, write
 from bookbuild.source.checkout import Book, BookError, read_text, write_text
 
@@ -198,9 +198,9 @@ def test_json_with_an_odd_value_is_read_or_named(tmp_path_factory, place, value)
         return
     for cell in nb.cells:  # what is read can be worked with
         assert isinstance(cell.source, str) and isinstance(cell.id, str)
-        written(cell)
+        source_fingerprint(cell)
         if cell.cell_type == "code":
-            printed(cell)
+            output_fingerprint(cell)
             tokens(cell.source)
     clean(nb)
     with contextlib.suppress(BookError):

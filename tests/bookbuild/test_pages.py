@@ -1,4 +1,4 @@
-"""The pages made from the chapters, on a tiny book."""
+"""Test the pages generated from the chapters of a small book."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pitfalls and names: what the texts say of them, what the check refuses, and their pages."""
+"""Test pitfalls and names: parsing, the errors of the check, and their pages."""
 
 from __future__ import annotations
 

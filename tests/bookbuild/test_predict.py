@@ -1,4 +1,4 @@
-"""Questions before a cell: their form, their proofs, and what is made of them."""
+"""Test the questions before a cell: syntax, proofs, and rendering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make quick`: what is run for a change."""
+"""Test which tests `make quick` selects for a change."""
 
 from __future__ import annotations
 

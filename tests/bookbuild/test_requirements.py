@@ -1,4 +1,4 @@
-"""The requirements: what `make` installs, and all that a machine without internet is given."""
+"""Test the requirements that `make` installs and the packages for offline machines."""
 
 import re
 import tomllib

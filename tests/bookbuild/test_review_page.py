@@ -1,4 +1,4 @@
-"""The page of the review: its rules, its code, and what it claims of the script on it."""
+"""Test the page of the review: its rules, its code, and its report on a script."""
 
 from __future__ import annotations
 

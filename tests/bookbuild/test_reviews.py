@@ -1,4 +1,4 @@
-"""`book/review.yml`: the words of the rules of `helpers.review`, and the data made of them."""
+"""Test `book/review.yml`, the texts of the rules, and the data made from it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The folders of `bookbuild` are steps: no module imports from a later step."""
+"""Test that no module of `bookbuild` imports from a later step."""
 
 import ast
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Symptoms: their form, the page, and that each `tell` tells the bug from a sound program."""
+"""Test the symptoms: schema, page, and that each `tell` detects its bug."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_does_not_tell_is_found(put):
         ({"bad": ""}, "either `broken` and `bad`, or `found`"),
         ({"found": "https://pytorch.org"}, "either `broken` and `bad`, or `found`"),
         ({"broken": "", "found": "somewhere"}, "expected an address"),
-        ({"bad": "("}, "no regular expression"),
+        ({"bad": "("}, "not a regular expression"),
         ({"title": "The sum"}, "expected a text for en and one for zh"),
         ({"sign": {"en": "x"}}, "sum-is-wrong: sign: lacks zh"),
         ({"also": {"en": ["x"], "zh": []}}, "other wordings"),

@@ -1,4 +1,4 @@
-"""The text of a chapter: what it may hold, and what is said where it holds something else."""
+"""Test the parser of chapters: valid texts, and the messages for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which translations wait: what English says decides, and only a word ends it."""
+"""Test which translations are outdated, and that only an edit or `--accept` changes that."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CHANGED = "the English changed since it was translated"
 
 
 def test_a_piece_seen_for_the_first_time_is_current():
-    made, waiting = compare(chapter(("x", "Some words.", "一些。")), {})
-    assert list(made) == ["summary", "x"] and waiting == []
+    made, outdated = compare(chapter(("x", "Some words.", "一些。")), {})
+    assert list(made) == ["summary", "x"] and outdated == []
     assert compare(chapter(("x", "Some words.", "一些。")), made) == (made, [])
 
 
@@ -80,11 +80,11 @@ def test_it_waits_until_english_is_back_or_somebody_says_so(states):
     first, stamps = states[0], {}
     for english, chinese in states:
         text = chapter(("x", english, chinese))
-        stamps, waiting = compare(text, stamps)
-        assert bool(waiting) == (english != first[0])
-        assert compare(text, stamps) == (stamps, waiting)
-    accepted, waiting = compare(text, stamps, ["x"])
-    assert waiting == [] and compare(text, accepted) == (accepted, [])
+        stamps, outdated = compare(text, stamps)
+        assert bool(outdated) == (english != first[0])
+        assert compare(text, stamps) == (stamps, outdated)
+    accepted, outdated = compare(text, stamps, ["x"])
+    assert outdated == [] and compare(text, accepted) == (accepted, [])
 
 
 def test_acceptance_of_one_cell_is_not_that_of_another():
@@ -130,8 +130,8 @@ def test_chinese_taken_out_and_put_back_still_waits():
 
 def test_a_piece_says_where_it_waits():
     text = chapter(("x", "Some words.", None))
-    (waiting,) = compare(text, {})[1]
-    assert str(waiting) == "book/text/a.md:2: a::x: not translated" and waiting.cell == "x"
+    (outdated,) = compare(text, {})[1]
+    assert str(outdated) == "book/text/a.md:2: a::x: not translated" and outdated.cell == "x"
 
 
 def test_stamps_are_kept_in_reading_order(book):

@@ -1,4 +1,4 @@
-"""Typography of Chinese and terms of both languages."""
+"""Test the checks of Chinese typography and of terms in both languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`book update`: one edit and one command; what is killed, fails or was edited loses nothing."""
+"""Test `book update`: an edit needs one command; interruption and failure lose nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from bookbuild.cli import main
 from bookbuild.commands import update as updating
-from bookbuild.commands.check import check, waiting
+from bookbuild.commands.check import check, outdated
 from bookbuild.commands.update import update
 from bookbuild.notebooks import execution as running
 from bookbuild.notebooks.cells import alt
@@ -86,7 +86,7 @@ def test_english_alone_changed_waits_and_is_no_failure(book, call, mend, no_run)
     done = call("update")
     where = "book/text/adding.md:42: adding::adding-recap: the English changed"
     assert done.exit_code == 0
-    assert f"waits: {where}" in done.output and "--accept adding::adding-recap" in done.output
+    assert f"translate: {where}" in done.output and "--accept adding::adding-recap" in done.output
     recap = read(book.notebook("zh", "adding")).cells[-1].source
     assert recap == f"## 小结\n\n和会打印出来。\n\n{WAITING}"
     assert WAITING not in book.notebook("en", "adding").read_text("utf8")
@@ -102,15 +102,15 @@ def test_only_a_word_ends_the_waiting(book, call, mend, no_run):
     assert call("update").exit_code == 0
     mend("adding", "和会打印出来。", "和会打印出来！")
     assert call("update").exit_code == 0
-    assert [w.cell for w in waiting(book)] == ["adding-recap"]
+    assert [piece.cell for piece in outdated(book)] == ["adding-recap"]
     path = book.text("adding")
     path.write_text(path.read_text("utf8").replace("adding-recap", "adding-end"), "utf8")
     assert call("update").exit_code == 0
-    assert [w.cell for w in waiting(book)] == ["adding-end"]
+    assert [piece.cell for piece in outdated(book)] == ["adding-end"]
     assert call("update", "--accept", "adding::adding-title").exit_code == 0
-    assert [w.cell for w in waiting(book)] == ["adding-end"]
+    assert [piece.cell for piece in outdated(book)] == ["adding-end"]
     assert call("update", "--accept", "adding::adding-end").exit_code == 0
-    assert waiting(book) == [] and check(book, release=True) == []
+    assert outdated(book) == [] and check(book, release=True) == []
     assert WAITING not in book.notebook("zh", "adding").read_text("utf8")
 
 
@@ -126,15 +126,15 @@ def test_english_that_comes_back_ends_the_waiting(book, call, mend, no_run):
 def test_a_chapter_is_accepted_as_a_whole(book, call, mend, no_run):
     mend("adding", "The sum is printed.", "The sum is shown.")
     mend("adding", "About adding.", "All about adding.")
-    assert call("update").exit_code == 0 and len(waiting(book)) == 2
+    assert call("update").exit_code == 0 and len(outdated(book)) == 2
     done = call("update", "--accept", "adding")
-    assert done.exit_code == 0 and waiting(book) == []
+    assert done.exit_code == 0 and outdated(book) == []
 
 
 def test_a_formula_changed_in_english_alone_waits_too(book, call, mend, no_run):
     mend("adding", "Addition needs $a + b$.", "Addition needs $a + b + c$.")
     assert call("update").exit_code == 0 and check(book) == []
-    assert [w.cell for w in waiting(book)] == ["adding-title"]
+    assert [piece.cell for piece in outdated(book)] == ["adding-title"]
 
 
 def test_alt_and_cause_are_in_the_language_of_the_page(book, call, mend, no_run):
@@ -151,7 +151,7 @@ def test_alt_and_cause_are_in_the_language_of_the_page(book, call, mend, no_run)
 def test_chinese_alone_changed_needs_no_word(book, call, mend, no_run):
     mend("adding", "和会打印出来。", "和会显示出来。")
     assert call("update").exit_code == 0
-    assert waiting(book) == [] and check(book, release=True) == []
+    assert outdated(book) == [] and check(book, release=True) == []
 
 
 def test_missing_chinese_waits_and_the_page_shows_english(book, call, mend, no_run):
@@ -180,7 +180,7 @@ def test_comments_are_translated_by_a_list(book, call, mend, quick):
     assert "adding-numbers/comments: 2 comments in the code, 1 in Chinese" in done.output
     assert quick == [] and check(book) == []
     mend("adding", "把两个数相加", "把两个数相加\n它们的和")
-    assert call("update").exit_code == 0 and len(waiting(book)) == 1  # until somebody says so
+    assert call("update").exit_code == 0 and len(outdated(book)) == 1  # until somebody says so
     assert call("update", "--accept", "adding::adding-numbers").exit_code == 0
     source = read(book.notebook("zh", "adding")).cells[2].source
     assert source == "# 把两个数相加\na = 1 + 1  # 它们的和\nassert a == 2\na"
@@ -192,7 +192,7 @@ def test_comments_are_translated_by_a_list(book, call, mend, quick):
     [
         ("addin::adding-title", "no chapter 'addin': did you mean adding?"),
         ("adding::adding-titel", "adding has no cell adding-titel"),
-        ("adding::", "adding:: names no cell"),
+        ("adding::", "--accept adding::: expected CHAPTER or CHAPTER::CELL"),
         ("", "no chapter ''"),
     ],
 )
@@ -431,8 +431,8 @@ def test_a_notebook_edited_by_hand_is_not_written_over(book, call, edit, cell, l
     before = files(book)
     done = call("update")
     line = (
-        f"{lang}/adding::adding-title: edited by hand; `book adopt adding` takes the edit into "
-        f"book/text/adding.md, `git checkout book/{lang}/adding.ipynb` drops it"
+        f"{lang}/adding::adding-title: edited by hand; `book adopt adding` copies the edit into "
+        f"book/text/adding.md, `git checkout book/{lang}/adding.ipynb` undoes it"
     )
     assert (done.exit_code, done.stderr) == (1, f"book: {line}\n")
     assert line in call("check").output
@@ -525,8 +525,10 @@ def test_a_book_of_texts_alone_becomes_one_that_is_proved(book, quick):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-@pytest.mark.parametrize("over", [False, True])
-def test_an_edit_saved_while_the_cells_run_is_kept(book, mend, edit, cell, monkeypatch, lang, over):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_edit_saved_while_the_cells_run_is_kept(
+    book, mend, edit, cell, monkeypatch, lang, overwrite
+):
     mend("adding", "a = 1 + 1", "a = 3 - 1")
     real = running.execute
 
@@ -540,7 +542,7 @@ def test_an_edit_saved_while_the_cells_run_is_kept(book, mend, edit, cell, monke
     monkeypatch.setattr(running, "execute", execute)
     monkeypatch.setattr("bookbuild.commands.update.clean", lambda nb: nb)
     before = {x: book.notebook(x, "adding").read_bytes() for x in ("en", "zh")}
-    failed = update(book, ["adding"], over=over, echo=quiet)
+    failed = update(book, ["adding"], overwrite=overwrite, echo=quiet)
     assert failed["adding"].startswith(f"{lang}/adding::adding-title: edited by hand")
     assert "saved during the update, nothing was written" in failed["adding"]
     after = {x: book.notebook(x, "adding").read_bytes() for x in ("en", "zh")}

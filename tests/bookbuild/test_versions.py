@@ -1,4 +1,4 @@
-"""The PyTorch that pages and package promise is one that was run."""
+"""Test that the PyTorch version promised by pages and package was tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workflows: thin, pinned, without rights; what they run is what README and Makefile have."""
+"""Test the workflows: pinned actions, minimal permissions, commands of README and Makefile."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""As on Colab: one notebook in an empty folder, PyTorch there, the book's helpers not.
+"""Test notebooks as on Colab: an empty folder, with PyTorch but without the book's helpers.
 
-A fresh environment sees the installed libraries, and `helpers` has to come from the repository and
-the commit that the setup cell names: here a local one, by `git+file://`. It is installed once; each
-chapter then runs alone.
+A new environment uses the installed libraries, and `helpers` is installed from the repository and
+the commit in the setup cell: here a local clone, by `git+file://`. It is installed once; each
+chapter then runs separately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions that run in a fresh process on the card, called by `in_fresh_process`."""
+"""Provide the functions that `in_fresh_process` calls in a new process with a GPU."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tests on a real card of what the book shows without one.
+"""Provide fixtures for tests that compare the book's simulations with a real GPU.
 
-A test with the fixture `card` is skipped on a machine without a CUDA device, and fails there under
-`BOOK_CUDA=1`. The others test the tools of these tests, and the CPU's side of a comparison.
+A test with the fixture `card` is skipped without a CUDA device, or fails if
+`BOOK_CUDA=1`. The other tests cover the tools and the CPU side of a comparison.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The device errors of fake tensors and of the stand-ins, compared with those of a card.
+"""Compare the device errors of fake tensors and stand-ins with those of a GPU.
 
 Chapters: `cuda_semantics`, `data_parallel`, and `mixed_precision` for `binary_cross_entropy`.
 """

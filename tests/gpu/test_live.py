@@ -1,7 +1,7 @@
-"""`book live` beside a card: the kernel of a page runs there, and the page names the device.
+"""Test `book live` with a GPU: the kernel uses it, and the page names the device.
 
-The client does without a browser what the page's script does: it asks for the cells, starts a
-session, runs them and posts the outputs to be compared with the stored ones.
+The client acts as the page's script without a browser: it requests the cells, starts a
+session, runs the cells and posts the outputs for comparison with the stored ones.
 """
 
 from __future__ import annotations

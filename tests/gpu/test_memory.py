@@ -1,4 +1,4 @@
-"""The allocator model and the predicted memory of a training step, compared with a card.
+"""Compare the allocator model and the predicted memory of a training step with a GPU.
 
 Chapter: `memory_caching`.
 """

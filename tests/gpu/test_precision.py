@@ -1,4 +1,4 @@
-"""TF32 and the dtypes of autocast on a card.
+"""Test TF32 and the dtypes of autocast on a GPU.
 
 Chapters: `mixed_precision`, `reproducibility`.
 """

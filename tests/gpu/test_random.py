@@ -1,4 +1,4 @@
-"""Random streams, and what repeats itself, on a card.
+"""Test random streams and reproducibility on a GPU.
 
 Chapter: `reproducibility`.
 """

@@ -1,4 +1,4 @@
-"""What the settings of the chapters change on a card: the directions of the table on performance.
+"""Test the effects of the chapters' settings on a GPU: the directions in the performance table.
 
 Chapters: `performance`, `mixed_precision`, `attention`, `flex_attention`, `data_loading`,
 `learning_rate`. The factors are a third or less of those measured on an H100.

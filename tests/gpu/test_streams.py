@@ -1,4 +1,4 @@
-"""Queues, events, errors that arrive late, and copies that do not wait, on a card.
+"""Test queues, events, asynchronous errors and non-blocking copies on a GPU.
 
 Chapters: `cuda_semantics`, `performance`, `data_loading`.
 """

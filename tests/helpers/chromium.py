@@ -1,4 +1,4 @@
-"""Chromium as the tests start it."""
+"""Start Chromium for the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explorers on a bare page, and the Chinese of every verdict that a test sees."""
+"""Provide explorers on an empty page, and check the Chinese of each verdict in the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading through workers: the function that they call must be importable under spawn."""
+"""Provide functions for worker processes, importable with the spawn start method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentences of the checkers as their source has them, those with values as templates."""
+"""Collect the checkers' sentences from their source, with values as placeholders."""
 
 from __future__ import annotations
 

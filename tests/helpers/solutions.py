@@ -1,4 +1,4 @@
-"""The solutions and starters of all exercises, from the texts of the chapters."""
+"""Load the solutions and starters of all exercises from the texts of the chapters."""
 
 from __future__ import annotations
 

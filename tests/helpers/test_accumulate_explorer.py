@@ -1,4 +1,4 @@
-"""The accumulation explorer: weights and gradients are torch's, all-reduces those of DDP."""
+"""Test the accumulation explorer: its weights, gradients and all-reduces equal those of DDP."""
 
 from __future__ import annotations
 

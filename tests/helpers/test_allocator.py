@@ -1,4 +1,4 @@
-"""The allocator model against PyTorch's sources."""
+"""Test the allocator model against values from PyTorch's source code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The allocator explorer in a real browser: what it shows is what the model computed."""
+"""Test that the allocator explorer shows the model's numbers in a browser."""
 
 from __future__ import annotations
 

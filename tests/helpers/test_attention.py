@@ -1,4 +1,4 @@
-"""The attention chapter's helpers against torch, and its exercises with planted wrong answers."""
+"""Test the helpers of `attention` against PyTorch, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backward chapter's helpers against torch, and its exercises with planted wrong answers."""
+"""Test the helpers of `backward` against PyTorch, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

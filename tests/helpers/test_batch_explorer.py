@@ -1,4 +1,4 @@
-"""The batch explorer: splits and gradients are torch's, and the browser shows them."""
+"""Test that the batch explorer shows PyTorch's splits and gradients in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broadcast explorer: which cells meet and which dtype wins are torch's."""
+"""Test that the broadcast explorer's pairs and dtypes equal PyTorch's."""
 
 from __future__ import annotations
 

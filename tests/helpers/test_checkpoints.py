@@ -1,4 +1,4 @@
-"""The checkpoints chapter's helpers: faults leave the old file, resumes are exact, errors clear."""
+"""Test the helpers of `checkpoints`: atomic writes, exact resuming, clear errors."""
 
 from __future__ import annotations
 

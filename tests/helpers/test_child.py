@@ -1,4 +1,4 @@
-"""Functions that are called in a fresh process."""
+"""Test functions called in a new process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clip explorer: what clipping leaves of a gradient is torch's, and the browser shows it."""
+"""Test that the clip explorer shows PyTorch's clipped gradients in a browser."""
 
 from __future__ import annotations
 

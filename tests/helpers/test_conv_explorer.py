@@ -1,4 +1,4 @@
-"""The convolution explorer: its arithmetic is torch's for every setting that it can reach."""
+"""Test that the convolution explorer's sizes equal PyTorch's for every setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes, windows and receptive fields against torch itself; the exercises' checkers."""
+"""Test sizes, windows and receptive fields against PyTorch, and the checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explorer of a graph convolution: its weights are torch's, and the browser multiplies them."""
+"""Test the weights of the graph convolution explorer, and their product in a browser."""
 
 from __future__ import annotations
 

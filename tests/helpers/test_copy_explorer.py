@@ -1,4 +1,4 @@
-"""The copy explorer: every row is what torch does, and the browser shows it."""
+"""Test that the copy explorer shows PyTorch's results in a browser."""
 
 from __future__ import annotations
 

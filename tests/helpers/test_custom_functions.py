@@ -1,4 +1,4 @@
-"""Is a backward right? The helper on planted faults, and the exercises on planted answers."""
+"""Test the check of custom backward functions on planted faults, and the checkers."""
 
 from __future__ import annotations
 

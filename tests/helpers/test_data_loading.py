@@ -1,4 +1,4 @@
-"""The data loading chapter's helpers and exercises; what breaks: files, workers, memory."""
+"""Test the helpers and checkers of `data_loading`, with failing files, workers and memory."""
 
 from __future__ import annotations
 

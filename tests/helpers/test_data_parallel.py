@@ -1,4 +1,4 @@
-"""The four steps against torch, the stand-in's real forward, the exercises."""
+"""Test the four steps of DataParallel against PyTorch, its stand-in, and the checkers."""
 
 import copy
 import importlib

@@ -1,4 +1,4 @@
-"""Helpers, checkers and sentences of the chapter on debugging, held to torch."""
+"""Test the helpers, checkers and statements of `debugging` against PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The detach chapter's helpers, and its exercises: solutions pass, starters and traps fail."""
+"""Test the helpers of `detach`, and its checkers with solutions, starters and wrong answers."""
 
 from __future__ import annotations
 

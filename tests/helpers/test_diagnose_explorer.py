@@ -1,4 +1,4 @@
-"""The diagnose explorer: its results are those of real runs, and the browser shows them."""
+"""Test that the diagnose explorer shows the results of real runs in a browser."""
 
 from __future__ import annotations
 

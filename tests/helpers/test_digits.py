@@ -1,4 +1,4 @@
-"""The data set of several chapters: scikit-learn's digits as tensors."""
+"""Test the loader of scikit-learn's digits, which several chapters use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two real processes, the launcher's report, helpers of a group, the exercises."""
+"""Test the helpers of `distributed` in two processes, torchrun's report, and the checkers."""
 
 import contextlib
 import os

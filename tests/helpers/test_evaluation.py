@@ -1,4 +1,4 @@
-"""The evaluation chapter's helpers against scikit-learn and torchmetrics, and its exercises."""
+"""Test the metrics of `evaluation` against scikit-learn and torchmetrics, and the checkers."""
 
 from __future__ import annotations
 

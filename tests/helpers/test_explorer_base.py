@@ -1,4 +1,4 @@
-"""The element that all explorers extend: state, controls, pointing, words, task, themes."""
+"""Test the base element of explorers: state, controls, pointer, words, task, themes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts of the explorers: formatted, linted, and each an element on the common base."""
+"""Test the explorers' scripts: formatted, linted, and based on the common element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The export chapter's helpers against torch, and its exercises with planted wrong answers."""
+"""Test the helpers of `export` against PyTorch, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fake tensors: a device's rules without the device, and what still needs a number."""
+"""Test fake tensors: device errors without a GPU, and operations that need values."""
 
 from __future__ import annotations
 

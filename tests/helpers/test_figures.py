@@ -1,4 +1,4 @@
-"""The style that all figures share, and the drawing that comes out: colours, languages, bytes."""
+"""Test the style and the SVG of figures: colours, languages, reproducible bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fine-tuning chapter's helpers, and its exercises: solutions pass, starters and traps fail."""
+"""Test the helpers of `fine_tuning`, and its checkers with solutions and wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flex_attention chapter's helpers against torch, and its exercises with wrong answers."""
+"""Test the helpers of `flex_attention` against PyTorch, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

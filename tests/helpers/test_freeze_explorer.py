@@ -1,4 +1,4 @@
-"""The freeze explorer: what a step changes is torch's, and the browser shows it."""
+"""Test that the freeze explorer shows the changes of PyTorch's training step in a browser."""
 
 from __future__ import annotations
 

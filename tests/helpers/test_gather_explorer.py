@@ -1,4 +1,4 @@
-"""The gather explorer: what is read and written is torch's, and the browser shows it."""
+"""Test that the gather explorer shows PyTorch's reads and writes in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers, demonstrations and exercises of the chapter on generative models."""
+"""Test the helpers, demonstrations and checkers of `generative`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The helpers of grad_modes against torch, and its exercises: solutions pass, traps fail."""
+"""Test the helpers of `grad_modes` against PyTorch, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

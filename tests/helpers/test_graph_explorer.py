@@ -1,4 +1,4 @@
-"""The graph explorer: versions, saved tensors and errors are autograd's."""
+"""Test that the graph explorer's versions, saved tensors and errors equal autograd's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the helpers, demonstrations and exercises of the chapter on graph neural networks."""
+"""Test the helpers, demonstrations and checkers of `graphs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The halves explorer: what it stores is what torch stores, and the browser shows it."""
+"""Test that the halves explorer shows PyTorch's rounded gradients in a browser."""
 
 from __future__ import annotations
 

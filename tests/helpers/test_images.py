@@ -1,4 +1,4 @@
-"""The images chapter's helpers against plain loops, its errors, and its exercises."""
+"""Test the helpers of `images` against plain loops, their errors, and the checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chapter on installing: described machines, this one, broken ones; its exercises."""
+"""Test the helpers of `installation` on described, real and broken machines, and the checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explorer of keys: what is loaded is load_state_dict's doing, and the browser shows it."""
+"""Test that the keys explorer shows the results of load_state_dict in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leak explorer: which windows leak is counted window by window, and the browser draws it."""
+"""Test the leak explorer against a count window by window, and its drawing in a browser."""
 
 from __future__ import annotations
 

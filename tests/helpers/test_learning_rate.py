@@ -1,4 +1,4 @@
-"""The learning-rate helpers, and the exercises: solutions pass, starters and traps fail."""
+"""Test the helpers of `learning_rate`, and its checkers with solutions and wrong answers."""
 
 from __future__ import annotations
 

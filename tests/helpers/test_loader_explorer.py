@@ -1,4 +1,4 @@
-"""The loader explorer: its rules are those of a real DataLoader, and the browser shows them."""
+"""Test that the loader explorer's rules equal a real DataLoader's."""
 
 from __future__ import annotations
 

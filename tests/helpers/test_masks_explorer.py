@@ -1,4 +1,4 @@
-"""The masks explorer: its weights are torch's, and the browser shows them."""
+"""Test that the masks explorer shows PyTorch's attention weights in a browser."""
 
 from __future__ import annotations
 

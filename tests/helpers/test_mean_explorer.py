@@ -1,4 +1,4 @@
-"""The mean explorer: its numbers are torch's, and the browser shows them."""
+"""Test that the mean explorer shows PyTorch's losses in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces for the allocator model, and who keeps memory alive."""
+"""Test traces for the allocator model, and the tools that find references to memory."""
 
 from __future__ import annotations
 

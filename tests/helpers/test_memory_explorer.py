@@ -1,4 +1,4 @@
-"""The memory explorer: its table is what PyTorch's tracker counts, and the browser shows it."""
+"""Test that the memory explorer's table equals the counts of PyTorch's memory tracker."""
 
 from __future__ import annotations
 

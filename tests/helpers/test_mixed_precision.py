@@ -1,4 +1,4 @@
-"""Mixed precision: what autocast chooses, what a type holds, the scaled step, the exercises."""
+"""Test autocast's dtypes, ranges of dtypes, the scaled step, and the checkers."""
 
 from __future__ import annotations
 

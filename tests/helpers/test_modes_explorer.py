@@ -1,4 +1,4 @@
-"""The explorer of modes: its effects are torch's, and the browser shows them."""
+"""Test that the modes explorer shows PyTorch's effects in a browser."""
 
 from __future__ import annotations
 

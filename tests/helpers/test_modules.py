@@ -1,4 +1,4 @@
-"""The modules chapter's helpers against torch itself, and its exercises: traps fail."""
+"""Test the helpers of `modules` against PyTorch, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The monitoring chapter: a real visdom server and its page, sinks that fail, the exercises."""
+"""Test the helpers of `monitoring` with a real visdom server and failing sinks; the checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explorer of moves: every row does what its code does, and the browser shows it."""
+"""Test that the move explorer shows the results of its code in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of a piece of code, against what running it needs."""
+"""Test `undefined_names` against the names that are missing when the code runs."""
 
 from __future__ import annotations
 

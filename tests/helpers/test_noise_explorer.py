@@ -1,4 +1,4 @@
-"""The noise explorer: what it shows of a schedule is torch's doing, and the browser draws it."""
+"""Test that the noise explorer shows PyTorch's noise schedule in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The norm explorer: what BatchNorm makes of a sample is torch's, and the browser shows it."""
+"""Test that the norm explorer shows PyTorch's BatchNorm outputs in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The normalization chapter's helpers against torch and theory, and its exercises with traps."""
+"""Test the helpers of `normalization` against PyTorch and theory, and its checkers."""
 
 from __future__ import annotations
 

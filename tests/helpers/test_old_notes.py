@@ -1,4 +1,4 @@
-"""Sentences of the chapter on the slips of the old notes."""
+"""Test statements of the page on errors in the old notes."""
 
 from __future__ import annotations
 

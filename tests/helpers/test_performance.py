@@ -1,4 +1,4 @@
-"""The performance chapter's helpers against torch, and its exercises with planted wrong answers."""
+"""Test the helpers of `performance` against PyTorch, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explorer of pixels: torchvision prepares, the model answers, and the browser shows it."""
+"""Test that the pixels explorer shows the model's predictions in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PPO explorer: objective and gradient are torch's, and the browser shows them."""
+"""Test that the PPO explorer shows PyTorch's objective and gradient in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reads explorer: what each vector has read is true of torch, and the browser shows it."""
+"""Test that the reads explorer shows the steps PyTorch's gradients depend on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recompile explorer: what compiles is what torch compiles, and the browser shows it."""
+"""Test that the recompile explorer shows the calls that torch.compile compiles."""
 
 from __future__ import annotations
 

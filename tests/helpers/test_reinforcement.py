@@ -1,4 +1,4 @@
-"""The reinforcement chapter's helpers against plain loops, and its exercises with wrong answers."""
+"""Test the helpers of `reinforcement` against plain loops, and its checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reproducibility chapter's helpers, and its exercises: solutions pass, traps fail."""
+"""Test the helpers of `reproducibility`, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampling explorer: what it keeps is torch's doing, and the browser shows it."""
+"""Test that the sampling explorer shows PyTorch's probabilities in a browser."""
 
 from __future__ import annotations
 

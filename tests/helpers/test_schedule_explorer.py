@@ -1,4 +1,4 @@
-"""The schedule explorer: its data are torch's, and the browser shows them."""
+"""Test that the schedule explorer shows PyTorch's learning rates in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The helpers on sequences against torch, and the exercises with planted wrong answers."""
+"""Test the helpers of `sequences` against PyTorch, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

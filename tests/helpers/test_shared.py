@@ -1,4 +1,4 @@
-"""The parts that all chapters share: verdicts, explorers, timing, a look into the graph."""
+"""Test the parts that all chapters share: verdicts, explorers, timing, graph inspection."""
 
 from __future__ import annotations
 

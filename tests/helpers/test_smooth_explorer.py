@@ -1,4 +1,4 @@
-"""The smoothing explorer: its line is TensorBoard's, and the browser shows it."""
+"""Test that the smoothing explorer shows TensorBoard's line in a browser."""
 
 from __future__ import annotations
 

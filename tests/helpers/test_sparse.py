@@ -1,4 +1,4 @@
-"""The dense parts of a tensor of each layout."""
+"""Test `dense_parts` for each tensor layout."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The explorer of random streams: its draws are torch's, and the browser shows them."""
+"""Test that the streams explorer shows PyTorch's random draws in a browser."""
 
 from __future__ import annotations
 

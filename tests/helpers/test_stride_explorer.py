@@ -1,4 +1,4 @@
-"""The stride explorer: its data are torch's, and the browser shows them."""
+"""Test that the stride explorer shows PyTorch's strides in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensor recipes' helpers against torch, and the exercises: solutions pass, traps fail."""
+"""Test the helpers of `tensor_recipes` against PyTorch, and its checkers with wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threshold explorer: scikit-learn and torchmetrics agree with it, and the browser shows it."""
+"""Test the threshold explorer against scikit-learn and torchmetrics, and in a browser."""
 
 from __future__ import annotations
 

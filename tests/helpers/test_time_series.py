@@ -1,4 +1,4 @@
-"""Helpers, demonstrations and exercises of the chapter on time series."""
+"""Test the helpers, demonstrations and checkers of `time_series`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trace explorer: its answers are torch's, and the browser shows them."""
+"""Test that the trace explorer shows the results of torch.jit.trace and torch.export."""
 
 from __future__ import annotations
 

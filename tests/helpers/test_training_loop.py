@@ -1,4 +1,4 @@
-"""The training loop's helpers: uneven batches, modes, no graph, clear errors, the exercises."""
+"""Test the helpers of `training_loop`: uneven batches, modes, errors; and the checkers."""
 
 from __future__ import annotations
 

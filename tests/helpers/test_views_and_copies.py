@@ -1,4 +1,4 @@
-"""The views-and-copies chapter's helpers and exercises: solutions pass, starters and traps fail."""
+"""Test the helpers and checkers of `views_and_copies` with solutions and wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explorer of builds: what it shows follows from `runs` and `driver_suffices`."""
+"""Test the explorer of builds against `runs` and `driver_suffices`."""
 
 from __future__ import annotations
 

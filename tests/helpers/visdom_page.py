@@ -1,4 +1,4 @@
-"""Shows visdom's page in a browser, and makes the picture of it that the book prints.
+"""Open visdom's page in a browser, and take the screenshot that the book shows.
 
 The page needs scripts that no Python package ships: visdom downloads them when it first starts.
 `npm pack` gets the same versions from the npm registry into `_build/visdom-page`:

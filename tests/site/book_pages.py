@@ -1,4 +1,4 @@
-"""What the tests of the site know about the book, and the screens that they look at it on."""
+"""Provide the pages and screen sizes for the tests of the site."""
 
 from __future__ import annotations
 

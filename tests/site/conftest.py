@@ -1,4 +1,4 @@
-"""One built site for all tests: BOOK_SITE=folder names one that is already built."""
+"""Build one site for all tests; BOOK_SITE=folder selects one that is already built."""
 
 from __future__ import annotations
 

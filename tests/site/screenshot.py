@@ -1,5 +1,5 @@
-"""Take the pictures of the READMEs from the built site, and draw what is shown of a link to it and
-on a phone's home screen: python tests/site/screenshot.py [--drawn: only what is drawn]."""
+"""Take the READMEs' screenshots from the built site, and draw its link preview image and
+phone icons: python tests/site/screenshot.py [--drawn: only the drawn images]."""
 
 from __future__ import annotations
 

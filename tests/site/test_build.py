@@ -1,4 +1,4 @@
-"""Building: warnings stop it and are named, a good site stays, the links follow the repository."""
+"""Test the build: warnings fail, a failed build keeps the old site, links use the repository."""
 
 from __future__ import annotations
 

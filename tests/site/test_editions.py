@@ -1,4 +1,4 @@
-"""The book taken along: the zip, the PDF and the EPUB, and the links that offer them."""
+"""Test the zip, PDF and EPUB editions, and their links on the home pages."""
 
 from __future__ import annotations
 

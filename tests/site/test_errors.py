@@ -1,4 +1,4 @@
-"""The pages of errors: what is pasted there, and the addresses that lead to them."""
+"""Test the pages of errors: pasted messages, and addresses of messages."""
 
 from __future__ import annotations
 

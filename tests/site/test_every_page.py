@@ -1,4 +1,4 @@
-"""Every page in a real browser: each is opened once, and what is seen there is kept."""
+"""Open every page once in a browser, and check the collected facts."""
 
 from __future__ import annotations
 

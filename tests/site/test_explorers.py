@@ -1,4 +1,4 @@
-"""Explorers on a bare page, as in an output frame of Colab: two of a kind, in both languages."""
+"""Test explorers on an empty page as in a Colab output: two of a kind, both languages."""
 
 from __future__ import annotations
 

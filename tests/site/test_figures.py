@@ -1,4 +1,4 @@
-"""Figures on the page: in its language and colours, legible on a phone, large where one asks."""
+"""Test figures on pages: language, colours, legibility on phones, enlarged view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks in JupyterLab: questions unfold, solutions are folded, explorers answer."""
+"""Test notebooks in JupyterLab: questions unfold, solutions are folded, explorers work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symptoms, rules, pitfalls and names: the filter, the permanent addresses, and without scripts."""
+"""Test list pages: filter, permanent addresses, and content without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`book live`: the cells of a chapter run on its page, and nothing else reaches the kernels."""
+"""Test `book live`: cells run on their page, and other pages cannot reach the kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The book in a real browser: what readers see, press and type, in both languages."""
+"""Test pages in a browser: what readers see, press and type, in both languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapters on paper: title, address and numbers on each sheet, whole questions, solutions last."""
+"""Test printed chapters: title, address and page numbers, unbroken questions, solutions last."""
 
 from __future__ import annotations
 

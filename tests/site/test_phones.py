@@ -1,4 +1,4 @@
-"""On phones: the header fits whatever the fonts, and a finger hits what it aims at."""
+"""Test phones: the header fits with any font, and touch targets are large enough."""
 
 from __future__ import annotations
 

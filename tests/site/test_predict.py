@@ -1,4 +1,4 @@
-"""Questions on the pages: answered by keyboard and touch, wrong and right, and remembered."""
+"""Test questions on pages: keyboard, touch, right and wrong answers, storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The map of the home page: what is counted, where to continue, and the page for teachers."""
+"""Test the map of the home page: counts, where to continue, and the page for teachers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What search engines, messengers, programs and old links find of the site."""
+"""Test the files and metadata for search engines, messengers, programs and old links."""
 
 from __future__ import annotations
 
@@ -332,7 +332,7 @@ def test_every_verdict_is_in_the_language_of_its_page(site):
         assert len(counts) == 1, path.stem
 
 
-def test_every_page_has_a_twin_that_leads_to_twins(site):
+def test_every_page_has_a_markdown_copy_that_links_to_copies(site):
     for path in [*site.glob("en/*.html"), *site.glob("zh/*.html")]:
         text = path.read_text("utf8")
         if path.name == "search.html" or "http-equiv" in text:
@@ -395,7 +395,7 @@ def test_what_was_proved_under_what_stands_in_all_of_them(published):
 
 def test_every_message_and_pitfall_of_the_book_has_its_page(site):
     check_heads(site, "")
-    gone = {old for old in redirects.moved(Book(ROOT)) if "#" not in old}
+    gone = {old for old in redirects.moved.load(Book(ROOT)) if "#" not in old}
     for lang in LANGUAGES:
         for kind, pattern in (("errors", "errors_*.html"), ("pitfalls", "pitfalls.html")):
             listed = "".join(p.read_text("utf8") for p in (site / lang).glob(pattern))
@@ -544,7 +544,7 @@ def test_without_scripts_an_old_page_still_leads_on(published):
         ("old: nowhere", "nowhere is not there"),
         ("old: detach#nowhere", "detach#nowhere is not there"),
         ("old: older\nolder: old", "old: leads back to itself: old → older"),
-        ("old#part: detach", "old is gone: say where its other sections went"),
+        ("old#part: detach", "old was removed: add a line for the whole page"),
         ("old: [detach]", "expected lines such as"),
         ("old: https://elsewhere", "expected lines such as"),
     ],

@@ -1,4 +1,4 @@
-"""The search in a real browser: what readers type, and the sections that they find."""
+"""Test the search in a browser: typed queries and the sections found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small book with everything that a page can hold, for tests that need to break one."""
+"""Create a small book with every element of a page, for tests that break one."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import copy
 from nbformat import NotebookNode
 
 from bookbuild.notebooks.cells import alt, tokens
-from bookbuild.notebooks.comparison import changes, edited, stored, written
+from bookbuild.notebooks.comparison import changes, edited, source_fingerprint, stored
 from bookbuild.notebooks.conversion import MARKS, MISSING, SOLUTION, WAITING, notebook
 from bookbuild.notebooks.files import read
 from bookbuild.source import links, questions, translation, versions
@@ -17,24 +17,24 @@ from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, comments
 
 
 def adopt(book: Book, name: str) -> list[str]:
-    """Take what was edited in the notebooks of a chapter into `book/text/<name>.md`.
+    """Copy edits made in the notebooks of a chapter into `book/text/<name>.md`.
 
     Returns:
-        The cells that were taken, such as `en/detach::detach-why`.
+        The cells that were copied, such as `en/detach::detach-why`.
 
     Raises:
-        BookError: no cell was edited, one was removed or moved, one also changed in the text, or
-            the text cannot hold an edit; nothing is written.
+        BookError: no cell was edited; a cell was removed, moved or also changed in the text; or
+            the text format cannot express an edit. Nothing is written.
     """
     book.choose([name])
     text, path = copy.deepcopy(texts.load(book, name)), book.text(name)
     where = book.relative(path)
     before = read_text(path, where)
-    _, waiting = translation.compare(text, translation.load(book).get(name, {}))
-    products = {lang: notebook(text, lang, waiting) for lang in LANGUAGES}
+    _, outdated = translation.compare(text, translation.load(book).get(name, {}))
+    products = {lang: notebook(text, lang, outdated) for lang in LANGUAGES}
     segments = dict(zip([c.id for c in text.cells], texts.segments(before, text), strict=True))
     head = before.removesuffix("".join(segments.values()))
-    taken = []
+    copied = []
     for lang in LANGUAGES:
         nb = read(book.notebook(lang, name))
         for cell, after in _edits(f"{lang}/{name}", nb, products[lang]):
@@ -44,28 +44,28 @@ def adopt(book: Book, name: str) -> list[str]:
                 old = Cell(cell.id, cell.cell_type, 0, Words("", 0))
                 place = [None, *(c.id for c in text.cells)].index(after)
                 text.cells.insert(place, old)
-            _take(text, old, cell, lang, which)
+            _copy_edit(text, old, cell, lang, which)
             segments[cell.id] = texts.dump(old) + "\n\n"
-            taken.append((lang, cell, which))
-    if not taken:
+            copied.append((lang, cell, which))
+    if not copied:
         raise BookError(
             f"{name}: no cell was edited; `book update {name}` makes its notebooks again"
         )
     after = head.rstrip("\n") + "\n\n" + "".join(segments[c.id] for c in text.cells).rstrip("\n")
-    _prove(book, texts.parse(name, after, where), taken)
+    _verify(book, texts.parse(name, after, where), copied)
     write_text(path, after + "\n")
-    return [which for *_, which in taken]
+    return [which for *_, which in copied]
 
 
 def _edits(
     where: str, nb: NotebookNode, product: NotebookNode
 ) -> list[tuple[NotebookNode, str | None]]:
-    """The edited cells of a notebook, each with the id of the cell before it.
+    """Return the edited cells of a notebook, each with the id of the preceding cell.
 
     Raises:
-        BookError: an edit cannot be taken over.
+        BookError: an edit cannot be copied into the text.
     """
-    before, current = stored(nb), {c.id: written(c) for c in product.cells}
+    before, current = stored(nb), {c.id: source_fingerprint(c) for c in product.cells}
     edits, states, cells, previous = edited(nb, product), changes(nb), [], None
     for cell in nb.cells:
         if cell.id in edits:
@@ -73,7 +73,7 @@ def _edits(
             if change not in ("new", "edited"):
                 raise BookError(f"{where}::{cell.id}: moved in the notebook; move it in the text")
             if cell.id == SETUP:
-                raise BookError(f"{where}::{SETUP}: the setup cell is the same in every chapter")
+                raise BookError(f"{where}::{SETUP}: the setup cell is shared and cannot be edited")
             if cell.id.endswith((questions.SUFFIX, SOLUTION)) and cell.id in current:
                 raise BookError(f"{where}::{cell.id}: made from another cell; edit it in the text")
             if change == "new" and (where.startswith("zh") or cell.id in current):
@@ -93,15 +93,15 @@ def _edits(
     return cells
 
 
-def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> None:
-    """Take an edited cell of a notebook into the cell of the text that it was made from."""
+def _copy_edit(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> None:
+    """Copy an edited notebook cell into the text cell from which it was made."""
     metadata = {
         key: list(cell.metadata[key]) for key in ("tags", "claims") if cell.metadata.get(key)
     }
     beside = {"alt": alt(cell), "cause": cell.metadata.get("cause")}
     source = _unmarked(cell.source, lang)
     if lang == "en":
-        _take_english(text, old, source, metadata, beside)
+        _copy_english(text, old, source, metadata, beside)
         return
     if metadata != old.metadata:
         raise BookError(f"{which}: tags and claims are changed in English")
@@ -114,17 +114,17 @@ def _take(text: Text, old: Cell, cell: NotebookNode, lang: str, which: str) -> N
     if old.type == "markdown":
         for mark in (WAITING, MISSING):
             source = source.removesuffix(mark).rstrip("\n")
-        old.words.zh = _unfilled(text, old.words.zh or old.words.en, source, lang)
+        old.words.zh = _restore_placeholders(text, old.words.zh or old.words.en, source, lang)
     else:
-        _take_comments(old, source, which)
+        _copy_comments(old, source, which)
 
 
-def _take_english(
+def _copy_english(
     text: Text, old: Cell, source: str, metadata: dict[str, list[str]], beside: dict[str, str]
 ) -> None:
     old.metadata = metadata
     if old.type == "markdown":
-        old.words.en = _unfilled(text, old.words.en, source, "en")
+        old.words.en = _restore_placeholders(text, old.words.en, source, "en")
     else:
         old.source = source
     for key, new in beside.items():
@@ -133,8 +133,8 @@ def _take_english(
         setattr(old, key, words if new else None)
 
 
-def _take_comments(old: Cell, source: str, which: str) -> None:
-    """Take the comments of a Chinese code cell; its code is that of the English one."""
+def _copy_comments(old: Cell, source: str, which: str) -> None:
+    """Copy the comments of a Chinese code cell; its code must equal that of the English cell."""
     if tokens(source) != tokens(old.source):
         raise BookError(f"{which}: the code is changed in English; here only comments")
     chinese = texts.comment_words(source)
@@ -155,11 +155,11 @@ def _unmarked(source: str, lang: str) -> str:
 
 def _plain(cell: NotebookNode, source: str, lang: str) -> str:
     """Return the fingerprint of a cell without the line that marks it as wrong or right."""
-    return written(NotebookNode(cell, source=_unmarked(source, lang)))
+    return source_fingerprint(NotebookNode(cell, source=_unmarked(source, lang)))
 
 
-def _unfilled(text: Text, before: str, source: str, lang: str) -> str:
-    """Prose with the place-holders and empty links that it had in the text."""
+def _restore_placeholders(text: Text, before: str, source: str, lang: str) -> str:
+    """Return prose in which placeholders and empty links are restored as in the text."""
     for link in links.EMPTY.finditer(before):
         source = source.replace(links.fill(text.book, link[0], lang), link[0])
     if OLDEST in before:
@@ -167,17 +167,17 @@ def _unfilled(text: Text, before: str, source: str, lang: str) -> str:
     return source
 
 
-def _prove(book: Book, text: Text, taken: list[tuple[str, NotebookNode, str]]) -> None:
-    """The text makes of each cell what somebody wrote.
+def _verify(book: Book, text: Text, copied: list[tuple[str, NotebookNode, str]]) -> None:
+    """Raise unless the new text converts to the cells as they were edited.
 
     Raises:
-        BookError: it does not.
+        BookError: the text format cannot express an edit.
     """
     text.book = book
     products = {lang: {c.id: c for c in notebook(text, lang).cells} for lang in LANGUAGES}
-    for lang, cell, which in taken:
+    for lang, cell, which in copied:
         new, source = products[lang].get(cell.id), cell.source.strip("\n")
         for mark in (WAITING, MISSING):
             source = source.removesuffix(f"\n\n{mark}")
         if new is None or _plain(cell, source, lang) != _plain(new, new.source, lang):
-            raise BookError(f"{which}: the text cannot hold this edit; edit it there")
+            raise BookError(f"{which}: the text cannot express this edit; change it in the text")

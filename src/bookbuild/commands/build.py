@@ -24,13 +24,13 @@ def build(book: Book, kinds: Iterable[str] = ()) -> list[Path]:
 
 
 def offer(book: Book, kinds: Iterable[str]) -> list[Path]:
-    """Put editions at the root of the built site, and links to them on its home pages.
+    """Write editions to the root of the built site and link them on its home pages.
 
-    A site that is built again has neither.
+    The next build of the site removes both.
 
     Args:
-        book: whose site it is.
-        kinds: of `"pdf"`, `"epub"` and `"zip"`.
+        book: the checkout whose site was built.
+        kinds: any of `"pdf"`, `"epub"` and `"zip"`.
 
     Raises:
         BookError: there is no site, or an edition could not be made.

@@ -1,4 +1,4 @@
-"""Everything that can be proved about the book without running it."""
+"""Check texts, notebooks, data files and generated files without running any code."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from bookbuild import pages
 from bookbuild.commands.update import edit_advice
 from bookbuild.notebooks import question_proofs
 from bookbuild.notebooks.cells import alt, code_cells, tags, tokens
-from bookbuild.notebooks.comparison import changes, edited, why_run, written
+from bookbuild.notebooks.comparison import changes, edited, source_fingerprint, why_run
 from bookbuild.notebooks.conversion import notebook
 from bookbuild.notebooks.dependencies import helpers_used
-from bookbuild.notebooks.figures import is_drawing, spoken
+from bookbuild.notebooks.figures import in_language, is_drawing
 from bookbuild.notebooks.files import MAX_BYTES, problems_of_schema, read
 from bookbuild.source import claims as claims_file
 from bookbuild.source import (
     links,
     messages,
+    moved,
     pitfalls,
     reviews,
     symptoms,
@@ -34,23 +35,22 @@ from bookbuild.source import (
 from bookbuild.source import texts as texts
 from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.source.headings import headings
-from bookbuild.source.moved import moved
 from bookbuild.source.texts import SETUP, Cell, Text
-from bookbuild.source.translation import Waiting
+from bookbuild.source.translation import Outdated
 from bookbuild.source.typography import lint, lint_english
 
 MAX_COLUMNS = 79
-MAX_EDITS = 3  # edited cells of a notebook that are named one by one
+MAX_EDITS = 3  # edited cells reported individually for each notebook
 RECAP = ("Recap", "小结")
 _PATHS = re.compile(r"(?:/(?:home|root|tmp|Users|work|mnt|var)/|\b[A-Z]:\\\\)[\w./\\-]+")
 _FOREIGN = re.compile(r"""(?:src|href)=\\?["'](?:https?:)?//[^"'\\]+""")
-# A test's assertion that a checker's verdict is a refusal (`expect` of tests/helpers/verdicts.py).
+# Matches an assertion that a checker rejects an answer (`expect` is in tests/helpers/verdicts.py).
 _REFUSAL = re.compile(
     r"\bassert\b[^\n]*(?:\bnot [\w.]+(?:\([^\n]*\))?\.passed|\.passed (?:==|is) (?!True)"
     r"|\.message\b)"
     r"|\bexpect\([^\n]*, says\)"
 )
-# What a translation must carry over unchanged: maths, link targets, directives, labels.
+# Parts that a translation must keep unchanged: maths, links, directives, labels, headings.
 _FIXED = re.compile(
     r"\$\$.*?\$\$|\$[^$\n]+\$|\]\([^)\s]+\)|^[`:]{3,}\{[\w-]+\}|^:class: .+|^\([\w-]+\)=$|^#+ ",
     re.S | re.M,
@@ -67,9 +67,9 @@ def check(
 
     Args:
         book: the checkout.
-        names: chapters; all, and the generated pages, if empty.
-        release: a translation that waits is a problem, too.
-        failed: chapters whose notebooks are not looked at, because `book update` just failed.
+        names: chapters to check; if empty, all chapters and the generated pages.
+        release: also report outdated or missing translations.
+        failed: chapters whose notebooks are skipped, because `book update` failed for them.
     """
     chosen = book.choose(list(names))
     try:
@@ -82,28 +82,28 @@ def check(
     for name in chosen:
         try:
             source = texts.load(book, name)
-            current, waiting = translation.compare(source, stamps.get(name, {}))
-            problems += _text(source, waiting)
+            current, outdated = translation.compare(source, stamps.get(name, {}))
+            problems += _text(source, outdated)
             problems += links.problems(source)
             if name in book.chapters:
                 problems += _chapter(book, source)
             if name not in failed:
                 if current != stamps.get(name):
                     problems.append(f"{translation.FILE}::{name}: {_UPDATE.format(name)}")
-                problems += _notebooks(book, source, waiting, notebooks)
+                problems += _notebooks(book, source, outdated, notebooks)
         except BookError as error:
             problems.append(str(error))
             continue
-        problems += map(str, waiting) if release else ()
+        problems += map(str, outdated) if release else ()
     problems += _claims(book, _proofs(book, chosen, notebooks))
-    problems += _facts(book, chosen)
+    problems += _data_files(book, chosen)
     problems += pages.problems(book, notebooks) if not names else ()
     return list(dict.fromkeys(problems))
 
 
 def _damaged(book: Book) -> Iterator[str]:
-    """Yield what is wrong with files that only a build or a status page reads."""
-    for load in (lambda book: book.config, moved, versions.tested, versions.validated):
+    """Yield the problems of files that only the build or the status page reads."""
+    for load in (lambda book: book.config, moved.load, versions.tested, versions.validated):
         try:
             load(book)
         except BookError as error:
@@ -113,15 +113,15 @@ def _damaged(book: Book) -> Iterator[str]:
 def _notebooks(
     book: Book,
     source: Text,
-    waiting: list[Waiting],
+    outdated: list[Outdated],
     notebooks: dict[tuple[str, str], NotebookNode],
 ) -> Iterator[str]:
-    """Yield what is wrong with the notebooks of a chapter, which are added to `notebooks`."""
+    """Yield the problems of a chapter's notebooks; add the notebooks read to `notebooks`."""
     name, helpers = source.name, helpers_used(book, source)
     for lang in LANGUAGES:
         try:
             nb = notebooks[lang, name] = read(book.notebook(lang, name))
-            yield from _notebook(book, lang, source, waiting, helpers, nb)
+            yield from _notebook(book, lang, source, outdated, helpers, nb)
         except BookError as error:
             yield str(error)
     if all((lang, name) in notebooks for lang in LANGUAGES):
@@ -131,7 +131,7 @@ def _notebooks(
 def _proofs(
     book: Book, chosen: list[str], notebooks: dict[tuple[str, str], NotebookNode]
 ) -> dict[str, set[str]]:
-    """Return the claims that the cells of each chapter prove."""
+    """Return for each chapter the ids of the claims that its cells prove."""
     proved = {name: _proved(notebooks["en", name]) for name in chosen if ("en", name) in notebooks}
     if OLD_NOTES in book.texts and OLD_NOTES not in proved:
         path = book.notebook("en", OLD_NOTES)
@@ -139,8 +139,8 @@ def _proofs(
     return proved
 
 
-def _facts(book: Book, chosen: list[str]) -> Iterator[str]:
-    """Yield what is wrong with the messages, the symptoms and the pitfalls of the chapters."""
+def _data_files(book: Book, chosen: list[str]) -> Iterator[str]:
+    """Yield the problems of messages, rules, symptoms, and the pitfalls of `chosen` chapters."""
     listed = book.pages
     try:
         yield from messages.problems(book, messages.load(book))
@@ -153,8 +153,8 @@ def _facts(book: Book, chosen: list[str]) -> Iterator[str]:
         yield str(error)
 
 
-def waiting(book: Book, names: Iterable[str] = ()) -> list[Waiting]:
-    """Return the pieces of Chinese that wait for a translator."""
+def outdated(book: Book, names: Iterable[str] = ()) -> list[Outdated]:
+    """Return the pieces whose Chinese is missing or outdated."""
     stamps = translation.load(book)
     return [
         piece
@@ -167,7 +167,7 @@ _UPDATE = "not what the text makes of it; run `book update {}`"
 
 
 def _files(book: Book) -> Iterator[str]:
-    """There are the texts and notebooks that `_toc.yml` names, and no others."""
+    """Yield the texts and notebooks that `_toc.yml` does not list."""
     for folder, suffix in (("text", "md"), *((x, "ipynb") for x in LANGUAGES)):
         for path in sorted((book.root / "book" / folder).glob(f"*.{suffix}")):
             if path.stem not in book.texts:
@@ -175,10 +175,10 @@ def _files(book: Book) -> Iterator[str]:
 
 
 def _queries(book: Book) -> Iterator[str]:
-    """Each query leads to one section."""
+    """Yield the queries that are assigned to more than one section."""
     seen: dict[str, str] = {}
     for name in book.texts:
-        with suppress(BookError):  # named where the chapter is checked
+        with suppress(BookError):  # reported when the chapter itself is checked
             for cell in texts.load(book, name).cells:
                 for query in cell.queries:
                     first = seen.setdefault(query.lower(), cell.id)
@@ -187,9 +187,9 @@ def _queries(book: Book) -> Iterator[str]:
                         yield f"{where}: the query {query!r} leads to {first} already"
 
 
-def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
-    """A chapter's text by itself."""
-    where, untranslated = f"book/text/{source.name}.md", {w.piece for w in waiting}
+def _text(source: Text, outdated: list[Outdated]) -> Iterator[str]:
+    """Yield the problems of a chapter's text: summary, setup cell, widths, terms, translation."""
+    where, untranslated = f"book/text/{source.name}.md", {piece.piece for piece in outdated}
     if not source.summary.en:
         yield f"{where}:{source.summary.line}: no summary"
     if next((c.id for c in source.cells if c.type == "code"), "") != SETUP:
@@ -217,7 +217,7 @@ def _text(source: Text, waiting: list[Waiting]) -> Iterator[str]:
 
 
 def _chapter(book: Book, source: Text) -> Iterator[str]:
-    """A chapter ends with a recap, its module has tests, and they try the checkers of exercises."""
+    """Yield a missing recap, helper module or test, and the problems of a chapter's exercises."""
     titled = [c for c in source.cells if c.type == "markdown" and headings(c.words.en)]
     last = titled[-1].words if titled else source.cells[-1].words
     for text, recap in zip((last.en, last.zh), RECAP, strict=True):
@@ -241,11 +241,11 @@ def _chapter(book: Book, source: Text) -> Iterator[str]:
 def _exercises(
     source: Text, test: str, tests: list[str], functions: dict[str, str]
 ) -> Iterator[str]:
-    """Yield what is wrong with the exercises of a chapter and the tests of their checkers."""
+    """Yield the problems of a chapter's exercises and of the tests of their checkers."""
     exercises = [c for c in source.cells if "exercise" in c.metadata.get("tags", ())]
     if not exercises:
         yield f"book/text/{source.name}.md: no exercise"
-    refusing = []  # what asserts that something is refused, itself or through a function it calls
+    refusing = []  # code asserting that an answer is rejected, directly or in a function it calls
     for code in tests:
         called = [functions.get(name, "") for name in set(re.findall(r"\b\w+(?=\()", code))]
         if any(map(_REFUSAL.search, (code, *called))):
@@ -260,7 +260,7 @@ def _exercises(
 
 
 def _functions(source: str) -> dict[str, str]:
-    """The functions and classes of a module with their code and decorators, by name."""
+    """Return the source of each function and class of a module, with decorators, by name."""
     lines, functions = source.splitlines(), {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -270,13 +270,13 @@ def _functions(source: str) -> dict[str, str]:
 
 
 def _notebook(
-    book: Book, lang: str, source: Text, waiting: list[Waiting], helpers: str, nb: NotebookNode
+    book: Book, lang: str, source: Text, outdated: list[Outdated], helpers: str, nb: NotebookNode
 ) -> Iterator[str]:
-    """A notebook is what the text makes of it, and fit for every reader."""
+    """Yield the problems of a notebook: schema, size, edits by hand, cells not up to date."""
     name = source.name
     where = f"{lang}/{name}"
-    expected, states = notebook(source, lang, waiting), changes(nb)
-    # What is as it was written was valid then; to look again would take a tenth of the time.
+    expected, states = notebook(source, lang, outdated), changes(nb)
+    # Unchanged cells were valid when written; validating them again would add 10 % to the time.
     if wrong := problems_of_schema(nb, thoroughly=any(states.values())):
         yield f"{where}: not valid: {wrong}"
         return
@@ -309,37 +309,38 @@ def _notebook(
 
 
 def _explains_beyond_a_heading(cell: Cell) -> bool:
-    """Return True if prose has a heading that it does not begin with."""
+    """Return True if a prose cell contains a heading after its first line."""
     if cell.type != "markdown" or cell.words.en.lstrip().startswith("#"):
         return False
     return any(headings(words) for words in (cell.words.en, cell.words.zh or ""))
 
 
 def _as_written(where: str, name: str, expected: NotebookNode, nb: NotebookNode) -> Iterator[str]:
-    """Cells, their order and what an author wrote."""
+    """Yield the cells that differ from the text in order or content."""
     for a, b in zip_longest(expected.cells, nb.cells):
         if a is None or b is None or a.id != b.id:
             yield f"{where}: cells or their order differ from the text; run `book update {name}`"
             return
-        if written(a) != written(b):
+        if source_fingerprint(a) != source_fingerprint(b):
             yield f"{where}::{a.id}: {_UPDATE.format(name)}"
     if expected.metadata.summary != nb.metadata.get("summary"):
         yield f"{where}::summary: {_UPDATE.format(name)}"
 
 
 def _same_outputs(name: str, en: NotebookNode, zh: NotebookNode) -> Iterator[str]:
-    """The Chinese notebook shows what the English one stored."""
+    """Yield the cells whose Chinese output differs from the stored English output."""
     stored = {c.id: c for c in code_cells(en)}
     for cell in code_cells(zh):
         own = stored.get(cell.id, cell)
-        if spoken(own.outputs, "zh") != cell.outputs or own.execution_count != cell.execution_count:
+        outputs = in_language(own.outputs, "zh")
+        if outputs != cell.outputs or own.execution_count != cell.execution_count:
             yield f"zh/{name}::{cell.id}: output differs from English; run `book update {name}`"
 
 
 def _code(cell: NotebookNode, number: int, change: str) -> Iterator[str]:
-    """One code cell: run, as stored by that run, and fit for every reader."""
+    """Yield the problems of a code cell: not run, output changed or not portable, no alt text."""
     if cell.execution_count is None:
-        yield "never run, so nothing would be compared; run `book update`"
+        yield "never run, so no output can be compared; run `book update`"
     elif cell.execution_count != number:
         yield f"execution count {cell.execution_count}, expected {number}; run `book update`"
     elif change == "output":
@@ -353,9 +354,9 @@ def _code(cell: NotebookNode, number: int, change: str) -> Iterator[str]:
     if raised and "raises-exception" not in tags(cell):
         yield "raises, but has no tag raises-exception"
     if raised and not cell.metadata.get("cause"):
-        yield "raises, but does not say why: give it a cause"
+        yield "raises, but has no `%%% cause`"
     if any(map(_is_picture, cell.outputs)) and not alt(cell):
-        yield "a figure without a text for those who cannot see it: give it an alt"
+        yield "a figure without a text alternative: add `%%% alt`"
     for tag, mark in (("exercise", "✗"), ("solution", "✓")):
         if tag in tags(cell) and mark not in stored:
             yield f"tagged {tag}, but its output has no {mark}"
@@ -366,7 +367,7 @@ def _is_picture(output: NotebookNode) -> bool:
 
 
 def _proved(nb: NotebookNode) -> set[str]:
-    """The claims that a cell of a notebook proves: it asserts, or its output is compared."""
+    """Return the claims named by cells that assert something or have a compared output."""
     return {
         claim
         for cell in code_cells(nb)
@@ -376,7 +377,7 @@ def _proved(nb: NotebookNode) -> set[str]:
 
 
 def _claims(book: Book, proved: dict[str, set[str]]) -> Iterator[str]:
-    """Every claim of a chapter has its proof, and every cell's claim exists."""
+    """Yield claims that no cell proves, and cells that name an unknown claim."""
     try:
         rows = claims_file.load(book)
     except BookError as error:

@@ -1,4 +1,4 @@
-"""From the texts to everything made of them: notebooks of both languages, pages, stamps."""
+"""Generate notebooks, message data and translation stamps from the texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bookbuild import pages
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.cleaning import clean
 from bookbuild.notebooks.comparison import edited, stamp, why_run
-from bookbuild.notebooks.conversion import notebook, take_outputs
+from bookbuild.notebooks.conversion import copy_outputs, notebook
 from bookbuild.notebooks.dependencies import helpers_used
 from bookbuild.notebooks.execution import Interrupted
 from bookbuild.notebooks.files import MAX_BYTES, dumps, read, write
@@ -30,26 +30,26 @@ def update(
     names: Iterable[str] = (),
     accept: Iterable[str] = (),
     again: bool = False,
-    over: bool = False,
+    overwrite: bool = False,
     echo: Callable[[str], None] = print,
 ) -> dict[str, str]:
-    """Run the chapters whose code or helpers changed, and write the notebooks of all.
+    """Run the chapters whose code or helpers changed, and write the notebooks of all chapters.
 
-    Each file is written whole or not at all. A chapter that fails leaves its files as they were.
+    Files are written atomically. If a chapter fails, its files stay unchanged.
 
     Args:
         book: the checkout.
-        names: chapters; all if empty.
-        accept: `chapter` or `chapter::cell` whose Chinese is right for today's English.
-        again: run these chapters even if nothing changed.
-        over: write over what was edited in a notebook before the call.
-        echo: shows progress.
+        names: chapters to update; all if empty.
+        accept: `chapter` or `chapter::cell` whose Chinese matches the current English.
+        again: run the chapters even if nothing changed.
+        overwrite: overwrite edits that were made in a notebook before the call.
+        echo: called with each line of progress.
 
     Returns:
         The error of each chapter that failed, by name.
 
     Raises:
-        BookError: a text has another form, a name is unknown, or a notebook was edited by hand;
+        BookError: a text is malformed, a name is unknown, or a notebook was edited by hand;
             nothing is written.
     """
     chosen = book.choose(list(names))
@@ -60,8 +60,8 @@ def update(
         _Chapter(book, source, stamps.get(name, {}), accepted.get(name, set()))
         for name, source in sources.items()
     ]
-    for chapter in chapters if not over else ():
-        chapter.refuse_edited()
+    for chapter in chapters if not overwrite else ():
+        chapter.check_unedited()
     failed, updated = {}, 0
     for number, chapter in enumerate(chapters, 1):
         start, name, progress = time.perf_counter(), chapter.name, f"[{number}/{len(chosen)}]"
@@ -87,19 +87,19 @@ def update(
 
 
 class _Chapter:
-    """A chapter with its notebooks, as the text makes them and as the files were at the start."""
+    """A chapter with its notebooks: those made from the text, and the files as first read."""
 
     def __init__(self, book: Book, source: Text, stamps: Stamps, accepted: set[str]) -> None:
         self.book, self.source, self.name = book, source, source.name
-        self.stamps, self.waiting = translation.compare(source, stamps, accepted)
-        # The files were written before anything was accepted.
-        waiting = translation.compare(source, stamps)[1] if accepted else self.waiting
-        self.notebooks = {lang: notebook(source, lang, waiting) for lang in LANGUAGES}
+        self.stamps, self.outdated = translation.compare(source, stamps, accepted)
+        # The files on disk were made before `accepted`, so compare them without it.
+        outdated = translation.compare(source, stamps)[1] if accepted else self.outdated
+        self.notebooks = {lang: notebook(source, lang, outdated) for lang in LANGUAGES}
         self.accepted = bool(accepted)
         self.contents = {lang: _contents(book.notebook(lang, self.name)) for lang in LANGUAGES}
 
-    def refuse_edited(self) -> None:
-        """Raise a `BookError` if a notebook was edited by hand, or is no notebook."""
+    def check_unedited(self) -> None:
+        """Raise a `BookError` if a notebook was edited by hand or is not a valid notebook."""
         for lang in LANGUAGES:
             try:
                 nb = self._stored(lang)
@@ -109,20 +109,20 @@ class _Chapter:
                 raise BookError(edit_advice(lang, self.name, cells[0], nb))
 
     def update(self, again: bool, echo: Callable[[str], None]) -> str:
-        """Run and write the notebooks; return what was done, empty if nothing."""
+        """Run and write the notebooks; return the action taken, or "" if nothing changed."""
         before, helpers = self._stored("en"), helpers_used(self.book, self.source)
         english = self.notebooks["en"]
         reason = "asked for" if again else why_run(english, before, helpers)
         ran = self._run(reason, echo) if reason else before
-        take_outputs(english, ran, "en")
+        copy_outputs(english, ran, "en")
         if self.accepted:
-            self.notebooks["zh"] = notebook(self.source, "zh", self.waiting)
-        take_outputs(self.notebooks["zh"], english, "zh")
+            self.notebooks["zh"] = notebook(self.source, "zh", self.outdated)
+        copy_outputs(self.notebooks["zh"], english, "zh")
         for lang, nb in self.notebooks.items():
             stamp(nb, helpers)
             self._check_size(lang, nb)
         for lang, nb in self.notebooks.items():
-            self._refuse_edit_meanwhile(lang, nb)
+            self._check_unedited_meanwhile(lang, nb)
         paths = {lang: self.book.notebook(lang, self.name) for lang in LANGUAGES}
         changed = [lang for lang, path in paths.items() if write(self.notebooks[lang], path)]
         return ("ran, " if reason else "") + (
@@ -155,8 +155,8 @@ class _Chapter:
                 f"would have {size:,} bytes, at most {MAX_BYTES:,}; this cell is its largest"
             )
 
-    def _refuse_edit_meanwhile(self, lang: str, nb: NotebookNode) -> None:
-        """Raise if a notebook was edited since the start: the cells may have run for minutes."""
+    def _check_unedited_meanwhile(self, lang: str, nb: NotebookNode) -> None:
+        """Raise if a notebook was edited while the cells ran, which may take minutes."""
         if _contents(self.book.notebook(lang, self.name)) == self.contents[lang]:
             return
         current = self._stored(lang)
@@ -174,7 +174,7 @@ def _contents(path: Path) -> bytes | None:
 
 
 def edit_advice(lang: str, name: str, cell: str, nb: NotebookNode) -> str:
-    """Return what to do about a cell that was edited or removed in a notebook."""
+    """Return the error for a cell edited or removed in a notebook, with the commands to run."""
     restore = f"`git checkout book/{lang}/{name}.ipynb`"
     if cell not in (c.id for c in nb.cells):
         return (
@@ -182,8 +182,8 @@ def edit_advice(lang: str, name: str, cell: str, nb: NotebookNode) -> str:
             f"or {restore} restores it"
         )
     return (
-        f"{lang}/{name}::{cell}: edited by hand; `book adopt {name}` takes the edit into "
-        f"book/text/{name}.md, {restore} drops it"
+        f"{lang}/{name}::{cell}: edited by hand; `book adopt {name}` copies the edit into "
+        f"book/text/{name}.md, {restore} undoes it"
     )
 
 
@@ -193,13 +193,13 @@ def _accepted(
     """Return the accepted cells of each chapter.
 
     Raises:
-        BookError: there is no such cell, or it has no Chinese that could hold.
+        BookError: there is no such cell, or it has no Chinese text to accept.
     """
     chapters: dict[str, set[str]] = {}
     for name in accept:
         chapter, colons, cell = name.partition("::")
         if colons and not cell:
-            raise BookError(f"--accept {name}: {name} names no cell")
+            raise BookError(f"--accept {name}: expected CHAPTER or CHAPTER::CELL")
         if chapter not in sources:
             raise BookError(f"--accept {name}: {book.choose([chapter])[0]} is not updated here")
         source = sources[chapter]
@@ -207,8 +207,8 @@ def _accepted(
         if cell and cell not in cells:
             raise BookError(f"--accept {name}: {chapter} has no cell {cell}")
         chosen = {cell} if cell else cells
-        _, waiting = translation.compare(source, stamps.get(chapter, {}), chosen)
-        if cell and (missing := [piece for piece in waiting if piece.cell == cell]):
+        _, outdated = translation.compare(source, stamps.get(chapter, {}), chosen)
+        if cell and (missing := [piece for piece in outdated if piece.cell == cell]):
             raise BookError(f"--accept {name}: {missing[0]}")
         chapters.setdefault(chapter, set()).update(chosen)
     return chapters

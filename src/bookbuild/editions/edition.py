@@ -1,8 +1,8 @@
-"""One file of the book for each language, to print or to read offline, made of the built pages.
+"""Collect the built pages of one language, rewritten for a single file to print or read offline.
 
-No script runs there: folded parts are open, the questions of a chapter have their answers in a key
-at its end, and an explorer shows its first state, or its description, with the address where it
-moves.
+The file runs no scripts: folded parts are open, the questions of a chapter are answered in a key
+at its end, and an explorer shows its initial state, or its description, with the address of its
+interactive version.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from bookbuild.source.templates import render
 from bookbuild.source.words import words
 
 NAME = "executable-pytorch-notes"
-# They serve the site: what they list is found by search here, or leads to what is left out.
+# Pages that only serve the site: a reader's search replaces them, or their links lead nowhere.
 LEFT_OUT = {"errors", "by_name", "then_and_now", "status", "teachers", "api", OLD_NOTES}
-# HTML parsers lower the names of SVG; those of the figures that have capitals are restored.
+# HTML parsers convert the names of SVG to lowercase; restore the mixed-case names in the figures.
 SVG_NAMES = {name.lower(): name for name in ("clipPath", "preserveAspectRatio", "viewBox")}
-# Names and signs of code stay black: each of their elements would be an object of the PDF.
+# Pygments classes printed in black: each coloured element would add an object to the PDF.
 _BLACK = re.compile(r"n[a-df-z]?|o|p|w|m[fhio]|bp|pre|std std-\w+")
 _SERVES = (
     ".headerlink, .filter, .toctree-wrapper, a.here, button, form, input, label, textarea, "
@@ -35,7 +35,7 @@ _SERVES = (
 
 @dataclass(frozen=True)
 class Edition:
-    """One language of a built site, to be made into one file."""
+    """One language of a built site, as the source of a PDF or an EPUB."""
 
     book: Book
     site: Path
@@ -49,7 +49,7 @@ class Edition:
 
     @property
     def words(self) -> dict[str, str]:
-        """The words of this language."""
+        """The labels of editions in this language."""
         return words(self.lang, "editions")
 
     @property
@@ -59,7 +59,7 @@ class Edition:
 
     @property
     def author(self) -> str:
-        """Who wrote it."""
+        """The author of the book."""
         return self._language.author
 
     @property
@@ -67,7 +67,7 @@ class Edition:
         return self.book.languages[self.lang]
 
     def parts(self) -> list[tuple[str, list[str]]]:
-        """Return the parts by their names, with the pages that the edition has."""
+        """Return the name of each part with the names of its pages that the edition includes."""
         names = self._language.parts
         kept = [
             (names.get(part, part), [p for p in pages if p not in LEFT_OUT])
@@ -76,7 +76,7 @@ class Edition:
         return [(part, pages) for part, pages in kept if pages]
 
     def pages(self, still: bool) -> Iterator[Page]:
-        """Yield the pages in reading order; if `still`, explorers are their descriptions."""
+        """Yield the pages in reading order; if `still`, replace explorers by descriptions."""
         kept = {name for _, names in self.parts() for name in names}
         for _, names in self.parts():
             for name in names:
@@ -92,7 +92,7 @@ class Page:
     article: Tag
 
     def html(self) -> str:
-        """Return the article as text that is HTML and XML."""
+        """Return the article as text that is both valid HTML and well-formed XML."""
         for span in self.article.find_all("span", class_=True):
             if _BLACK.fullmatch(" ".join(span["class"])) and not span.find(True):
                 span.unwrap()
@@ -111,22 +111,22 @@ def _page(edition: Edition, name: str, kept: set[str], still: bool) -> Page:
     _unfold(soup, article, edition.words["solution"])
     _explorers(soup, article, edition, name, still)
     for link in article.select("a[href]"):
-        _lead(link, edition, name, kept)
+        _rewrite_link(link, edition, name, kept)
     return Page(name, article.h1.get_text().strip(), article)
 
 
 def restore_svg_names(svg: Tag) -> None:
-    """Give the elements and attributes of a drawing their names with capitals again."""
+    """Restore the mixed-case names of a drawing's elements and attributes in place."""
     for node in [svg, *svg.find_all(True)]:
         node.name = SVG_NAMES.get(node.name, node.name)
         node.attrs = {SVG_NAMES.get(key, key): value for key, value in node.attrs.items()}
 
 
 def _ask(soup: BeautifulSoup, article: Tag, title: str) -> None:
-    """Number the questions, letter their choices, and move what answers them to a key at the end.
+    """Number the questions, letter their choices, and move the answers to a key at the end.
 
-    That is the right choice and its reason, the assertions and the output of the cell, what
-    explains them, and the verdicts of the other choices. Question and answer link to each other.
+    An answer is the right choice with its reason, the cell's assertions and output, the prose that
+    explains them, and the verdicts on the other choices. Question and answer link to each other.
     """
     key = soup.new_tag("section", attrs={"class": "key"})
     for number, card in enumerate(article.select(".predict"), 1):
@@ -160,7 +160,7 @@ def _ask(soup: BeautifulSoup, article: Tag, title: str) -> None:
 
 
 def _move_result(soup: BeautifulSoup, cell: Tag | None, place: Tag) -> None:
-    """Move the assertions, the output and the explanation of a cell with a question to a place."""
+    """Move the assertions, output and explanation of a cell with a question into `place`."""
     if cell is None or "predicted" not in cell.get("class", []):
         return
     why = cell.find_next_sibling()
@@ -175,7 +175,7 @@ def _move_result(soup: BeautifulSoup, cell: Tag | None, place: Tag) -> None:
 
 
 def _unfold(soup: BeautifulSoup, article: Tag, solution: str) -> None:
-    """Open what is folded; the line that unfolds it becomes a title, `solution` over solutions."""
+    """Unfold folded parts; replace each summary line by a title, for solutions by `solution`."""
     for fold in article.find_all("details"):
         title, code = fold.summary.extract(), "hide" in fold.get("class", [])
         fold.name = "div"
@@ -188,7 +188,7 @@ def _unfold(soup: BeautifulSoup, article: Tag, solution: str) -> None:
 
 
 def _explorers(soup: BeautifulSoup, article: Tag, edition: Edition, name: str, still: bool) -> None:
-    """Add to each explorer the address where it moves; if `still`, leave only its description."""
+    """Add each explorer's address on the site; if `still`, keep only its description."""
     for explorer in article.find_all(re.compile("-explorer$")):
         note = soup.new_tag("p", attrs={"class": "moves"})
         if still:
@@ -209,8 +209,8 @@ def _explorers(soup: BeautifulSoup, article: Tag, edition: Edition, name: str, s
         script.decompose()
 
 
-def _lead(link: Tag, edition: Edition, name: str, kept: set[str]) -> None:
-    """Keep links within the edition; let others lead to the site, or remove them without one."""
+def _rewrite_link(link: Tag, edition: Edition, name: str, kept: set[str]) -> None:
+    """Keep a link within the edition; point others to the published site, or unlink them."""
     page, hash_, anchor = link["href"].partition("#")
     if re.match(r"\w+:", page):
         return
@@ -240,7 +240,7 @@ def make(book: Book, site: Path, base: str, kind: str) -> list[Path]:
 
 
 def link(site: Path, paths: list[Path]) -> None:
-    """Offer files on the home pages, each in its language; a zip is offered in both."""
+    """Link files on the home page of their language, and a zip file on both home pages."""
     for lang in LANGUAGES if paths else ():
         home = site / lang / "index.html"
         files = [p for p in paths if p.suffix == ".zip" or f".{lang}." in p.name]

@@ -1,4 +1,4 @@
-"""The EPUB: a file for each page of an edition, with the package that EPUB 3 requires."""
+"""Write the EPUB: one XHTML file per page of an edition, and the package that EPUB 3 requires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".gif": "image/gif", ".svg"
 
 
 def make(edition: Edition, out: Path) -> None:
-    """Write an edition to `out`."""
+    """Write an edition as an EPUB file to `out`."""
     files: dict[str, str | bytes] = {"reader.css": _STYLE.read_text("utf8")}
     titles, properties, images = {}, {}, set()
     for page in edition.pages(still=True):
@@ -63,7 +63,7 @@ def _body(page: Page, edition: Edition) -> tuple[str, str]:
         maths["alttext"] = maths.get_text()
         formula.replace_with(maths)
     style = "".join(sorted({node.extract().get_text() for node in article.find_all("style")}))
-    light = style.split(":is(html", 1)[0]  # the rest is for the dark theme
+    light = style.split(":is(html", 1)[0]  # the rules after it are for the dark theme
     colours = dict(re.findall(r"--(fig-[\w-]+):\s*(#\w+)", light))
     for node in article.find_all(True):
         node.attrs = {key: value for key, value in node.attrs.items() if _kept(node, key)}
@@ -77,13 +77,13 @@ def _body(page: Page, edition: Edition) -> tuple[str, str]:
 
 
 def _kept(node: Tag, key: str) -> bool:
-    """Return True for the attributes that EPUB readers support."""
-    role = key == "role" and node.name == "figure"  # a figure has the role by its name
+    """Return True if EPUB readers support this attribute of `node`."""
+    role = key == "role" and node.name == "figure"  # <figure> has this role implicitly
     return not (role or key == "tabindex" or key.startswith("data-"))
 
 
 def _narrow(pre: Tag) -> None:
-    """Shorten the head of a traceback, a rule and a line that are as wide as a screen."""
+    """Remove the rule above a traceback and shorten the indentation of its first line."""
     for text in pre.find_all(string=re.compile(r"^-{70,}\n$")):
         text.extract()
     for text in pre.find_all(string=re.compile("^ {8,}Traceback ")):
@@ -91,12 +91,12 @@ def _narrow(pre: Tag) -> None:
 
 
 def _coloured(text: str, colours: dict[str, str]) -> str:
-    """Replace the variables of style sheets, which readers of books do not know."""
+    """Replace CSS variables by their values, because EPUB readers do not support them."""
     return re.sub(r"var\(--(fig-[\w-]+)\)", lambda m: colours.get(m[1], "currentColor"), text)
 
 
 def _draw(svg: Tag, lang: str) -> None:
-    """Make a drawing XML, with labels of one language."""
+    """Make a drawing well-formed XML and keep only the labels of one language."""
     svg["xmlns"], svg["xmlns:xlink"] = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
     for node in svg.find_all(lang=True):
         if node["lang"] != lang:

@@ -1,4 +1,4 @@
-"""The zip: both sites, the notebooks, a wheel of `helpers`, and how to run them offline."""
+"""Write the zip file: both sites, the notebooks, the `helpers` wheel, and a README."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bookbuild.source.templates import render
 
 
 def make(book: Book, site: Path, out: Path) -> None:
-    """Pack a site before it offers any file; open `index.html` of the unpacked folder."""
+    """Write a site without its edition files to `out`; readers open `index.html` in the zip."""
     offered = set(site.glob(f"{NAME}*"))
     files = {p.relative_to(site): p for p in site.rglob("*") if p.is_file()}
     files |= {

@@ -1,4 +1,4 @@
-"""The PDF: all pages of an edition on one, printed by Chromium."""
+"""Print all pages of an edition as one PDF with Chromium."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from bookbuild.source.templates import render
 
 # In order of preference: the headless shell opens no window.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-LIMIT = 600  # seconds
+LIMIT = 600  # timeout of Chromium, in seconds
 _STYLE = Path(__file__).with_name("paper.css")
 
 
 def chromium() -> str | None:
-    """Return the browser that prints: `CHROMIUM`, else the first of the usual names."""
+    """Return `$CHROMIUM`, else the path of the first installed browser of `NAMES`, else None."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def make(edition: Edition, out: Path) -> None:
-    """Print an edition to `out`.
+    """Print an edition as a PDF to `out`.
 
     Raises:
-        BookError: Chromium was not found, or it did not print.
+        BookError: Chromium was not found, failed, or did not finish within `LIMIT` seconds.
     """
     browser = chromium()
     if browser is None:
         raise BookError(
-            f"a PDF is printed by Chromium, and none of {', '.join(NAMES)} was found: "
-            "install one, or name it in CHROMIUM"
+            f"a PDF requires Chromium, and none of {', '.join(NAMES)} was found: "
+            "install one, or set CHROMIUM to its path"
         )
     with tempfile.TemporaryDirectory(prefix="book-pdf-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -58,7 +58,7 @@ def make(edition: Edition, out: Path) -> None:
 
 
 def document(edition: Edition) -> str:
-    """Return all pages as one document; the running head of a page is the title of its chapter."""
+    """Return all pages as one HTML document; each running header is the chapter's title."""
     pages = {page.name: page for page in edition.pages(still=False)}
     style = [_STYLE.read_text("utf8")]
     for page in pages.values():
@@ -77,7 +77,7 @@ def document(edition: Edition) -> str:
 
 
 def _article(page: Page) -> str:
-    """Return a page whose ids begin with its name, so that they differ from those of others."""
+    """Return a page's HTML with its name before each id, so that ids are unique in the PDF."""
     article = page.article
     for node in article.select("[id]"):
         node["id"] = f"{page.name}--{node['id']}"

@@ -1,4 +1,4 @@
-"""The cells of notebooks: tags, outputs, tokens."""
+"""Read the tags, outputs and Python tokens of notebook cells."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def tags(cell: NotebookNode) -> list[str]:
 
 
 def alt(cell: NotebookNode) -> str:
-    """Return the text that stands for a cell's figure."""
+    """Return the alt text of a cell's figure, "" if there is none."""
     return cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
 
 
 def output(cell: NotebookNode) -> str:
-    """Return what a code cell printed, returned or raised, as text."""
+    """Return the output of a code cell as text: what it printed, returned and raised."""
     parts = []
     for out in cell.get("outputs", []):
         text = out.get("text") or out.get("data", {}).get("text/plain") or out.get("evalue", "")
@@ -53,7 +53,7 @@ def tokens(source: str) -> tuple[str, ...]:
 
 
 def _with_whole_strings(source: str) -> Iterator[tuple[int, str]]:
-    """Yield type and text of each token; an f-string is one, as before Python 3.12."""
+    """Yield the type and text of each token; an f-string is one token, as before Python 3.12."""
     begins = {getattr(tokenize, f"{kind}STRING_START", None) for kind in "FT"}
     ends = {getattr(tokenize, f"{kind}STRING_END", None) for kind in "FT"}
     starts = list(accumulate(map(len, io.StringIO(source)), initial=0))

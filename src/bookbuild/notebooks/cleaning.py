@@ -1,4 +1,4 @@
-"""Cleaning of outputs: parts that differ between two runs are removed."""
+"""Remove the parts of outputs that differ between two runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _portable(text: str) -> str:
 
 
 def _short(traceback: list[str]) -> list[str]:
-    """Return the reader's own frame and the message, without frames of libraries."""
+    """Return a traceback without library frames: the frames of the cell, and the message."""
     plain = [_ANSI.sub("", line) for line in traceback]
     return [_portable(x) for x in plain if not x.startswith("File ")]
 
 
 def clean(nb: NotebookNode) -> NotebookNode:
-    """Take out what differs between two runs and means nothing, and number the cells 1..n."""
+    """Remove times, paths and ANSI codes from a notebook in place, and number its cells 1..n."""
     for n, cell in enumerate(code_cells(nb), 1):
         for key in ("execution", "collapsed", "scrolled"):
             cell.metadata.pop(key, None)
@@ -45,7 +45,7 @@ def clean(nb: NotebookNode) -> NotebookNode:
 
 
 def coalesce_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """Join the pieces of stdout and of stderr, exactly as nbval does before it compares."""
-    from nbval.plugin import coalesce_streams  # private to nbval; tests hold it to what we need
+    """Join consecutive stdout and stderr outputs exactly as nbval does before it compares."""
+    from nbval.plugin import coalesce_streams  # not public API; a test checks its behaviour
 
     return coalesce_streams(outputs)

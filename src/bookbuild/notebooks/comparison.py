@@ -1,4 +1,4 @@
-"""Comparison of a notebook with the state that `book update` wrote."""
+"""Compare a notebook with the state that `book update` wrote."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bookbuild.source.checkout import digest
 _JSON = json.JSONEncoder(sort_keys=True)
 
 
-def written(cell: NotebookNode) -> str:
-    """Return a fingerprint of what an author writes: type, source and our own metadata.
+def source_fingerprint(cell: NotebookNode) -> str:
+    """Return a fingerprint of the parts that an author writes: type, source, the book's metadata.
 
-    What Jupyter adds by itself, such as times and collapsed outputs, is left out.
+    Metadata that Jupyter adds, such as times and collapsed outputs, is left out.
     """
     own = {
         k: cell.metadata[k]
@@ -26,23 +26,21 @@ def written(cell: NotebookNode) -> str:
     return digest(_JSON.encode([cell.cell_type, cell.source, own]))
 
 
-def printed(cell: NotebookNode) -> str:
-    """Return a fingerprint of what a run stored in a code cell."""
+def output_fingerprint(cell: NotebookNode) -> str:
+    """Return a fingerprint of a code cell's stored outputs and execution count."""
     return digest(_JSON.encode([cell.execution_count, cell.outputs]))
 
 
 def stamp(nb: NotebookNode, helpers: str = "") -> None:
-    """Store fingerprints of the cells in a notebook, so that edits by hand are seen.
+    """Store fingerprints of the cells in a notebook's metadata, to detect edits by hand.
 
     `helpers` is the fingerprint of the modules that its run used.
     """
-    nb.metadata.made = {
-        "helpers": helpers,
-        "cells": [
-            " ".join([c.id, written(c), *([printed(c)] if c.cell_type == "code" else [])])
-            for c in nb.cells
-        ],
-    }
+    cells = []
+    for cell in nb.cells:
+        outputs = [output_fingerprint(cell)] if cell.cell_type == "code" else []
+        cells.append(" ".join([cell.id, source_fingerprint(cell), *outputs]))
+    nb.metadata.made = {"helpers": helpers, "cells": cells}
 
 
 def why_run(
@@ -51,9 +49,9 @@ def why_run(
     helpers: str,
     states: dict[str, str] | None = None,
 ) -> str:
-    """Return why a chapter must run: empty if its stored outputs are those of its code.
+    """Return the reason why a chapter must run, or "" if its stored outputs are current.
 
-    `states` are the changes of `before`, where they are known already.
+    `states` is the result of `changes(before)` if it was computed already.
     """
     if before is None:
         return "new"
@@ -78,15 +76,15 @@ def why_run(
 
 
 def changes(nb: NotebookNode) -> dict[str, str]:
-    """Return what each cell is since `book update`: `new`, `edited`, `output` (changed) or ``."""
+    """Return each cell's change since `book update`: "new", "edited", "output" or "" (none)."""
     before, states = stored(nb), {}
     for cell in nb.cells:
         if cell.id not in before:
             states[cell.id] = "new"
-        elif before[cell.id][0] != written(cell):
+        elif before[cell.id][0] != source_fingerprint(cell):
             states[cell.id] = "edited"
         else:
-            same = cell.cell_type != "code" or before[cell.id][1] == printed(cell)
+            same = cell.cell_type != "code" or before[cell.id][1] == output_fingerprint(cell)
             states[cell.id] = "" if same else "output"
     return states
 
@@ -94,27 +92,27 @@ def changes(nb: NotebookNode) -> dict[str, str]:
 def edited(
     nb: NotebookNode, expected: NotebookNode, states: dict[str, str] | None = None
 ) -> list[str]:
-    """Return the cells that were written, removed or moved in a notebook since `book update`.
+    """Return ids of cells added, edited, removed or moved in a notebook since `book update`.
 
-    Cells that already match the current text (`expected`) are ignored. `states` are the changes of
-    `nb`, where they are known already.
+    Cells that already match the current text (`expected`) are ignored. `states` is the result of
+    `changes(nb)` if it was computed already.
     """
     states, before, now = states or changes(nb), list(stored(nb)), [c.id for c in nb.cells]
-    current = {c.id: written(c) for c in expected.cells}
+    current = {c.id: source_fingerprint(c) for c in expected.cells}
     changed = [
         c.id
         for c in nb.cells
-        if states[c.id] in ("new", "edited") and written(c) != current.get(c.id)
+        if states[c.id] in ("new", "edited") and source_fingerprint(c) != current.get(c.id)
     ]
     removed = [name for name in before if name not in now and name in current]
     if changed or removed or now == list(current):
         return changed + removed
     kept, stayed = [c for c in now if c in before], [c for c in before if c in now]
-    return [a for a, b in zip(kept, stayed, strict=False) if a != b][:1]  # the first that moved
+    return [a for a, b in zip(kept, stayed, strict=False) if a != b][:1]  # first moved cell
 
 
 def stored(nb: NotebookNode) -> dict[str, list[str]]:
-    """Return the fingerprints of the cells as `book update` wrote them; empty if it never did."""
+    """Return the fingerprints that `book update` stored, by cell id; empty if there are none."""
     try:
         cells = [line.split() for line in nb.metadata["made"]["cells"]]
         return {name: [*prints, ""][:2] for name, *prints in cells if prints}
@@ -123,5 +121,5 @@ def stored(nb: NotebookNode) -> dict[str, list[str]]:
 
 
 def same_code(one: str, other: str) -> bool:
-    """Return whether two cells do the same: comments may differ."""
+    """Return True if two cells have the same code; comments and blank lines may differ."""
     return one == other or tokens(one) == tokens(other)

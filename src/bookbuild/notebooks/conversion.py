@@ -1,4 +1,4 @@
-"""What is made of a chapter's text: the notebook of each language."""
+"""Convert a chapter's text to a notebook in each language."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from nbformat import NotebookNode, from_dict
 from bookbuild.notebooks import question_cells, setup_cell
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.comparison import same_code
-from bookbuild.notebooks.figures import spoken
+from bookbuild.notebooks.figures import in_language
 from bookbuild.source import links, questions, versions
 from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.headings import headings
 from bookbuild.source.outline import queries
 from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, with_comments
-from bookbuild.source.translation import Waiting
+from bookbuild.source.translation import Outdated
 from bookbuild.source.words import table, words
 
 KERNEL = {
@@ -25,24 +25,24 @@ KERNEL = {
 }
 WAITING = "> **译文待更新**：英文原文已有改动，以上译自旧版。"
 MISSING = "> **尚未翻译**：以上暂用英文原文。"
-# The first line of a cell marks wrong and right code in Jupyter and Colab, too.
+# First line of a cell tagged `wrong` or `right`: Jupyter and Colab do not show tags.
 MARKS = {tag: table()["notebooks"][tag] for tag in ("wrong", "right")}
-SOLUTION = "-label"  # of the cell that stands for the page's prompt in Jupyter and Colab
+SOLUTION = "-label"  # id suffix of the cell above a solution; the site shows a prompt instead
 
 
 def notebook(
     text: Text,
     lang: str,
-    waiting: Iterable[Waiting] = (),
+    outdated: Iterable[Outdated] = (),
 ) -> NotebookNode:
     """Return a chapter as a notebook in one language, without outputs and stamps.
 
     Args:
         text: the chapter.
         lang: `"en"` or `"zh"`.
-        waiting: the pieces whose Chinese waits; the page shows a note.
+        outdated: pieces whose Chinese is missing or outdated; each gets a note.
     """
-    untranslated = {w.piece for w in waiting}
+    untranslated = {piece.piece for piece in outdated}
     cells = []
     for cell in text.cells:
         cells += _before(cell, lang, untranslated)
@@ -50,7 +50,7 @@ def notebook(
         if product["cell_type"] == "markdown" and text.book:
             product["source"] = _filled(text.book, text.name, cell, product["source"], lang)
         cells.append(product)
-    metadata = KERNEL | {"summary": _say(text.summary, lang)}
+    metadata = KERNEL | {"summary": _text(text.summary, lang)}
     if typed := queries(text, lang):
         metadata["queries"] = typed
     return from_dict(
@@ -63,17 +63,17 @@ def notebook(
     )
 
 
-def take_outputs(nb: NotebookNode, ran: NotebookNode | None, lang: str) -> None:
-    """Take over the outputs of a notebook that ran, cell by cell, where the code is the same."""
+def copy_outputs(nb: NotebookNode, ran: NotebookNode | None, lang: str) -> None:
+    """Copy outputs from an executed notebook into the cells of `nb` whose code is the same."""
     before = {cell.id: cell for cell in code_cells(ran)} if ran else {}
     for cell in code_cells(nb):
         if (old := before.get(cell.id)) and same_code(old.source, cell.source):
-            cell.outputs = spoken(old.outputs, lang)
+            cell.outputs = in_language(old.outputs, lang)
             cell.execution_count = old.execution_count
 
 
 def _filled(book: Book, name: str, cell: Cell, source: str, lang: str) -> str:
-    """Prose with the facts of the book in its place-holders and empty links."""
+    """Return prose with its placeholders and empty links filled in."""
     if OLDEST in source:
         source = source.replace(OLDEST, versions.oldest(book, name))
     try:
@@ -82,15 +82,15 @@ def _filled(book: Book, name: str, cell: Cell, source: str, lang: str) -> str:
         raise BookError(f"book/text/{name}.md:{cell.line}: {cell.id}: {error}") from None
 
 
-def _say(words: Words, lang: str) -> str:
+def _text(words: Words, lang: str) -> str:
     return words.zh or words.en if lang == "zh" else words.en
 
 
 def _prose(cell: Cell, lang: str, untranslated: set[str]) -> dict:
-    source = _say(cell.words, lang)
+    source = _text(cell.words, lang)
     if lang == "zh" and cell.id in untranslated:
         missing = cell.words.zh in (None, "", cell.words.en)
-        # The pages of both languages have the same sections.
+        # Anchors require the same sections in both languages: show English if they differ.
         if not missing and len(headings(source)) != len(headings(cell.words.en)):
             source, missing = cell.words.en, True
         source += f"\n\n{MISSING if missing else WAITING}"
@@ -98,13 +98,13 @@ def _prose(cell: Cell, lang: str, untranslated: set[str]) -> dict:
 
 
 def _before(cell: Cell, lang: str, untranslated: set[str]) -> Iterator[dict]:
-    """Return the cells that are made before a code cell: its question, a solution's label."""
+    """Yield the cells inserted before a code cell: a solution's label, then its question."""
     if "solution" in cell.metadata.get("tags", ()):
         source = words(lang, "notebooks")["solution"]
         label = {"cell_type": "markdown", "id": cell.id + SOLUTION, "source": source}
         yield label | {"metadata": {"tags": ["remove-cell"]}}
     if cell.predict:
-        source = question_cells.html(_say(cell.predict, lang), cell.id, lang)
+        source = question_cells.html(_text(cell.predict, lang), cell.id, lang)
         if lang == "zh" and f"{cell.id}/predict" in untranslated:
             source += f"\n\n{WAITING if cell.predict.zh else MISSING}"
         question = {"cell_type": "markdown", "id": cell.id + questions.SUFFIX, "source": source}
@@ -125,9 +125,9 @@ def _code(cell: Cell, lang: str) -> dict:
     if cell.predict:
         metadata |= {"predict": cell.predict.en.split("\n")[0], "jupyter": {"outputs_hidden": True}}
     if cell.alt:
-        metadata["mystnb"] = {"image": {"alt": _say(cell.alt, lang)}}
+        metadata["mystnb"] = {"image": {"alt": _text(cell.alt, lang)}}
     if cell.cause:
-        metadata["cause"] = _say(cell.cause, lang)
+        metadata["cause"] = _text(cell.cause, lang)
     return {
         "cell_type": "code",
         "id": cell.id,

@@ -1,4 +1,4 @@
-"""The modules of `helpers` that a chapter uses, directly and through other modules."""
+"""Find the modules of `helpers` that a chapter uses, directly and indirectly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bookbuild.source.texts import Text
 
 
 def helpers_used(book: Book, text: Text) -> str:
-    """Return a fingerprint of the modules of `helpers` that a chapter uses, with their data."""
+    """Return a fingerprint of the `helpers` modules and data files that a chapter uses."""
     folder = book.root / "src" / "helpers"
     todo = [m for cell in text.cells if cell.source for m in _imported(cell.source)]
     seen: set[Path] = set()
@@ -30,9 +30,9 @@ def helpers_used(book: Book, text: Text) -> str:
 
 
 def _files(folder: Path, module: str) -> Iterator[Path]:
-    """Return the files of `helpers.<module>` and of its packages, with their data.
+    """Yield the source and data files of `helpers.<module>` and of its parent packages.
 
-    Data that is called after a module, such as an explorer's script, belongs to that one alone.
+    A data file with the name of a module, such as an explorer's script, belongs to that module.
     """
     path, last = folder, module.rpartition(".")[2]
     for name in module.split("."):
@@ -57,7 +57,7 @@ _NAMED = re.compile(r"""["']helpers\.([\w.]+)["']""")
 def _imported(source: str) -> tuple[str, ...]:
     """Return the modules of `helpers` that a piece of code imports or names in a string.
 
-    Names that are no modules do no harm: they have no file.
+    Names that are not modules are harmless, because no file has their name.
     """
     modules = _NAMED.findall(source)
     for package, names in _IMPORT.findall(source):

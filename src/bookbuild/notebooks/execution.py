@@ -1,4 +1,4 @@
-"""Execute a notebook in a kernel of its own."""
+"""Execute a notebook in its own kernel."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from bookbuild.source.checkout import BookError
 if TYPE_CHECKING:
     from nbclient import NotebookClient
 
-TIMEOUT = 120  # seconds a cell may take
-MAX_OUTPUT = 200_000  # characters a cell may print: more makes a page unreadable
+TIMEOUT = 120  # limit of a cell's run time, in seconds
+MAX_OUTPUT = 200_000  # limit of a cell's output, in characters: a longer page is unreadable
 KERNEL_ENV = {
-    "PYTHONHASHSEED": "0",  # sets print in one order
-    "OMP_NUM_THREADS": "1",  # sums are split in one way, and kernels do not compete for cores
+    "PYTHONHASHSEED": "0",  # makes the iteration order of sets reproducible
+    "OMP_NUM_THREADS": "1",  # fixes the order of sums; kernels do not compete for cores
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-    "TORCH_LOGS": "-torch.utils.cpp_extension",  # warns where there is nvcc and no GPU
-    "JUPYTER_PREFER_ENV_PATH": "1",  # this environment's kernel, not one in the home folder
+    "TORCH_LOGS": "-torch.utils.cpp_extension",  # it logs a warning if nvcc exists without a GPU
+    "JUPYTER_PREFER_ENV_PATH": "1",  # use this environment's kernel, not one in the home folder
 }
 
 
 class Interrupted(BookError):
-    """A run was interrupted with Ctrl+C."""
+    """Raised when a run was interrupted with Ctrl+C."""
 
 
 def use_cuda() -> bool:
-    """Return whether notebooks use a GPU: `BOOK_CUDA` is `0` (no), `1` (yes) or unset (if any).
+    """Return True if notebooks use a GPU: `BOOK_CUDA` is `0` (no), `1` (yes) or unset (if any).
 
     Raises:
-        BookError: `BOOK_CUDA=1` and there is no GPU, or `BOOK_CUDA` is something else.
+        BookError: `BOOK_CUDA=1` and there is no GPU, or `BOOK_CUDA` has an invalid value.
     """
     mode = os.environ.get("BOOK_CUDA", "auto")
     if mode not in ("auto", "0", "1"):
@@ -49,7 +49,7 @@ def use_cuda() -> bool:
 
 
 def driver_sees_gpu() -> bool:
-    """Return whether the NVIDIA driver reports a GPU, without importing torch."""
+    """Return True if the NVIDIA driver reports a GPU; does not import torch."""
     import ctypes
 
     try:
@@ -63,13 +63,13 @@ def driver_sees_gpu() -> bool:
 
 
 def prepare_kernels() -> bool:
-    """Set the environment that kernels inherit, and return whether they use a GPU.
+    """Set the environment variables that kernels inherit; return True if they use a GPU.
 
-    `BOOK_WARNINGS=error` makes deprecations errors.
+    With `BOOK_WARNINGS=error`, kernels raise deprecation warnings as errors.
 
     Raises:
-        BookError: `BOOK_CUDA` or `BOOK_WARNINGS` has another value, or `BOOK_CUDA=1` and there is
-            no GPU.
+        BookError: `BOOK_CUDA` or `BOOK_WARNINGS` has an invalid value, or `BOOK_CUDA=1` without
+            a GPU.
     """
     cuda = use_cuda()
     os.environ.update(KERNEL_ENV)
@@ -87,15 +87,15 @@ def execute(nb: NotebookNode, folder: Path, where: str) -> NotebookNode:
     """Run a notebook in `folder` with a kernel of its own.
 
     Raises:
-        BookError: a cell raised, ran out of time, killed its kernel, or did not raise although it
+        BookError: a cell raised, timed out or killed its kernel, or did not raise although it
             is tagged `raises-exception`; the message names chapter, cell and exception.
-        Interrupted: Ctrl+C while it ran.
+        Interrupted: the run was interrupted with Ctrl+C.
     """
     from jupyter_client.kernelspec import NoSuchKernel
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    log = logging.getLogger(__name__)  # the exceptions below contain the same
+    log = logging.getLogger(__name__)  # nbclient's log repeats the exceptions below
     log.addHandler(logging.NullHandler())
     log.propagate = False
     current = {}
@@ -129,7 +129,7 @@ def execute(nb: NotebookNode, folder: Path, where: str) -> NotebookNode:
 
 
 def _run(client: NotebookClient) -> None:
-    """Run a notebook in a thread, so that Ctrl+C is raised here and not handled by nbclient."""
+    """Run a notebook in a thread: Ctrl+C raises here instead of being handled by nbclient."""
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(client.execute, stdout=DEVNULL, stderr=DEVNULL)
         try:
@@ -142,7 +142,7 @@ def _run(client: NotebookClient) -> None:
 
 
 def _check_outputs(nb: NotebookNode, where: str) -> None:
-    """Raise if a cell prints too much, or does not raise although it is tagged so."""
+    """Raise if a cell exceeds `MAX_OUTPUT` or, tagged `raises-exception`, does not raise."""
     for cell in code_cells(nb):
         if (size := len(str(cell.outputs))) > MAX_OUTPUT:
             raise BookError(

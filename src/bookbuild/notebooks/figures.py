@@ -1,4 +1,4 @@
-"""Figures of `helpers.figures` in stored outputs: whose language they speak."""
+"""Find figures of `helpers.figures` in stored outputs and set the language of their labels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _OPENING = re.compile(r'<figure class="book-figure" lang="\w+">')
 
 
 def is_drawing(output: NotebookNode) -> bool:
-    """Return whether an output is a figure of `helpers.figures`."""
+    """Return True if an output is a figure of `helpers.figures`."""
     return bool(_OPENING.match("".join(output.get("data", {}).get("text/html", ""))))
 
 
-def spoken(outputs: Iterable[NotebookNode], lang: str) -> list[NotebookNode]:
-    """Return copies of outputs whose figures show their labels in `lang`, `"en"` or `"zh"`."""
+def in_language(outputs: Iterable[NotebookNode], lang: str) -> list[NotebookNode]:
+    """Return copies of outputs whose figures have labels in `lang` (`"en"` or `"zh"`)."""
     copies = copy.deepcopy(list(outputs))
     for output in filter(is_drawing, copies):
         html = "".join(output.data["text/html"])

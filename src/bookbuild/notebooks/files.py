@@ -1,4 +1,4 @@
-"""Notebook files: read, validate and write."""
+"""Read, validate and write notebook files."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ import nbformat
 from nbformat import NotebookNode
 
 from bookbuild.source.checkout import BookError, read_text, write_text
-from bookbuild.source.facts import TEXT, Form
+from bookbuild.source.data_files import TEXT, Schema
 
-MAX_BYTES = 500_000  # of a notebook: GitHub and Colab show larger ones slowly or not at all
+MAX_BYTES = 500_000  # limit of a notebook: GitHub and Colab render larger ones slowly or not at all
 
 
 def read(path: Path) -> NotebookNode:
     """Read a notebook.
 
     Raises:
-        BookError: the file is missing or is no notebook; the message names the file and the cell.
+        BookError: the file is missing or not a notebook; the message names the file and the cell.
     """
     where = f"{path.parent.name}/{path.name}"
     try:
         data = json.loads(read_text(path, where))
     except (ValueError, RecursionError) as error:
         raise BookError(f"{where}: not a notebook: {error}") from None
-    if problem := _FORM.problem(data)[1]:
+    if problem := _SCHEMA.problem(data)[1]:
         raise BookError(f"{where}: not a notebook: {problem}")
-    return nbformat.v4.to_notebook_json(data)  # `nbformat.read` would rename twin ids
+    return nbformat.v4.to_notebook_json(data)  # `nbformat.read` would rename duplicate ids
 
 
 def shared(path: Path) -> NotebookNode:
-    """Return a notebook as `read` does, which callers share and leave as it is.
+    """Return a notebook as `read` does, from a cache: callers must not modify it.
 
     Raises:
-        BookError: the file is missing or is no notebook.
+        BookError: the file is missing or not a notebook.
     """
     return _shared(path, path.stat().st_mtime_ns) if path.is_file() else read(path)
 
@@ -78,7 +78,7 @@ _CELL = _part(id=TEXT, cell_type=TEXT, source=_SOURCE, metadata=_METADATA) | {
     "if": {"properties": {"cell_type": {"const": "code"}}},
     "then": _part(outputs={"type": "array", "items": _OUTPUT}, execution_count=_COUNT),
 }
-_FORM = Form(
+_SCHEMA = Schema(
     _part(
         nbformat={"const": 4, "description": "format 4"},
         nbformat_minor={"type": "integer", "description": "a number"},
@@ -89,7 +89,7 @@ _FORM = Form(
 
 
 def problems_of_schema(nb: NotebookNode, thoroughly: bool = True) -> str | None:
-    """Return what is wrong with a notebook's form, or None; only twin ids unless `thoroughly`."""
+    """Return a schema problem or None; without `thoroughly`, check only for duplicate ids."""
     ids = [cell.get("id") for cell in nb.cells]
     if twins := sorted({str(i) for i in ids if ids.count(i) > 1}):
         return f"several cells have the id {', '.join(twins)}"
@@ -103,12 +103,12 @@ def problems_of_schema(nb: NotebookNode, thoroughly: bool = True) -> str | None:
 
 
 def dumps(nb: NotebookNode) -> str:
-    """Return a notebook as the text that is stored."""
+    """Return a notebook as the JSON text that is stored."""
     return nbformat.writes(nb, version=nbformat.NO_CONVERT, indent=1, ensure_ascii=False) + "\n"
 
 
 def write(nb: NotebookNode, path: Path) -> bool:
-    """Write a notebook whole or not at all; return whether anything changed.
+    """Write a notebook atomically; return True if the file changed.
 
     Raises:
         BookError: the notebook is not valid; nothing is written.

@@ -1,4 +1,4 @@
-"""Proofs of messages and symptoms: code that is run, cells that print, installed packages."""
+"""Verify messages by running code, reading cells' outputs and searching installed packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from helpers.explain import Messages, Wording, plain
 
 
 def constants(wording: str) -> list[str]:
-    """Return the constant parts of a wording without its type, in short pieces."""
+    """Return the text of a wording between its variables, in pieces of about 32 characters."""
     text = re.sub(r"^(?:\w+\.)*\w*(?:Error|Exception|Warning|Exit|Interrupt): ", "", wording)
     pieces = []
     for part in _VARIABLE.split(text):
@@ -31,10 +31,10 @@ def constants(wording: str) -> list[str]:
 
 
 def not_in(wordings: list[str], folders: list[Path]) -> list[str]:
-    """Return the wordings whose constant parts installed packages lack by 40 % or more.
+    """Return the wordings with more than 40 % of their constant text missing from packages.
 
-    Libraries and Python files under `folders` are searched by `grep`. All of a wording is seldom
-    found: a compiler or an author may have broken it anywhere.
+    Shared libraries and Python files under `folders` are searched by `grep`. A whole wording is
+    seldom found, because source code may split a string at any position.
     """
     if not wordings:
         return []
@@ -54,7 +54,7 @@ def not_in(wordings: list[str], folders: list[Path]) -> list[str]:
 
 
 def _grep(pieces: list[str], files: list[str]) -> set[str]:
-    """Return the pieces that some file contains."""
+    """Return the pieces that occur in at least one file."""
     existing: set[str] = set()
     for start in range(0, len(files), 1000):
         ran = subprocess.run(
@@ -64,13 +64,13 @@ def _grep(pieces: list[str], files: list[str]) -> set[str]:
             env={"LC_ALL": "C"},
         )
         existing |= set(ran.stdout.decode(errors="replace").splitlines())
-    # grep prints the longest piece at a place: shorter ones within it are there, too
+    # grep -o prints only the longest match at a position: count pieces that it contains, too
     return {p for p in pieces if p in existing or any(p in f for f in existing)}
 
 
 _DRIVER = """
 import gc, importlib, json, os, sys, tempfile, warnings
-slow = {  # what takes seconds is imported once, after those that do not say the word
+slow = {  # imported once before the first proof that contains the word; others run earlier
     "torch": "torchvision",  # brings torch, and torch._dynamo, which each optimizer imports
     "torch.export": "torch.export",
     "torch.compile": "torch._dynamo",
@@ -82,7 +82,7 @@ for name, code in sorted(json.load(sys.stdin), key=lambda x: [word in x[1] for w
     for word, module in slow.items():
         if word in code:
             importlib.import_module(module)
-    gc.freeze()  # or each child would copy what it only looks at
+    gc.freeze()  # keeps the collector from writing to pages shared with the child
     with tempfile.TemporaryFile() as out:
         if (child := os.fork()) == 0:
             os.dup2(out.fileno(), 1)
@@ -105,10 +105,10 @@ for name, code in sorted(json.load(sys.stdin), key=lambda x: [word in x[1] for w
 
 
 def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
-    """Return all that pieces of code print, warn and raise, by name, each in its own process.
+    """Run each piece of code in its own process; return its stdout and stderr by name.
 
-    PyTorch, and what else takes long, is imported once, in a process that then forks: on Linux and
-    macOS.
+    Slow packages such as PyTorch are imported once in a parent process that forks: Linux and macOS
+    only.
     """
     if not codes:
         return {}
@@ -125,10 +125,10 @@ def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
     return dict(json.loads(line) for line in ran.stdout.splitlines())
 
 
-def said_by_cells(
+def cells_with_message(
     entries: list[Entry], notebooks: Mapping[str, NotebookNode]
 ) -> dict[str, list[tuple[str, str]]]:
-    """Return for each entry the cells, as chapter and id, whose stored output has a wording."""
+    """Return for each entry the cells, as (chapter, id), whose stored output matches a wording."""
     search = Messages([{"id": e.id, "wordings": e.wordings} for e in entries])
     cells: dict[str, list[tuple[str, str]]] = {}
     for name, notebook in notebooks.items():
@@ -146,14 +146,14 @@ def said_by_cells(
 
 
 def unproved(book: Book, entries: list[Entry], installed: list[Path]) -> Iterator[str]:
-    """Yield the wordings that their proof does not show, a line each.
+    """Yield one line for each wording that its proof does not contain.
 
     A proof is what `run` prints, what the installed packages under `installed` contain, what the
     book's own cells print, or the address of a public source.
     """
     outputs = printed([(e.id, e.run) for e in entries if e.run])
     paths = {name: book.notebook("en", name) for name in book.texts}
-    cells = said_by_cells(entries, {name: read(p) for name, p in paths.items() if p.exists()})
+    cells = cells_with_message(entries, {name: read(p) for name, p in paths.items() if p.exists()})
     strings = [t for e in entries for t, proof in zip(e.wordings, e.proofs, strict=True)
                if proof == TORCH]  # fmt: skip
     missing = set(not_in(strings, installed))

@@ -1,4 +1,4 @@
-"""A question before a code cell: HTML for Jupyter, Colab and the site, Markdown for programs."""
+"""Render the question before a code cell as HTML for readers and as Markdown for programs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from bookbuild.source.words import words as words_of
 
 
 def html(words: str, name: str, lang: str) -> str:
-    """Return a question as one block of HTML: it unfolds in Jupyter, in Colab and on the page.
+    """Return a question as one HTML block whose choices unfold in Jupyter, Colab and on the site.
 
-    `name` is the id of the cell that it is asked about.
+    `name` is the id of the code cell after the question.
     """
     from markdown_it import MarkdownIt
 
@@ -32,9 +32,9 @@ def html(words: str, name: str, lang: str) -> str:
 
 
 def markdown(words: Words, lang: str) -> str:
-    """Return a question as Markdown: a line for each choice, below it the verdict.
+    """Return a question as Markdown: one line per choice, followed by its verdict.
 
-    A question that is not translated is given in English.
+    A question without a translation is returned in English.
     """
     question = parse(words.zh or words.en if lang == "zh" else words.en)
     labels = words_of(lang, "questions")

@@ -1,4 +1,4 @@
-"""Proofs of the choices of a question: an output or an assertion of the chapter."""
+"""Check each choice of a question against a stored output or an assertion of the chapter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bookbuild.source.questions import parse
 
 
 def problems(words: str, proofs: list[str], name: str, nb: NotebookNode) -> Iterator[str]:
-    """Yield what is not proved of a question about the cell `name` of a notebook, a line each."""
+    """Yield one line for each choice without a valid proof; `name` is the id of the cell."""
     cells = {c.id: c for c in code_cells(nb)}
     if name not in cells:
         return  # the notebook is older than the text
@@ -29,7 +29,7 @@ def problems(words: str, proofs: list[str], name: str, nb: NotebookNode) -> Iter
         if not form:
             yield f"{where}: expected a proof `= output` or `= assert …`, got {proof!r}"
         elif not code:
-            yield f"{where}: what is printed stands in backticks at the beginning of the choice"
+            yield f"{where}: expected the printed text in backticks at the beginning of the choice"
         elif form[1] and form[1] not in cells:
             yield f"{where}: there is no cell {form[1]}"
         elif form[1] and not _prints(cells[form[1]], code[2]):
@@ -39,13 +39,13 @@ def problems(words: str, proofs: list[str], name: str, nb: NotebookNode) -> Iter
 
 
 def _prints(cell: NotebookNode, code: str) -> bool:
-    """Return whether a cell's output contains a text as a whole word; blanks do not count."""
+    """Return True if a cell's output contains `code` as a whole word; whitespace is normalized."""
     ours, theirs = (" ".join(text.split()) for text in (code, output(cell)))
     return re.search(rf"(?<![\w.-]){re.escape(ours)}(?![\w]|\.\d)", theirs) is not None
 
 
 def _stands(proof: str, cells: object) -> bool:
-    """Return whether an executed cell has this assertion; blanks and its message do not count."""
+    """Return True if an executed cell has this assertion, ignoring formatting and message."""
     tests = _asserted(proof)
     return bool(tests) and any(
         tests & _asserted(cell.source) for cell in cells if cell.execution_count is not None

@@ -1,4 +1,4 @@
-"""The first cell of each notebook: it makes `import helpers` work where the notebook was opened."""
+"""Generate the first cell of each notebook, which makes `helpers` importable."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _NO_WHEEL = """\
 def source(repository: str = "", commit: str = "", wheel: str = "", address: str = "") -> str:
     """Return the source of the setup cell.
 
-    The notebooks of the repository carry no address: a clone is installed from itself. Those that
-    readers download install a wheel of the site that they find beside them, else what their page
-    was built from: the commit, or the wheel at the address of the site.
+    Notebooks in the repository contain no address: the cell installs `helpers` from the clone.
+    Downloaded notebooks install the site's wheel if it is nearby (see `_NEAR`), else from the
+    commit that the site was built from, or from the wheel at the site's address.
 
     Args:
-        repository: what `git clone` takes, such as `https://github.com/owner/name`; empty for none.
-        commit: the commit to install, by its full hash.
-        wheel: the name of the wheel in `wheels/` of the site; empty in the repository.
-        address: where the site is published; empty if it is unknown.
+        repository: URL to clone, such as `https://github.com/owner/name`; empty for none.
+        commit: full hash of the commit to install.
+        wheel: file name of the wheel in the site's `wheels/`; empty in the repository.
+        address: URL of the published site; empty if unknown.
     """
     place = f'"{address}/wheels/"\nsource += "{wheel}"' if wheel and address else '""'
     if repository:

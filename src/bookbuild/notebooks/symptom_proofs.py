@@ -1,4 +1,4 @@
-"""Proofs of symptoms: `tell` is run with the bug and without it."""
+"""Verify symptoms: run the code of `tell` with the bug and without it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bookbuild.source.symptoms import Symptoms
 
 
 def unproved(symptoms: Symptoms) -> Iterator[str]:
-    """Yield the symptoms that `tell` does not tell from a sound program, a line each.
+    """Yield one line for each symptom whose `tell` does not distinguish bug and correct program.
 
-    Each runs twice in a process of its own, after `broken` and after `sound`.
+    `tell` runs in two separate processes, after the code of `broken` and after that of `sound`.
     """
     chosen = [one for one in symptoms.symptoms if not one.found]
     codes = [

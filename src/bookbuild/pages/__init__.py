@@ -1,4 +1,4 @@
-"""Pages made from facts: messages, symptoms, rules, pitfalls, names, claims, status, course.
+"""Generate the pages made from data: messages, symptoms, rules, pitfalls, names, claims, status.
 
 `book build` writes them into `book/<language>`, where Sphinx reads them, and their scripts into
 `_build/scripts`; git ignores both.
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from bookbuild.pages.chapters import Chapter
 
-SCRIPTS = "_build/scripts"  # what lies beside the pages of each language
+SCRIPTS = "_build/scripts"  # folder of scripts that the site copies beside each language's pages
 
 
 def write(book: Book) -> list[Path]:
-    """Write the pages of both languages; returns the files that changed.
+    """Write the pages of both languages; return the files that changed.
 
     Raises:
-        BookError: a chapter or a file of facts cannot be read; nothing is written.
+        BookError: a chapter or a data file cannot be read; nothing is written.
     """
     from bookbuild.pages.chapters import chapters
 
@@ -35,10 +35,10 @@ def write(book: Book) -> list[Path]:
 
 
 def write_messages(book: Book) -> list[Path]:
-    """Write the data for `helpers.explain` and `helpers.review`; returns the files that changed.
+    """Write the data for `helpers.explain` and `helpers.review`; return the files that changed.
 
     Raises:
-        BookError: a file of facts cannot be read, or names a section that does not exist.
+        BookError: a data file cannot be read, or names a section that does not exist.
     """
     return [
         book.root / name
@@ -48,10 +48,10 @@ def write_messages(book: Book) -> list[Path]:
 
 
 def _products(book: Book) -> dict[str, str]:
-    """Return the texts of the committed data by file; what the book has no facts for is left out.
+    """Return the contents of the committed data files by name, without those that have no source.
 
     Raises:
-        BookError: a file of facts cannot be read, or names a section that does not exist.
+        BookError: a data file cannot be read, or names a section that does not exist.
     """
     from bookbuild.pages import message_data, review_data
     from bookbuild.source import messages, reviews
@@ -67,9 +67,9 @@ def _products(book: Book) -> dict[str, str]:
 def problems(
     book: Book, notebooks: dict[tuple[str, str], NotebookNode] | None = None
 ) -> Iterator[str]:
-    """Yield what would stop the pages from being made, and the committed data that is outdated.
+    """Yield errors that prevent the pages from being generated, and outdated committed data files.
 
-    `notebooks` are those that were read already, by language and name.
+    `notebooks` contains notebooks that are already loaded, by (language, name).
     """
     from bookbuild.pages.chapters import chapters
 
@@ -91,7 +91,7 @@ def _contains(path: Path, text: str) -> bool:
 
 
 def status_table(book: Book) -> str:
-    """Return the status page as a table for a terminal, in English."""
+    """Return the table of the status page as plain English text for a terminal."""
     from bookbuild.pages import status
     from bookbuild.pages.chapters import chapters
 
@@ -116,7 +116,7 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
     names = {name for _, names in book.parts for name in names}
     english = {chapter.name: chapter.notebook for chapter in chapters["en"]}
     entries = messages.load(book)
-    cells = message_proofs.said_by_cells(entries, english)
+    cells = message_proofs.cells_with_message(entries, english)
     index = name_list.sections_by_name(book) if "by_name" in names else {}
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang

@@ -1,4 +1,4 @@
-"""The chapters as the generated pages see them: titles, sections and where they link to."""
+"""Load the chapters' titles, sections and addresses for the generated pages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Chapter:
 
     @property
     def cells(self) -> list[NotebookNode]:
-        """Its code cells."""
+        """The code cells of the chapter."""
         return code_cells(self.notebook)
 
 
@@ -43,10 +43,10 @@ def chapters(
 ) -> dict[str, list[Chapter]]:
     """Return the chapters that exist in all languages, in reading order, for each language.
 
-    `names` asks for others; `notebooks` are those that were read already, by language and name.
+    `names` overrides the list of chapters; `notebooks` has loaded notebooks by (language, name).
 
     Raises:
-        BookError: a file is no notebook, or a text has another form.
+        BookError: a file is not a notebook, or a text is malformed.
     """
     existing: dict[str, list[Chapter]] = {lang: [] for lang in LANGUAGES}
     known = notebooks or {}

@@ -1,4 +1,4 @@
-"""What a course on the book needs to know: minutes, tasks and requirements of each chapter."""
+"""Collect minutes, tasks and requirements of each chapter for teachers and the home page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bookbuild.source.texts import load
 from bookbuild.source.words import words
 
 CITATION = "CITATION.cff"
-MAP = "_build/map/{}.html"  # of a language: the part of its home page that the site includes
+MAP = "_build/map/{}.html"  # by language: the map that Sphinx includes in the home page
 _NEED = {"en": "**You need**", "zh": "**你需要**"}
 _MINUTES = {"en": re.compile(r"(?:, | )(\d+) minutes"), "zh": re.compile("[，、 ](\\d+) 分钟")}
 _EXPLORER = re.compile(r"<[a-z]+-explorer\b")
@@ -26,7 +26,7 @@ _LINK = re.compile(r"\]\((\w+)\.ipynb[#)]")
 
 @dataclass(frozen=True)
 class Tasks:
-    """How many tasks a chapter has: questions, explorers and exercises."""
+    """Number of questions, explorers and exercises of a chapter."""
 
     questions: int
     explorers: int
@@ -35,7 +35,7 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A chapter in one language, as a course lists it."""
+    """Entry of a chapter in the page for teachers, in one language."""
 
     name: str
     title: str
@@ -49,12 +49,12 @@ def tasks(book: Book, name: str) -> Tasks:
     """Count the tasks in the English notebook of a chapter.
 
     Raises:
-        BookError: the file is missing or is no notebook.
+        BookError: the file is missing or not a notebook.
     """
     cells = code_cells(shared(book.notebook("en", name)))
     return Tasks(
         questions=sum("predict" in cell.metadata for cell in cells),
-        explorers=sum(map(_moves, cells)),
+        explorers=sum(map(_has_explorer, cells)),
         exercises=sum("exercise" in tags(cell) for cell in cells),
     )
 
@@ -72,7 +72,7 @@ def first_path(book: Book) -> list[str]:
     """Return the chapters for a reader who is new to PyTorch, in order: `meta` of `_toc.yml`.
 
     Raises:
-        BookError: the list is missing, or names a page that is no chapter.
+        BookError: the list is missing, or names a page that is not a chapter.
     """
     names = (book.toc.get("meta") or {}).get("new_to_pytorch")
     if not isinstance(names, list) or not names:
@@ -83,7 +83,7 @@ def first_path(book: Book) -> list[str]:
 
 
 def duration(minutes: int, lang: str) -> str:
-    """Return minutes as a reader reads them, such as "5 h 15 min"."""
+    """Format minutes for readers of `lang`, such as "5 h 15 min"."""
     w = words(lang, "course")
     hours, rest = divmod(minutes, 60)
     parts = [w["hours"].format(hours)] if hours else []
@@ -95,7 +95,7 @@ def render(book: Book, lang: str) -> str:
     """Return the page for teachers as Markdown.
 
     Raises:
-        BookError: a text, a notebook, `_toc.yml` or `CITATION.cff` lacks what the page states.
+        BookError: data is missing from a text, a notebook, `_toc.yml` or `CITATION.cff`.
     """
     by_name, w = lessons(book, lang), words(lang, "teachers")
     names = book.languages[lang].parts
@@ -118,10 +118,10 @@ def render(book: Book, lang: str) -> str:
 
 
 def render_map(book: Book, lang: str) -> str:
-    """Return the map of the home page as HTML: the path for beginners, minutes, numbers of tasks.
+    """Return the home page's map as HTML: beginners' path, minutes and number of tasks.
 
     Raises:
-        BookError: a chapter states no minutes, or the path names no chapter.
+        BookError: a chapter states no minutes, or the path names a page that is not a chapter.
     """
     by_name, path = lessons(book, lang), first_path(book)
     w, c = words(lang, "progress"), words(lang, "course")
@@ -142,10 +142,10 @@ def render_map(book: Book, lang: str) -> str:
 
 
 def citation(book: Book) -> dict[str, str]:
-    """Return title, authors, version and address of the book from `CITATION.cff`.
+    """Return the title, authors, version and URL of the book from `CITATION.cff`.
 
     Raises:
-        BookError: the file is missing, or lacks one of the first three.
+        BookError: the file is missing, or has no title, authors or version.
     """
     path = book.root / CITATION
     try:
@@ -157,7 +157,7 @@ def citation(book: Book) -> dict[str, str]:
     return stated | {"address": book.address or book.repository}
 
 
-def _moves(cell: NotebookNode) -> bool:
+def _has_explorer(cell: NotebookNode) -> bool:
     """Return True if a cell shows an explorer."""
     shown = ("".join(out.get("data", {}).get("text/html", "")) for out in cell.outputs)
     return any(_EXPLORER.search(html) for html in shown)
@@ -180,7 +180,7 @@ def _lesson(book: Book, lang: str, name: str) -> Lesson:
 
 
 def _need(book: Book, lang: str, name: str) -> tuple[int, str]:
-    """Return the minutes of a chapter, and the rest of its line *You need*."""
+    """Return the minutes of a chapter, and its *You need* line without them."""
     first = shared(book.notebook(lang, name)).cells[0].source
     line = next((x for x in first.splitlines() if _NEED[lang] in x), "")
     stated = _MINUTES[lang].search(line)

@@ -1,7 +1,7 @@
-"""The pages of errors: what messages mean, what to do, and the sections that show it.
+"""Render the pages of error messages with causes, fixes and the sections that show them.
 
-`errors` has the field and a line for each message; its text stands on the page of its family. The
-scripts beside them have the same as data, from which the field makes its answers.
+The page `errors` has the search field and one line per message; the full entry is on the page of
+its family. The scripts beside the pages contain the same data, which the search field displays.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Seen = dict[str, list[dict[str, str]]]  # message -> cause, href and title of ea
 
 
 def seen_in(chapters: list[Chapter], cells: dict[str, list[tuple[str, str]]]) -> Seen:
-    """Return the places of the chapters whose stored outputs show each message.
+    """Return for each message the sections whose stored outputs contain it.
 
-    `cells` are the chapter and id of each cell that prints a message; see
-    `message_proofs.said_by_cells`.
+    `cells` maps a message's id to the (chapter, id) of each cell that prints it; see
+    `message_proofs.cells_with_message`.
     """
     known = {(c.name, cell.id): (c, cell) for c in chapters for cell in c.cells}
     places: Seen = {}
@@ -45,7 +45,7 @@ def render(book: Book, lang: str, entries: list[Entry], seen: Seen) -> dict[str,
     """Return the files by name: pages in Markdown, with lists in HTML, and their scripts.
 
     Raises:
-        BookError: a message has a section that does not exist.
+        BookError: a message names a section that does not exist.
     """
     w, source = words(lang, "errors"), "book/messages and the chapters' outputs"
     groups = [
@@ -67,8 +67,8 @@ def render(book: Book, lang: str, entries: list[Entry], seen: Seen) -> dict[str,
     return files | {message_data.SCRIPT: message_data.index_script(book, ordered)}
 
 
-def alone(book: Book, lang: str, entry: Entry) -> tuple[Markup, Markup]:
-    """Return a message for a page of its own as HTML: all of it, and cause with cure alone."""
+def entry_page(book: Book, lang: str, entry: Entry) -> tuple[Markup, Markup]:
+    """Return the HTML of a message's own page: the full entry, and only its cause and fix."""
     advice = message_data.advice(book, lang, entry)
     values = {"w": words(lang, "errors"), "entry": entry, "advice": advice}
     return fill("entry_message.html", **values), fill("entry_answer.html", **values)

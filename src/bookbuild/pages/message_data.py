@@ -1,9 +1,9 @@
-"""The messages as data: one form for `helpers.explain`, in parts for the pages of errors.
+"""Serialize the messages: one file for `helpers.explain`, several scripts for the error pages.
 
-`messages.json` has the rules of the matcher and all messages, and the symptoms and sections with
-the words of `search.yml`, for questions. A site has the same as scripts,
-because a page that is read from disk may load nothing else: `messages.js` with what matching needs,
-and for each family `errors_<family>.js` with the advice in the language of the page.
+`messages.json` contains the rules of the matcher, all messages, and, for questions, the symptoms,
+sections and words of `search.yml`. The site contains the same data as scripts,
+because a `file://` page can load only scripts: `messages.js` has the data that matching needs,
+and `errors_<family>.js` has the advice of a family in the language of the page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bookbuild.source.words import search_words
 
 PRODUCT = "src/helpers/messages.json"
 SCRIPT = "messages.js"
-COLUMNS = 72  # of code that a page does not wrap
+COLUMNS = 72  # width up to which a page does not wrap code
 _COMMENTED = re.compile(r"(\s*)(\S.*?)\s{2,}(# .*)")
 MATCHED = (
     "wordings",
@@ -30,11 +30,11 @@ MATCHED = (
     "numbers",
     "near",
     "wraps",
-)  # what matching needs; the rest is advice
+)  # the keys that matching needs; all others are advice
 
 
 def product(book: Book, entries: Iterable[Entry]) -> str:
-    """Return `messages.json`: rules, messages, and what answers questions, one on each line.
+    """Return the contents of `messages.json`, with one message, symptom or section per line.
 
     Raises:
         BookError: a message names a section that does not exist.
@@ -49,7 +49,7 @@ def product(book: Book, entries: Iterable[Entry]) -> str:
 
 
 def plain(book: Book, entry: Entry) -> dict[str, Any]:
-    """Return a message or a special case as values of JSON; what is empty is left out."""
+    """Return a message or a special case as a JSON-serializable dict without empty values."""
     names = ("id", "wordings", "when", "numbers", "near", "cure", "cure_zh", "cause")
     values = {name: value for name in names if (value := getattr(entry, name))}
     values |= {name: comments_above(values[name]) for name in ("cure", "cure_zh") if name in values}
@@ -64,10 +64,10 @@ def plain(book: Book, entry: Entry) -> dict[str, Any]:
 
 
 def comments_above(code: str) -> str:
-    """Return code with its comments above their lines, if one of them would pass column 72.
+    """Move trailing comments above their lines if one of them would extend past column 72.
 
-    A page wraps longer lines, and the rest of a comment would look like code. If the comments fit
-    closer to the code, they are aligned there instead.
+    The page wraps longer lines, and a wrapped comment would look like code. If the comments fit
+    with less space before them, they are aligned further left instead.
     """
     lines = code.splitlines()
     commented = {line: parts for line in lines if (parts := _COMMENTED.fullmatch(line))}
@@ -95,9 +95,9 @@ def _columns(line: str) -> int:
 
 
 def index_script(book: Book, entries: Iterable[Entry]) -> str:
-    """Return the script that sets `bookMessages`: the rules, and what matching needs of a message.
+    """Return the script that sets `bookMessages`: matcher rules, and each message's matching data.
 
-    The messages are in the order of the lines of `errors.html`.
+    The messages are in the order of their lines in `errors.html`.
     """
 
     def matched(values: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def index_script(book: Book, entries: Iterable[Entry]) -> str:
 
 
 def advice(book: Book, lang: str, entry: Entry) -> dict[str, Any]:
-    """Return the advice of a message in one language: `cause`, `cure`, `section`, `cases` by id.
+    """Return a message's `cause`, `cure`, `section` and `cases` (by id) in one language.
 
     The first clause of a case's cause is its `title`.
     """
@@ -130,11 +130,11 @@ def _advice(values: dict[str, Any], lang: str) -> dict[str, Any]:
 
 FIRST_CLAUSE = re.compile(
     r"((?:`[^`]*`|\([^)]*\)|（[^）]*）|[^`(（])*?(?:[.:;] |[。：；]))(.+)", re.DOTALL
-)  # a clause ends outside code and brackets
+)  # punctuation inside code or brackets does not end a clause
 
 
 def titled(case: dict[str, Any]) -> dict[str, Any]:
-    """Return a case whose cause is split into `title` and `cause`; a single clause is a title."""
+    """Split a case's cause into `title` (its first clause) and `cause` (the rest, if any)."""
     match = FIRST_CLAUSE.fullmatch(case["cause"])
     title, cause = match.groups() if match else (case["cause"], "")
     return {"title": title, **case, "cause": cause}
@@ -145,9 +145,9 @@ def family_script(
     advice: dict[str, dict[str, Any]],
     seen: dict[str, list[dict[str, str]]],
 ) -> str:
-    """Return the script that adds the advice of a family to `bookAdvice`, by the messages' ids.
+    """Return the script that adds the advice of a family to `bookAdvice`, by message id.
 
-    `seen` has for a message the places of the book that show it: `cause`, `href` and `title`.
+    `seen` has for each message the sections that show it, as `cause`, `href` and `title`.
     """
     rows = {}
     for entry in entries:

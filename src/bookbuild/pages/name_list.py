@@ -1,4 +1,4 @@
-"""The index by name: every name of PyTorch that a section is about, with its sections."""
+"""Generate the index by name: each PyTorch name with the sections about it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _OF_PYTHON = {f".{name}" for kind in _PYTHON for name in dir(kind)}
 
 
 def sections_by_name(book: Book) -> dict[str, list[Part]]:
-    """Return the sections that are about each name, those that name it in their heading first.
+    """Return for each name the sections about it, those with the name in their heading first.
 
-    A section is about the names in its heading, in the line that is its answer, and in its cells
-    tagged `wrong` or `right`. A name that the code of more than 2% of the sections uses, a method
-    of more than 5%, counts as a tool there and not as a subject. A method is listed without a
-    class, because code does not state it, and only if some prose of the book names it: `.detach`.
+    A section is about the names in its heading, in its answer (the bold line), and in its cells
+    tagged `wrong` or `right`. A name in the code of more than 2% of the sections (a method: more
+    than 5%) is too common to be a subject of its cells. A method such as `.detach` has no class,
+    because code does not state one, and is listed only if the book's prose names it.
     """
     chapters = [texts.load(book, name) for name in book.chapters]
     prose = "\n".join(c.words.en for text in chapters for c in text.cells if c.type == "markdown")
@@ -58,10 +58,10 @@ def sections_by_name(book: Book) -> dict[str, list[Part]]:
 
 
 def _parts(text: texts.Text, spans: set[str]) -> Iterator[tuple[Part, dict[str, str], set[str]]]:
-    """Yield the sections of a chapter, each with the chapter's aliases and the names in its code.
+    """Yield each section of a chapter with the chapter's aliases and the names in its code.
 
-    `spans` are what stands in backticks somewhere, such as `.data` and `detach()`: methods and
-    attributes that no prose names are no subject.
+    `spans` are all inline-code texts of the book, such as `.data` and `detach()`; methods and
+    attributes that are not among them are left out.
     """
     everything = "\n".join(cell.source for cell in text.cells if cell.type == "code")
     aliases = ALIASES | imports(everything)
@@ -78,7 +78,7 @@ def _parts(text: texts.Text, spans: set[str]) -> Iterator[tuple[Part, dict[str, 
 
 
 def _of_prose(markdown: str, aliases: dict[str, str], by_end: dict[str, str]) -> set[str]:
-    """Return the names in a heading or an answer; `by_end` has those in code by their last part."""
+    """Return the names in a heading or an answer; `by_end` maps a last part to its full name."""
     names = set(torch_names(markdown, aliases))
     for span in _SPAN.findall(markdown):
         if not set(torch_names(span, aliases)):
@@ -91,7 +91,7 @@ def _of_prose(markdown: str, aliases: dict[str, str], by_end: dict[str, str]) ->
 
 
 def _ranked(places: list[tuple[int, Part]]) -> list[Part]:
-    """Return the sections by rank, then in reading order; of those with code only the first."""
+    """Return sections by rank, then reading order; after the first five, drop rank CODE."""
     ordered = sorted(places, key=lambda place: place[0])
     return [part for n, (rank, part) in enumerate(ordered) if n < 5 or rank != CODE]
 
@@ -113,6 +113,6 @@ def render(book: Book, lang: str, names: dict[str, list[Part]]) -> str:
 
 
 def _places(book: Book, lang: str, name: str, parts: list[Part]) -> list[tuple[str, str]]:
-    """Return address and title of each section."""
+    """Return the address and title of each section."""
     places = (section(book, Where(f"{part.name}#{part.id}", name)) for part in parts)
     return [(href, titles[lang].partition(" › ")[2] or titles[lang]) for href, titles in places]

@@ -1,4 +1,4 @@
-"""The page of all pitfalls: a line each, wrong and right, by chapter."""
+"""Render the page of all pitfalls by chapter, with one line of wrong and right code each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
     """Return the page as Markdown.
 
     Raises:
-        BookError: a text has another form.
+        BookError: a text is malformed.
     """
     everything = pitfalls.load(book)
     by_name = {chapter.name: chapter for chapter in chapters}
@@ -40,18 +40,18 @@ def _values(lang: str) -> dict[str, object]:
 
 
 def _titled(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, str]:
-    """Return the address of the section of a pitfall, and its title without the chapter's."""
+    """Return the address and the title of a pitfall's section, without the chapter's title."""
     href, titles = place(book, pitfall)
     return href, titles[lang].partition(" › ")[2] or titles[lang]
 
 
 def place(book: Book, pitfall: Pitfall) -> tuple[str, dict[str, str]]:
-    """Return the address and the titles of the section that shows a pitfall."""
+    """Return the address of the section that shows a pitfall, and its title by language."""
     return section(book, Where(f"{pitfall.part.name}#{pitfall.part.id}", pitfall.id))
 
 
-def alone(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, Markup]:
-    """Return a pitfall for a page of its own: the section's title, and HTML."""
+def entry_page(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, Markup]:
+    """Return the title and the HTML body of a pitfall's own page."""
     href, titles = place(book, pitfall)
     title = titles[lang].rpartition(" › ")[2]
     values = {"pitfall": pitfall, "title": title, "href": href, "whole": titles[lang]}
@@ -59,6 +59,6 @@ def alone(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, Markup]:
 
 
 def answer(markdown: str) -> Markup:
-    """Return an answer as HTML; its only Markdown is code, emphasis and powers."""
+    """Convert an answer to HTML; its Markdown is limited to code, emphasis and superscripts."""
     html = re.sub(r"\$(\d+)\^\{(\d+)\}\$", r"\1<sup>\2</sup>", str(inline(markdown)))
     return Markup(re.sub(r"\*([^*<>]+)\*(?![^<]*</code>)", r"<em>\1</em>", html))

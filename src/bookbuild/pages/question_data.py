@@ -1,4 +1,4 @@
-"""What `helpers.explain` finds for a question: symptoms and sections, and words for the same."""
+"""Collect the symptoms and sections that `helpers.explain` searches to answer a question."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.outline import Where, section, sections
 from bookbuild.source.words import search_words
 
-MOST = 3  # sections with a name: a name in more sections does not distinguish them
-LATE = re.compile(r"\d+\. |(Exercises|Recap)$")  # headings of sections that answer nothing
+MOST = 3  # index a name only if it occurs in at most this many sections
+EXERCISES = re.compile(r"\d+\. |(Exercises|Recap)$")  # also recaps; none is indexed
 
 
 def places(book: Book) -> Iterator[dict[str, Any]]:
-    """Yield each symptom and section: kind, address, titles, the text that answers, names."""
+    """Yield each symptom and section as a dict: kind, address, titles, answer, names, queries."""
     if (book.root / symptoms.FILE).is_file():
         for one in symptoms.load(book).symptoms:
             words = {
@@ -29,10 +29,10 @@ def places(book: Book) -> Iterator[dict[str, Any]]:
         part
         for name in book.chapters
         for part in sections(texts.load(book, name))
-        if not LATE.match(part.heading)
+        if not EXERCISES.match(part.heading)
     ]
     uses = Counter(name for part in parts for name in part.names)
-    ignored = set(search_words()["small"].split())  # `for` as the name of a statement
+    ignored = set(search_words()["small"].split())  # names that are common words, such as `for`
     for part in parts:
         href, titles = section(book, Where(f"{part.name}#{part.id}", part.name))
         own = " ".join(name for name in part.names if uses[name] <= MOST and name not in ignored)

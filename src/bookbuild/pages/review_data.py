@@ -1,4 +1,4 @@
-"""The words of the rules as data for `helpers.review`, which readers install alone."""
+"""Serialize the rules' texts as data for `helpers.review`, which is installed without the book."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PRODUCT = "src/helpers/review/rules.json"
 
 
 def product(rules: Iterable[RuleText]) -> str:
-    """Return `rules.json`, a rule on each line."""
+    """Return the contents of `rules.json`, with one rule per line."""
     rows = (json.dumps(_plain(rule), ensure_ascii=False) for rule in rules)
     return '{"rules": [\n' + ",\n".join(rows) + "\n]}\n"
 

@@ -1,4 +1,4 @@
-"""The page of the review: how to run it, its report on a script, and all of its rules."""
+"""Render the page on `helpers.review`: usage, a sample report, and all rules."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from helpers.review.report import WORDS, shown, total
 from helpers.review.review import review
 
 WRONG, RIGHT = "book/review/train.py", "book/review/train_corrected.py"
-COMMAND = "train.py"  # what the page calls the script
-_LEADS = re.compile(r"\((\w+\.html(?:#[\w-]+)?)\)$")  # the address at the end of a finding
+COMMAND = "train.py"  # name of the sample script on the page
+_LEADS = re.compile(r"\((\w+\.html(?:#[\w-]+)?)\)$")  # address of the section, ends a finding
 
 
 def render(book: Book, lang: str) -> str:
     """Return the page as Markdown.
 
     Raises:
-        BookError: `review.yml` has another form, a rule has no code or no case, a file is missing.
+        BookError: `review.yml` is malformed, a rule has no code or case, or a file is missing.
     """
     everything, cases = reviews.load(book), reviews.cases(book)
     for rule in everything:
@@ -55,20 +55,20 @@ def render(book: Book, lang: str) -> str:
 
 
 def report(script: str, lang: str) -> str:
-    """Return what `python -m helpers.review train.py` prints for a script in a language."""
+    """Return the output of `python -m helpers.review train.py` for a script, in one language."""
     source, findings = Source(COMMAND, script), review(script)
     blocks = [shown(source, one, lang) for one in findings]
     return "\n\n".join([*blocks, total(len(findings), 1, lang)])
 
 
 def difference(wrong: str, right: str) -> str:
-    """Return the lines that two scripts do not share, with a line around them, as `diff -u`."""
+    """Return the unified diff of two scripts with one line of context."""
     lines = difflib.unified_diff(wrong.splitlines(), right.splitlines(), lineterm="", n=1)
     return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
 
 
 def printed(text: str) -> Markup:
-    """Return a report as HTML: each line is an element with its indentation, and leads on."""
+    """Return a report as HTML: one element per line, with indentation and links."""
     return Markup("").join(
         Markup('<span style="--in:{}ch">{}\n</span>').format(
             len(line) - len(line.lstrip()),
@@ -79,11 +79,11 @@ def printed(text: str) -> Markup:
 
 
 def marked(case: Case) -> Markup:
-    """Return the wrong code of a rule as HTML, with the lines that the rule names marked."""
+    """Return a rule's wrong code as HTML, with the reported lines marked."""
     lines = []
     for number, line in enumerate(case.wrong.split("\n"), 1):
         code = line.lstrip()
         html = Markup("<mark>{}</mark>").format(code) if number in case.lines else escape(code)
-        # an empty line would end the HTML
+        # an empty line would end a Markdown HTML block
         lines.append(line[: len(line) - len(code)] + html or Markup("<span></span>"))
     return Markup("\n").join(lines)

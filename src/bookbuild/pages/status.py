@@ -1,4 +1,4 @@
-"""The status of the book: when each chapter was proved, on what, and how its translation stands."""
+"""Collect when and on which device each chapter last passed, and its translation status."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from bookbuild.source.words import words
 
 @dataclass(frozen=True)
 class Status:
-    """What is known about one chapter."""
+    """Status of one chapter: last runs, translation and proved claims."""
 
     name: str
     runs: dict[str, dict[str, dict]]  # language -> device -> date, torch, seconds, card of a GPU
-    translation: Counter  # current, waiting -> pieces
+    translation: Counter  # number of pieces by state, `current` or `waiting`
     cells: int
-    claims: tuple[int, int]  # proved by a cell, all
+    claims: tuple[int, int]  # number proved by a cell, total number
 
 
 def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
@@ -55,7 +55,7 @@ def collect(book: Book, chapters: dict[str, list[Chapter]]) -> list[Status]:
 
 
 def proved(statuses: Collection[Status], device: str, w: dict[str, str]) -> str:
-    """Return how many notebooks passed on a kind of device, when, and on which cards."""
+    """Return how many notebooks passed on a device type, with GPUs, PyTorch versions and dates."""
     runs = [runs.get(device) for status in statuses for runs in status.runs.values()]
     passed = [run for run in runs if run]
     if not passed:
@@ -68,7 +68,7 @@ def proved(statuses: Collection[Status], device: str, w: dict[str, str]) -> str:
 
 
 def rows(statuses: Collection[Status], lang: str) -> list[list[str]]:
-    """Return the table: a heading, then a row per chapter and language."""
+    """Return the rows of the table: a header, then one row per chapter and language."""
     w = words(lang, "status")
     keys = ("chapter", "language", "validated", "translation", "cells", "claims")
     table = [[w[key] for key in keys]]
@@ -114,12 +114,12 @@ def render(
 
 
 def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[str]]:
-    """Return the number of entries of each reference page and what is missing, a row each.
+    """Return one row per reference page: link, number of entries, and a note on gaps.
 
     `by_name` are the names of the index.
 
     Raises:
-        BookError: a text or `symptoms.yml` has another form.
+        BookError: a text or `symptoms.yml` is malformed.
     """
     w, table = words(lang, "status"), []
     pages = {name for _, names in book.parts for name in names}
@@ -167,7 +167,7 @@ def _versions(
 
 
 def plain(book: Book, chapters: dict[str, list[Chapter]]) -> str:
-    """Return the table for a terminal, in English."""
+    """Return the table as plain English text for a terminal."""
     table = rows(collect(book, chapters), "en")
     columns = range(len(table[0]))
     widths = [max(len(row[n]) + row[n].count("中文") * 2 for row in table) for n in columns]
@@ -189,7 +189,7 @@ def _cell(text: str) -> str:
 
 
 def _health(translation: Counter, w: dict[str, str]) -> str:
-    """Return the number of texts of a chapter in each state."""
+    """Return the number of pieces in each translation state as text."""
     parts = [w["current"].format(translation["current"], translation.total())]
     if translation["waiting"]:
         parts.append(w["waiting"].format(translation["waiting"]))
@@ -197,6 +197,6 @@ def _health(translation: Counter, w: dict[str, str]) -> str:
 
 
 def _translation(book: Book, name: str, stamps: dict[str, dict]) -> Counter:
-    current, waiting = translation.compare(texts.load(book, name), stamps.get(name, {}))
-    outdated = {w.piece for w in waiting}
+    current, pieces = translation.compare(texts.load(book, name), stamps.get(name, {}))
+    outdated = {piece.piece for piece in pieces}
     return Counter(waiting=len(outdated), current=len(set(current) - outdated))

@@ -1,4 +1,4 @@
-"""The page of symptoms: bugs without a message, how to tell, and what may be behind them."""
+"""Render the page of symptoms: bugs without a message, a check for each, and likely causes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def render(book: Book, lang: str) -> str:
     """Return the page as Markdown.
 
     Raises:
-        BookError: `symptoms.yml` has another form, or names a section that does not exist.
+        BookError: `symptoms.yml` is malformed, or names a section that does not exist.
     """
 
     def place(cause: Cause) -> tuple[str, str]:

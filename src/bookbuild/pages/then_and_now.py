@@ -1,4 +1,4 @@
-"""The page of claims: the old notes' sentences, what is true today, and the proof."""
+"""Render the page *Then and now*: each claim of the old notes, its verdict, and the proof."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
 
 
 def proofs(claim: Claim, chapters: list[Chapter]) -> list[str]:
-    """Return links to the sections whose cells name a claim, each once."""
+    """Return links to the sections whose cells name a claim, without duplicates."""
     sections = [
         chapter.sections[cell.id]
         for chapter in chapters
@@ -49,7 +49,7 @@ def proofs(claim: Claim, chapters: list[Chapter]) -> list[str]:
 
 
 def _linked(text: str, known: set[str]) -> str:
-    """Return a text on one line in which the ids of other claims lead to their cards."""
+    """Return a text as one line of HTML in which ids of claims are links to their cards."""
     return re.sub(
         r"(?<![\w-])[A-Z]\d*-\d+(?!\w)",
         lambda m: f'<a href="#{m[0]}">{m[0]}</a>' if m[0] in known else m[0],
@@ -58,7 +58,7 @@ def _linked(text: str, known: set[str]) -> str:
 
 
 def _notes(claim: Claim, lang: str, chapters: list[Chapter]) -> list[str]:
-    """Return what stands below a claim: its place in the old notes, its proof."""
+    """Return the notes below a claim: its location in the old notes, and its proof."""
     w = words(lang, "then_and_now")
     where = re.fullmatch(r"(\S+), (lines?) (.+)", claim.note)
     notes = [w["note"].format(*where.groups()) if where else claim.note]

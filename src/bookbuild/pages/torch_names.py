@@ -1,11 +1,11 @@
-"""The names of PyTorch in code and prose."""
+"""Find names of PyTorch in code and prose."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 
-ALIASES = {  # as the chapters import them
+ALIASES = {  # the import aliases of the chapters
     "torch": "torch",
     "torchvision": "torchvision",
     "torchmetrics": "torchmetrics",
@@ -23,7 +23,7 @@ _IMPORT = re.compile(r"^\s*(?:from \S+ )?import (\([^)]*\)|.+)$", re.M)
 
 
 def imports(code: str) -> dict[str, str]:
-    """Return what code calls the names that it imports from PyTorch, each with its full name."""
+    """Return the PyTorch imports of a piece of code: local name to full name."""
     aliases = {alias: module for module, alias in _AS.findall(code)}
     for module, names in _FROM.findall(code):
         for name, alias in re.findall(r"(\w+)(?: as (\w+))?", re.sub("#.*", "", names)):
@@ -32,7 +32,7 @@ def imports(code: str) -> dict[str, str]:
 
 
 def torch_names(text: str, aliases: Mapping[str, str] = ALIASES) -> Iterator[str]:
-    """Yield the names of PyTorch in code or prose, written out: `F.relu` is
+    """Yield the full names of PyTorch objects in code or prose: for `F.relu`,
     `torch.nn.functional.relu`.
 
     Modules alone, private names, the import of a name, and the operators in `torch.ops`, which any

@@ -1,4 +1,4 @@
-"""The configuration of Sphinx for each language, made from `_config.yml`."""
+"""Write Sphinx's configuration for each language from `_config.yml`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sphinx.application import Sphinx
 
 from bookbuild.source.checkout import Book
 
-NOTEBOOKS_BRANCH = "notebooks"  # what Colab and Binder open; .github/workflows/pages.yml writes it
+NOTEBOOKS_BRANCH = "notebooks"  # pushed by .github/workflows/pages.yml for Colab and Binder
 _PATHS = ("html_static_path", "templates_path", "locale_dirs")
 
 
 def write_conf(book: Book, work: Path, lang: str) -> str:
-    """Write Sphinx's `conf.py` of one language to `work`; return what is wrong with `_config.yml`.
+    """Write Sphinx's `conf.py` for one language to `work`; return the errors in `_config.yml`.
 
-    An empty text means that `conf.py` was written.
+    An empty string means that `conf.py` was written.
     """
     (work / "_config.yml").write_text(yaml.safe_dump(_config(book, lang)), "utf8")
     command = Path(sysconfig.get_path("scripts"), "jupyter-book"), "config", "sphinx"
@@ -31,7 +31,7 @@ def write_conf(book: Book, work: Path, lang: str) -> str:
         capture_output=True,
         text=True,
     )
-    # Jupyter Book only warns of a wrong value.
+    # Jupyter Book only warns about an invalid value: raise an error instead.
     warnings = re.findall(r"^- .*\[key path: .*\]", process.stdout, re.M)
     if warnings:
         return "\n".join(f"_config.yml: {line[2:]}" for line in warnings)
@@ -41,10 +41,10 @@ def write_conf(book: Book, work: Path, lang: str) -> str:
 def _config(book: Book, lang: str) -> dict[str, Any]:
     """Return `_config.yml` for one language, with absolute paths.
 
-    Without a repository, links and buttons that would lead there are switched off.
+    Without `repository.url`, repository links and launch buttons are disabled.
     """
     folder = book.root / "book" / lang
-    config = json.loads(json.dumps(book.config))  # a copy, in types that YAML can write
+    config = json.loads(json.dumps(book.config))  # a deep copy of plain types, which YAML can write
     options = config.pop("languages")[lang]["config"]
     sphinx = config["sphinx"]["config"]
     theme = sphinx["html_theme_options"] | options.pop("html_theme_options", {})

@@ -1,7 +1,7 @@
-"""A page for each message and each pitfall, with an address, a title and a description of its own.
+"""Write a page for each message and pitfall, with its own address, title and description.
 
-They are made without Sphinx, which would take minutes for thousands of them, and without the frame
-of a chapter. The pages `errors_*.html` and `pitfalls.html` list them all.
+The pages are rendered without Sphinx, which would take minutes for thousands of them, and without
+a chapter's navigation. The pages `errors_*.html` and `pitfalls.html` list them all.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Entry:
     title: str
     description: str
     body: Markup
-    listed: str  # its address in the list of all
-    answer: str = ""  # to a message
+    listed: str  # address of the entry on the page that lists it
+    answer: str = ""  # cause and fix of a message; empty for a pitfall
 
     @property
     def path(self) -> str:
-        """Its address below the folder of the language."""
+        """Address of the page relative to the language's folder."""
         return f"{self.kind}/{self.id}.html"
 
 
 def entries(book: Book, lang: str) -> Iterator[Entry]:
-    """Yield all messages and pitfalls whose list is in the table of contents."""
+    """Yield the messages and pitfalls if the page that lists them is in the table of contents."""
     pages = {name for _, names in book.parts for name in names}
     if "errors" in pages:
         yield from (_message(book, lang, message) for message in messages.load(book))
@@ -51,7 +51,7 @@ def entries(book: Book, lang: str) -> Iterator[Entry]:
 
 def _message(book: Book, lang: str, message: messages.Entry) -> Entry:
     wording = message.wordings[0]
-    body, answer = error_list.alone(book, lang, message)
+    body, answer = error_list.entry_page(book, lang, message)
     return Entry(
         kind="errors",
         id=message.id,
@@ -64,7 +64,7 @@ def _message(book: Book, lang: str, message: messages.Entry) -> Entry:
 
 
 def _pitfall(book: Book, lang: str, pitfall: pitfalls.Pitfall) -> Entry:
-    title, body = pitfalls_page.alone(book, lang, pitfall)
+    title, body = pitfalls_page.entry_page(book, lang, pitfall)
     right = pitfall.right or pitfall.part.answer[lang]
     return Entry(
         kind="pitfalls",
@@ -77,18 +77,18 @@ def _pitfall(book: Book, lang: str, pitfall: pitfalls.Pitfall) -> Entry:
 
 
 def _below(html: str) -> Markup:
-    """Return HTML of a page of the language's folder for a page one folder below."""
+    """Adapt the links of HTML from the language's folder to a page one folder below."""
     return Markup(str(html).replace('<a href="', '<a href="../'))
 
 
 def write(book: Book, site: Path) -> list[str]:
-    """Write the pages into the folder of a site; return their addresses below a language's."""
+    """Write the pages to a site; return their addresses relative to a language's folder."""
     paths: dict[str, None] = {}
     for lang in LANGUAGES:
         descriptions = set()
         for entry in entries(book, lang):
             paths[entry.path] = None
-            if entry.description in descriptions:  # two messages may have one cause
+            if entry.description in descriptions:  # several messages may have the same cause
                 entry = replace(entry, description=f"{entry.title}: {entry.description}")
             descriptions.add(entry.description)
             file = site / lang / entry.path

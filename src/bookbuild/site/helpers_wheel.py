@@ -1,7 +1,7 @@
-"""The wheel that a downloaded notebook installs `helpers` from, `wheels/` of the site.
+"""Write the wheel of `helpers` that downloaded notebooks install, in `wheels/` of the site.
 
-It is written without a build backend, so that the site is built without internet; what it
-contains and what it requires is read from `pyproject.toml`.
+No build backend is used, so that the site can be built offline; the contents and requirements are
+read from `pyproject.toml`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 from bookbuild.source.checkout import Book
 
 FOLDER = "wheels"
-_DATE = (1980, 1, 1, 0, 0, 0)  # the same files give the same wheel
+_DATE = (1980, 1, 1, 0, 0, 0)  # constant, so that the same files give the same wheel
 
 
 def name(book: Book) -> str:
-    """Return the name of the wheel, empty if the checkout has no helpers."""
+    """Return the file name of the wheel, "" if the checkout has no helpers."""
     if not (book.root / "src/helpers").is_dir() or not (project := _project(book)):
         return ""
     return f"{_base(project)}-py3-none-any.whl"
 
 
 def write(book: Book, site: Path) -> str:
-    """Write the wheel into a site; return its name, empty if the checkout has no helpers."""
+    """Write the wheel into a site; return its file name, "" if the checkout has no helpers."""
     wheel = name(book)
     if not wheel:
         return ""

@@ -1,7 +1,7 @@
-"""A server of the built site with Jupyter kernels: cells run on the page where they are read.
+"""Serve the built site with Jupyter kernels, so that cells can be run on the page.
 
-The site, the kernels and the functions below share one origin, one token and the XSRF check of
-Jupyter Server. The static site is served as it is built; chapters get one script more.
+The site, the kernels and the handlers below share one origin, one token and the XSRF check of
+Jupyter Server. Pages are served unchanged, except for one script and one style sheet in chapters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tornado import web
 from bookbuild.notebooks.cells import code_cells, tags
 from bookbuild.notebooks.cleaning import clean
 from bookbuild.notebooks.execution import prepare_kernels
-from bookbuild.notebooks.figures import spoken
+from bookbuild.notebooks.figures import in_language
 from bookbuild.pages.markdown import inline
 from bookbuild.site.extensions.cell_markup import Traceback
 from bookbuild.site.extensions.code_blocks import LightFormatter
@@ -40,7 +40,7 @@ from helpers.review.report import WORDS, place, record
 from helpers.verdicts import chinese
 
 PROGRAM = Path(__file__).with_name("live")
-IDLE = 1800  # seconds after which a kernel without a page ends
+IDLE = 1800  # seconds until a kernel without an open page is shut down
 _PROMPT = re.compile(r"Cell In\[\d+\]")
 _SCRIPT = (
     '<link rel="stylesheet" href="../_live/live.css">'
@@ -53,7 +53,7 @@ _IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif"}
 
 
 def rendered(outputs: list[NotebookNode], lang: str) -> str:
-    """Return cleaned outputs as the HTML that the built page has for them."""
+    """Return cleaned outputs as HTML with the same markup as on the built page."""
     return "\n".join(_rendered(output, lang) for output in outputs)
 
 
@@ -82,13 +82,13 @@ def _block(kind: str, language: str, text: str, lexer: Lexer) -> str:
 
 
 def cleaned(outputs: list[dict[str, Any]], lang: str) -> list[NotebookNode]:
-    """Return outputs of a kernel as `book update` would store them."""
+    """Return a kernel's outputs in the form that `book update` stores."""
     cell = nbformat.v4.new_code_cell(outputs=[nbformat.from_dict(o) for o in outputs])
-    return spoken(clean(nbformat.v4.new_notebook(cells=[cell])).cells[0].outputs, lang)
+    return in_language(clean(nbformat.v4.new_notebook(cells=[cell])).cells[0].outputs, lang)
 
 
 def comparable(outputs: list[NotebookNode]) -> list[dict[str, str]]:
-    """Return the parts of outputs that nbval compares, with its replacements made."""
+    """Return the parts of outputs that nbval compares, after its replacements."""
     parts = []
     for output in outputs:
         if output.output_type == "error":
@@ -109,31 +109,31 @@ def _sanitized(text: str) -> str:
 
 @cache
 def _replacements() -> list[tuple[str, str]]:
-    from nbval.plugin import get_sanitize_patterns  # private to nbval, as in `cleaning`
+    from nbval.plugin import get_sanitize_patterns  # not public API, as in `cleaning`
 
     config = (Book.find().root / "book/nbval.cfg").read_text("utf8")
     return list(get_sanitize_patterns(config))
 
 
-# ---------------------------------------------------------------- answers to the page
+# ---------------------------------------------------------------- responses
 
 
 def coloured(source: str) -> str:
-    """Return Python code as the elements that a block of code on the page contains."""
+    """Return Python code as the highlighted HTML inside a code block of the page."""
     html = highlight(source, PythonLexer(stripnl=False, ensurenl=False), LightFormatter())
     return html.partition("<pre>")[2].rpartition("</pre>")[0].removeprefix("<span></span>")
 
 
 def difference(mine: str, solution: str) -> list[list[str]]:
-    """Return the lines of both codes, each with `" "` (both), `"-"` (mine) or `"+"` (solution)."""
+    """Return [sign, line] pairs with sign `" "` (both), `"-"` (mine) or `"+"` (solution)."""
     lines = difflib.ndiff(mine.strip().splitlines(), solution.strip().splitlines())
     return [[line[0], line[2:]] for line in lines if line[0] in " -+"]
 
 
 def reviewed(source: str, before: list[str], lang: str) -> str:
-    """Return what `helpers.review` finds in a cell as HTML, empty for what is no Python.
+    """Return the findings of `helpers.review` in a cell as HTML; "" if it is not valid Python.
 
-    Nothing is executed. `before` are the cells above, for what the names in this one are.
+    The code is not executed. `before` contains the cells above, to resolve names in this cell.
     """
     text, *earlier = (without_magics(one) for one in (source, *before))
     if syntax_problem(text):
@@ -150,29 +150,29 @@ def reviewed(source: str, before: list[str], lang: str) -> str:
 
 
 class Chapter:
-    """The notebook of a page: its cells, and what a run of one gives."""
+    """Code cells of a page's notebook, and the comparison of a run with stored outputs."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.lang = path, path.parent.name
         self.cells = code_cells(nbformat.read(path, as_version=4))
 
     def described(self, gpu: bool) -> dict[str, Any]:
-        """Return what the page needs: cells in order, words, and whether kernels use a GPU."""
+        """Return the cells in order, the labels, and `gpu`: True if kernels use a GPU."""
         keys = [{"id": c.id, "source": c.source, "tags": tags(c)} for c in self.cells]
         return {"cells": keys, "words": words(self.lang, "live"), "gpu": gpu}
 
     def output(self, name: str, outputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the outputs of a run as HTML, and whether they equal the stored ones."""
+        """Return `html`, the rendered outputs, and `same`: True if they equal the stored ones."""
         cell = next(c for c in self.cells if c.id == name)
         now = cleaned(outputs, self.lang)
-        for output in now:  # the description that the notebook has for the figure of this cell
+        for output in now:  # add the figure's alt text, as in the built page
             if "text/html" in output.get("data", {}) and (alt := _alt(cell)):
                 output.data["text/html"] = "".join(output.data["text/html"]).replace(
                     '<figure class="book-figure"',
                     f'<figure class="book-figure" role="img" aria-label="{alt}"',
                     1,
                 )
-        same = comparable(now) == comparable(spoken(cell.outputs, self.lang))
+        same = comparable(now) == comparable(in_language(cell.outputs, self.lang))
         return {"html": rendered(now, self.lang), "same": same}
 
 
@@ -188,10 +188,10 @@ def _alt(cell: NotebookNode) -> str:
 
 
 class Page(JupyterHandler):
-    """A page of the site; if its notebook exists, with the script that runs its cells."""
+    """Handler of pages; adds the script that runs cells if the page has a notebook."""
 
     def initialize(self, site: Path, notebooks: Path) -> None:
-        """Keep the folders of the site and of the notebooks."""
+        """Store the folders of the site and of the notebooks."""
         self.site, self.notebooks = site, notebooks
 
     @property
@@ -202,7 +202,7 @@ class Page(JupyterHandler):
     @web.authenticated
     def get(self, lang: str, name: str) -> None:
         """Send a page."""
-        _ = self.xsrf_token  # sets the cookie without which a POST is refused
+        _ = self.xsrf_token  # sets the cookie that POST requests require
         file = self.site / lang / f"{name}.html"
         if not file.is_file():
             raise web.HTTPError(404)
@@ -214,10 +214,10 @@ class Page(JupyterHandler):
 
 
 class Site(JupyterHandler, web.StaticFileHandler):
-    """Files as they are, for those who have the token."""
+    """Handler of static files; requires the token."""
 
     def initialize(self, path: str) -> None:
-        """Keep the folder of the files."""
+        """Store the folder of the files."""
         web.StaticFileHandler.initialize(self, path, "index.html")
 
     @property
@@ -231,15 +231,15 @@ class Site(JupyterHandler, web.StaticFileHandler):
         await web.StaticFileHandler.get(self, path, include_body)
 
     def compute_etag(self) -> str | None:
-        """Return the ETag of the file, not of Jupyter's handlers."""
+        """Return the ETag of `StaticFileHandler`; `JupyterHandler` overrides it."""
         return web.StaticFileHandler.compute_etag(self)
 
 
 class Live(JupyterHandler):
-    """What the script asks about the notebook of a page; answers are JSON."""
+    """Handler of the script's JSON requests about a page's notebook."""
 
     def initialize(self, notebooks: Path, gpu: bool) -> None:
-        """Keep the folder of the notebooks and whether kernels use a GPU."""
+        """Store the folder of the notebooks, and `gpu`: True if kernels use a GPU."""
         self.notebooks, self.gpu = notebooks, gpu
 
     @web.authenticated
@@ -250,7 +250,7 @@ class Live(JupyterHandler):
 
     @web.authenticated
     def post(self, lang: str, name: str) -> None:
-        """Send outputs as HTML, code with colours, its review, or a difference from a solution."""
+        """Send rendered outputs, highlighted code, its review, or a diff with the solution."""
         try:
             asked = json.loads(self.request.body)
             if "outputs" in asked:
@@ -266,7 +266,7 @@ class Live(JupyterHandler):
         self.finish(answer)
 
     def chapter(self, lang: str, name: str) -> Chapter:
-        """Return the notebook of a page, or answer 404."""
+        """Return the notebook of a page; raise HTTP 404 if there is none."""
         path = self.notebooks / lang / f"{name}.ipynb"
         if not path.is_file():
             raise web.HTTPError(404)
@@ -274,36 +274,36 @@ class Live(JupyterHandler):
 
 
 class NoFiles(AsyncLargeFileManager):
-    """Kernels have a working folder; pages cannot read or write files."""
+    """Contents manager without HTTP handlers: pages cannot read or write files."""
 
     def get_extra_handlers(self) -> list[tuple[str, type]]:
-        """Return none: `/files/` would serve the folder of the notebooks."""
+        """Return no handlers, because `/files/` would serve the notebooks' folder."""
         return []
 
 
 class LiveServer(ServerApp):
-    """Jupyter Server with kernels and sessions only: no files, no terminal, no extension."""
+    """Jupyter Server with kernels and sessions only, without files, terminals and extensions."""
 
     name = "book"
     default_services = ("auth", "api", "kernels", "kernelspecs", "sessions", "security")
 
     def find_server_extensions(self) -> None:
-        """Enable none of those that are installed."""
+        """Enable no installed extension."""
 
     def load_config_file(self, suppress_errors: bool = True) -> None:
-        """Read no configuration: one in the home folder may open the server."""
+        """Ignore configuration files: a user's settings could expose the server."""
 
 
 def live(book: Book, port: int = 8888, browser: bool = True) -> None:
     """Serve the built site with kernels on 127.0.0.1 until Ctrl+C, and print its address.
 
     Args:
-        book: whose site and notebooks are served.
-        port: the next free one is taken if it is not free.
-        browser: whether to open the home page in a browser.
+        book: the checkout whose site and notebooks are served.
+        port: preferred port; the next free port is used if it is taken.
+        browser: if True, open the home page in a browser.
 
     Raises:
-        BookError: there is no site, or `BOOK_CUDA` has another value.
+        BookError: the site was not built, or `BOOK_CUDA` has an invalid value.
     """
     site, notebooks = book.root / "_build/site", book.root / "book"
     if not (site / "index.html").is_file():

@@ -1,7 +1,7 @@
-"""The part of a page's head for search engines and for links that are shared.
+"""Generate the metadata in a page's head for search engines and shared links.
 
-Everything that needs the address of the published site (translations, the card of a shared link,
-addresses in structured data) is written only where that address is known.
+Metadata that needs the address of the published site (translations, the card of a shared link,
+addresses in structured data) is written only if that address is known.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ PICTURE = (1200, 630)  # of social.*.png, which tests/site/screenshot.py makes
 
 @dataclass(frozen=True)
 class Page:
-    """A page in one language; `path` is its address below the folder of the language."""
+    """A page in one language; `path` is relative to the language's folder."""
 
     language: Language
     path: str
     title: str
     description: str
-    address: str = ""  # of the published site, without a slash at the end
+    address: str = ""  # URL of the published site, without a trailing slash
 
     @property
     def url(self) -> str:
-        """Return the page's own address, empty if that of the site is unknown."""
+        """Return the page's URL, "" if the site's address is unknown."""
         return self.address and f"{self.address}/{self.language.code}/{self.path}"
 
     @property
     def picture(self) -> str:
-        """Return the address of the picture that represents the page where it is shared."""
+        """Return the URL of the preview image for shared links."""
         return f"{self.address}/social.{self.language.code}.png"
 
     @property
     def translations(self) -> dict[str, str]:
-        """Return the addresses of the page by language, as values of `hreflang`."""
+        """Return the URLs of the page's translations by `hreflang` value."""
         folders = {"en": "en", "zh-CN": "zh", "x-default": "en"}
         return {tag: f"{self.address}/{code}/{self.path}" for tag, code in folders.items()}
 
@@ -60,7 +60,7 @@ def head(page: Page, data: dict[str, Any] | None = None) -> Markup:
 
 
 def card(page: Page, kind: str) -> Markup:
-    """Return the elements that a messenger or a network shows of a link to a page."""
+    """Return the Open Graph and Twitter elements for the preview of a shared link."""
     return render("site", "card.html", page=page, kind=kind, locales=LOCALES, size=PICTURE)
 
 
@@ -86,7 +86,7 @@ def article(page: Page) -> dict[str, Any]:
 
 
 def question(page: Page, asks: str, answer: str) -> dict[str, Any]:
-    """Return the structured data of a message with its `answer`, which is HTML."""
+    """Return the structured data of a message; `answer` is HTML."""
     accepted = {"@type": "Answer", "text": answer}
     data = {"@type": "FAQPage", "name": page.title, "inLanguage": page.language.tag}
     data["mainEntity"] = [{"@type": "Question", "name": asks, "acceptedAnswer": accepted}]

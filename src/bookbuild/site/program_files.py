@@ -1,4 +1,4 @@
-"""Files at the root of a site for programs: `llms.txt`, and the pitfalls as data."""
+"""Write `llms.txt` and `pitfalls.json`, the files for programs at the root of a site."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbformat import NotebookNode
 from bookbuild.notebooks.cells import output
 from bookbuild.notebooks.files import shared
 from bookbuild.pages.pitfall_list import place
-from bookbuild.site.markdown_twins import runs
+from bookbuild.site.markdown_copies import runs
 from bookbuild.source import messages, pitfalls, versions
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.headings import headings
@@ -20,19 +20,19 @@ from bookbuild.source.templates import render
 
 
 def write(book: Book, site: Path, descriptions: dict[str, dict[str, str]]) -> None:
-    """Write both files into a site that has the twins of all pages.
+    """Write both files into a site that contains the Markdown copies of all pages.
 
     Args:
         book: the book of the site.
         site: the folder of the site.
-        descriptions: of each page, by language and name.
+        descriptions: description of each page, by language and page name.
     """
     (site / "pitfalls.json").write_text(_pitfalls(book), "utf8")
     (site / "llms.txt").write_text(_llms(book, site, descriptions), "utf8")
 
 
 def _prefix(book: Book) -> str:
-    """Return what stands before the address of a file of the site."""
+    """Return the URL prefix of the site's files, empty if the address is unknown."""
     return f"{book.address}/" if book.address else ""
 
 
@@ -40,14 +40,14 @@ def _prefix(book: Book) -> str:
 
 
 def _pitfalls(book: Book) -> str:
-    """Return the pitfalls as `pitfalls.schema.json` describes them, a line each."""
+    """Return the pitfalls in the format of `pitfalls.schema.json`, one per line."""
     cells: dict[str, dict[str, NotebookNode]] = {}
     rows = []
     for pitfall in pitfalls.load(book):
         name = pitfall.part.name
         if name not in cells:
             cells[name] = {cell.id: cell for cell in shared(book.notebook("en", name)).cells}
-        if pitfall.id in cells[name]:  # else the notebook is older than the text
+        if pitfall.id in cells[name]:  # missing if the notebook is older than the text
             row = _pitfall(book, pitfall, cells[name][pitfall.id])
             rows.append(json.dumps(row, ensure_ascii=False))
     about = {
@@ -88,7 +88,7 @@ def _pitfall(book: Book, pitfall: Pitfall, cell: NotebookNode) -> dict[str, Any]
 
 
 def _llms(book: Book, site: Path, descriptions: dict[str, dict[str, str]]) -> str:
-    """Return the list of twins that https://llmstxt.org describes, English first."""
+    """Return the list of Markdown copies in the format of https://llmstxt.org, English first."""
     versions_run = {
         run["torch"] for name in book.chapters for run in runs(book, "en", name).values()
     }
@@ -110,7 +110,7 @@ def _llms(book: Book, site: Path, descriptions: dict[str, dict[str, str]]) -> st
 def _links(
     book: Book, site: Path, lang: str, pages: list[str], descriptions: dict[str, str]
 ) -> list[str]:
-    """Return a line for each page that has a twin; families of messages follow `errors`."""
+    """Return one line per page with a Markdown copy; message families follow `errors`."""
     names = []
     for page in pages:
         families = messages.families(book) if page == "errors" else ()
@@ -123,6 +123,6 @@ def _links(
     ]
 
 
-def _title(twin: Path) -> str:
-    lines = twin.read_text("utf8").splitlines()
+def _title(copy: Path) -> str:
+    lines = copy.read_text("utf8").splitlines()
     return headings(next(line for line in lines if line.startswith("# ")))[0].plain

@@ -1,4 +1,4 @@
-"""Redirects from old addresses to new ones: `book/moved.yml`."""
+"""Write redirects from old addresses to new ones, as listed in `book/moved.yml`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from pathlib import Path
 
 from bs4 import BeautifulSoup
 
+from bookbuild.source import moved
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
-from bookbuild.source.moved import FILE as MOVED
-from bookbuild.source.moved import moved
 from bookbuild.source.templates import render
 
 _REFRESH = 'http-equiv="refresh"'  # only in pages that this module writes
 
 
 def write(book: Book, site: Path) -> None:
-    """Make old addresses lead to the new ones.
+    """Write the redirects of both languages.
 
-    A page that is gone is replaced by one that redirects; a page whose sections moved gets a script
-    that redirects from these.
+    A removed page is replaced by one that redirects; a page whose sections moved gets a script that
+    redirects from their anchors.
 
     Raises:
-        BookError: an old address is still there, or a new one is not.
+        BookError: an old address still exists, or a new one does not.
     """
-    table = moved(book)
+    table = moved.load(book)
     lines = [(site / lang, old, new) for lang in LANGUAGES for old, new in table.items()]
     if problems := [problem for line in lines for problem in _problems(*line)]:
         raise BookError("\n".join(problems))
@@ -34,7 +33,7 @@ def write(book: Book, site: Path) -> None:
 
 
 def _sections(table: dict[str, str], page: str) -> dict[str, str]:
-    """Return the new addresses of a page's sections, seen from the page; "" is the whole page."""
+    """Return new addresses of a page's sections, relative to it; key "" is the whole page."""
     up = "../" * page.count("/")
     addresses = {}
     for old, new in table.items():
@@ -52,7 +51,7 @@ def _redirect(book: Book, folder: Path, page: str, sections: dict[str, str]) -> 
         script = render("site", "moved_sections.html", sections=sections, address=address)
         text = path.read_text("utf8").replace("</head>", f"{script}</head>", 1)
     elif address is None:
-        raise BookError(f"{MOVED}: {page} is gone: say where its other sections went")
+        raise BookError(f"{moved.FILE}: {page} was removed: add a line for the whole page")
     else:
         path.parent.mkdir(exist_ok=True)
         head, _, _ = (path.parent / address).read_text("utf8").partition("</head>")
@@ -64,8 +63,8 @@ def _redirect(book: Book, folder: Path, page: str, sections: dict[str, str]) -> 
 
 
 def _problems(folder: Path, old: str, new: str) -> Iterator[str]:
-    """Yield what is wrong unless the old address is gone from a site and the new one is there."""
-    # A Chinese heading also has an anchor of its own, which may read like an old English one.
+    """Yield a problem if the old address still exists in a site or the new one does not."""
+    # Check old anchors only in English: a Chinese heading's own anchor may equal one of them.
     gone = ((old, False),) if folder.name == "en" else ()
     for address, expected in (*gone, (new, True)):
         page, _, anchor = address.partition("#")
@@ -75,4 +74,4 @@ def _problems(folder: Path, old: str, new: str) -> Iterator[str]:
         exists = exists and _REFRESH not in text
         if exists is not expected:
             state = "still" if exists else "not"
-            yield f"{MOVED}: {old}: {folder.name}/{address} is {state} there"
+            yield f"{moved.FILE}: {old}: {folder.name}/{address} is {state} there"

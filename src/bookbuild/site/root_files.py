@@ -1,4 +1,4 @@
-"""The files at the root of a site: those of `book/_root`, `robots.txt` and `sitemap.xml`."""
+"""Write the files at the root of a site: `book/_root`, `robots.txt` and `sitemap.xml`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ROOT = "_root"  # of `book/`
 
 
 def write(book: Book, site: Path, paths: Iterable[str]) -> None:
-    """Write all files of the root; `paths` are the pages below the folder of a language.
+    """Write all root files; `paths` are page addresses relative to a language's folder.
 
-    The pages of `book/_root` are templates: `address` is that of the site, empty if it is unknown,
-    and `card(description)` returns the card of a link to them.
+    The pages of `book/_root` are templates: `address` is the site's URL ("" if unknown), and
+    `card(description)` returns the elements for the preview of a shared link.
     """
     folder = book.root / "book" / ROOT
     shutil.copytree(folder, site, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.html"))
@@ -46,7 +46,7 @@ def write(book: Book, site: Path, paths: Iterable[str]) -> None:
 
 
 def _sitemap(book: Book, paths: Iterable[str]) -> str:
-    """Return the map of all pages with their translations."""
+    """Return the sitemap of all pages with their translations."""
     pages = [
         {
             language.tag: f"{book.address}/{language.code}/{path}"

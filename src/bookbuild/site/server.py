@@ -1,4 +1,4 @@
-"""A server of the built site on 127.0.0.1."""
+"""Serve the built site on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bookbuild.source.checkout import BookError
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
-        """Print nothing for a request."""
+        """Suppress the log line of a request."""
 
 
 def server(site: Path, port: int = 8000) -> ThreadingHTTPServer:
-    """Return a server of the site on 127.0.0.1, on a free port if `port` is taken."""
+    """Return an HTTP server of the site on 127.0.0.1; uses a free port if `port` is taken."""
     handler = partial(_Quiet, directory=str(site))
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)

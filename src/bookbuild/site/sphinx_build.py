@@ -1,4 +1,4 @@
-"""The build of the site: Sphinx for each language, then the files beside the pages."""
+"""Build the site: run Sphinx for each language, then write the files beside the pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bookbuild.pages import write as write_pages
 from bookbuild.site import (
     entry_pages,
     helpers_wheel,
-    markdown_twins,
+    markdown_copies,
     program_files,
     redirects,
     root_files,
@@ -46,26 +46,26 @@ except ImportError:  # Windows
 
 
 class BuildFailed(BookError):
-    """The site could not be built without a warning; the message names page and warning."""
+    """Raised if Sphinx reports a warning or an error; the message names page and warning."""
 
 
 def build(
     root: Path, out: Path | None = None, quiet: bool = False, python: str = sys.executable
 ) -> Path:
-    """Build the site of the book at `root`, both languages at once; return its folder.
+    """Build the site of the book at `root` in both languages in parallel; return its folder.
 
-    Sphinx keeps what it has read in `_build/cache` and reads only changed pages again. The cache is
-    deleted when the configuration, the templates, this program or a package changed, and after a
-    build that failed, so that the site is always the one that a build from clean makes.
+    Sphinx caches parsed pages in `_build/cache` and rereads only changed ones. The cache is
+    deleted if the configuration, the templates, this package or a dependency changed, and after a
+    failed build, so that the site always equals the result of a clean build.
 
     Args:
         root: the folder of `_config.yml`, `_toc.yml` and `book/`.
-        out: the folder of the site, `<root>/_build/site` by default; replaced only by a whole site.
+        out: folder of the site, by default `<root>/_build/site`; replaced only after success.
         quiet: print no progress.
-        python: the interpreter whose Sphinx builds the pages.
+        python: path of the Python interpreter that runs Sphinx.
 
     Raises:
-        BuildFailed: a page gave a warning or an error.
+        BuildFailed: Sphinx reported a warning or an error for a page.
         BookError: the repository is set, but the commit is unknown.
     """
     book = Book(root.resolve())
@@ -80,7 +80,7 @@ def build(
         ThreadPoolExecutor(1) as pool,
     ):
         site = Path(name) / "site"
-        entries = pool.submit(entry_pages.write, book, site)  # while Sphinx runs: both take seconds
+        entries = pool.submit(entry_pages.write, book, site)  # in parallel with Sphinx
         _build_pages(book, cache, python, quiet, lock)
         _fill(book, cache, site, entries.result())
         if out.exists():
@@ -94,10 +94,10 @@ def build(
 
 @contextmanager
 def _locked(cache: Path) -> Iterator[list[int]]:
-    """Let one build at a time use a cache; yield the files that child processes must inherit.
+    """Lock a cache for one build; yield the file descriptors that child processes must inherit.
 
-    A child that outlives a killed build keeps the lock. Windows has no such lock, so there builds
-    must not overlap.
+    A child that outlives a killed build keeps the lock. Windows has no such lock, so builds must
+    not overlap.
     """
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as file:
@@ -109,15 +109,15 @@ def _locked(cache: Path) -> Iterator[list[int]]:
 
 
 def _build_pages(book: Book, cache: Path, python: str, quiet: bool, lock: list[int]) -> None:
-    """Bring the pages in the cache up to date.
+    """Update the pages in the cache.
 
-    `state.json` exists only after a build without warnings. It keeps the fingerprint of what all
-    pages share, which decides whether the cache is used again, and that of each language's sources,
-    which decides whether Sphinx runs for it. Which page is read again is left to Sphinx.
+    `state.json` exists only after a build without warnings. It stores two kinds of fingerprint:
+    of all shared inputs, to decide if the cache is still valid, and of each language's sources, to
+    decide if Sphinx runs for that language. Sphinx decides which pages to reread.
     """
     state = cache / "state.json"
     old = {}
-    if python == sys.executable and state.exists():  # packages of another Python are unknown here
+    if python == sys.executable and state.exists():  # another Python may have other packages
         old = json.loads(state.read_text("utf8"))
     new = {"shared": _shared(book.root, python)}
     new |= {lang: _sources(book.root, lang) for lang in LANGUAGES}
@@ -140,7 +140,7 @@ def _build_pages(book: Book, cache: Path, python: str, quiet: bool, lock: list[i
 
 
 def _language(book: Book, cache: Path, python: str, lock: list[int], lang: str) -> str:
-    """Bring one language up to date; return the warnings, empty if there are none."""
+    """Run Sphinx for one language; return its warnings, "" if there are none."""
     work = cache / lang
     work.mkdir(exist_ok=True)
     if not (work / "conf.py").exists() and (warnings := write_conf(book, work, lang)):
@@ -165,14 +165,14 @@ def _language(book: Book, cache: Path, python: str, lock: list[int], lang: str) 
 
 
 def _shared(root: Path, python: str) -> str:
-    """Return the fingerprint of all that every page depends on.
+    """Return the fingerprint of the inputs that all pages depend on.
 
-    These are the configuration, the addresses of the environment, the looks, this program, the
-    packages, and the names of the modules that have a page of reference.
+    These are the configuration, the addresses set in the environment, templates and style sheets,
+    this package, installed packages, and the names of the documented modules.
     """
     folders = (root / "book" / name for name in ("_static", "_templates", "_locale"))
     files = [path for folder in folders for path in folder.rglob("*")]
-    settings = [p for p in (root / "pyproject.toml",) if p.is_file()]  # the name of the wheel
+    settings = [p for p in (root / "pyproject.toml",) if p.is_file()]  # sets the wheel's name
     total = fingerprint([root / "_config.yml", root / "_toc.yml", *settings, *files])
     modules = sorted(path.name for path in (root / "src/helpers").glob("*.py"))
     addresses = [os.environ.get(name) for name in ADDRESSES.values()]
@@ -180,9 +180,9 @@ def _shared(root: Path, python: str) -> str:
 
 
 def _sources(root: Path, lang: str) -> str:
-    """Return the fingerprint of a language's pages, and of the modules and verdicts they show.
+    """Return the fingerprint of a language's pages and of the modules and verdicts they show.
 
-    The home page of each language lists the notebooks of the book, so the names of all count.
+    The names of all notebooks are included, because each home page lists them.
     """
     names = sorted(path.name for path in (root / "book").glob("*/*.ipynb"))
     helpers = root / "src/helpers"
@@ -191,7 +191,7 @@ def _sources(root: Path, lang: str) -> str:
 
 
 def _fill(book: Book, cache: Path, site: Path, entries: list[str]) -> None:
-    """Add the pages of the cache and the files beside them to the folder with the entry pages."""
+    """Copy the cached pages and write the files beside them into the site's folder."""
     for lang in LANGUAGES:
         ignore = shutil.ignore_patterns(".buildinfo*", "objects.inv")
         shutil.copytree(cache / lang / "html", site / lang, ignore=ignore, dirs_exist_ok=True)
@@ -204,11 +204,11 @@ def _fill(book: Book, cache: Path, site: Path, entries: list[str]) -> None:
 
 
 def _write_beside(book: Book, cache: Path, site: Path, entries: list[str]) -> None:
-    """Add the files that Sphinx does not write: for search engines, programs and old links."""
+    """Write the files for search engines, programs and old links, which Sphinx does not write."""
     pages = [p.name for p in sorted((site / "en").glob("*.html")) if p.stem != "search"]
     if (scripts := book.root / SCRIPTS).is_dir():
         shutil.copytree(scripts, site, dirs_exist_ok=True)
-    markdown_twins.write(book, site)
+    markdown_copies.write(book, site)
     descriptions = {
         lang: json.loads((cache / lang / "doctrees" / DESCRIPTIONS).read_text("utf8"))
         for lang in LANGUAGES
@@ -220,10 +220,10 @@ def _write_beside(book: Book, cache: Path, site: Path, entries: list[str]) -> No
 
 
 def commit(root: Path) -> str:
-    """Return the commit that the pages are built from: `GITHUB_SHA`, else that of the checkout.
+    """Return the commit to install `helpers` from: `GITHUB_SHA`, else the checkout's HEAD.
 
     Raises:
-        BookError: neither exists.
+        BookError: `GITHUB_SHA` is not set and `root` is not a git checkout.
     """
     if sha := os.environ.get("GITHUB_SHA"):
         return sha
@@ -238,7 +238,7 @@ def commit(root: Path) -> str:
 
 
 def _stamp(site: Path, source: str, branch: Path | None) -> None:
-    """Write the setup cell into the notebooks of the site, and copy them for the branch."""
+    """Write the setup cell into the site's notebooks; copy them to `branch` if given."""
     if branch:
         shutil.rmtree(branch, ignore_errors=True)
     for path in sorted(site.glob("*/_sources/*.ipynb")):
@@ -254,11 +254,11 @@ def _stamp(site: Path, source: str, branch: Path | None) -> None:
 
 
 def _readable(log: str, root: Path) -> str:
-    """Return Sphinx's warnings with paths below `root`, and cells instead of lines."""
+    """Return Sphinx's warnings with paths relative to `root` and cell ids instead of lines."""
     log = re.sub(r"\x1b\[[0-9;]*m", "", log).replace(f"{root}{os.sep}", "")
 
     def cell(match: re.Match[str]) -> str:
-        number = int(match[2]) // 10_000  # MyST-NB counts about 10000 lines a cell
+        number = int(match[2]) // 10_000  # MyST-NB numbers lines from 10000 * cell
         cells = json.loads((root / match[1]).read_text("utf8"))["cells"]
         return f"{match[1]}::{cells[number - 1].get('id', number)}:"
 

@@ -1,1 +1,1 @@
-"""Files that people write, parsed: chapters, messages, symptoms, claims, words."""
+"""Parse the files that people write: chapters, messages, symptoms, claims, words."""

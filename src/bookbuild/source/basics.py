@@ -1,4 +1,4 @@
-"""What every module needs: the languages, the error that users see, text files."""
+"""Provide what all modules share: language codes, `BookError`, reading and writing text files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LANGUAGES = ("en", "zh")
 
 
 class BookError(Exception):
-    """An error in the user's files or arguments, shown as one line without a traceback."""
+    """Raised for an error in the user's files or arguments; printed without a traceback."""
 
 
 def read_text(path: Path, where: str) -> str:
-    """Return the text of a file, whose name in messages is `where`.
+    """Return the text of a UTF-8 file; error messages call it `where`.
 
     Raises:
         BookError: there is no such file, it cannot be read, or it is not UTF-8.
@@ -32,7 +32,7 @@ def read_text(path: Path, where: str) -> str:
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """Return a fingerprint of the names and contents of files, without compiled ones."""
+    """Return a fingerprint of the names and contents of files, ignoring compiled ones."""
     total = hashlib.sha256()
     for path in sorted(files):
         if path.is_file() and path.suffix not in (".pyc", ".mo"):
@@ -41,13 +41,13 @@ def fingerprint(files: Iterable[Path]) -> str:
 
 
 def write_text(path: Path, text: str) -> bool:
-    """Write a file whole or not at all; return whether anything changed.
+    """Write a file atomically; return True if its contents changed.
 
-    The text goes to a temporary file beside `path`, which then takes its place: a full disk or a
-    killed process leaves the old file as it was.
+    The text is written to a temporary file, which then replaces `path`: a full disk or a killed
+    process leaves the old file unchanged.
 
     Raises:
-        BookError: the disk is full, or `path` is a folder or may not be written.
+        BookError: the disk is full, or `path` is a folder or not writable.
     """
     if path.is_file():
         try:

@@ -1,4 +1,4 @@
-"""The checkout: its configuration, its chapters, where files are and how they are written."""
+"""Read the configuration of a checkout and locate its chapters and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bookbuild.source.basics import (
     read_text,
     write_text,
 )
-from bookbuild.source.facts import TEXT, Form, many
+from bookbuild.source.data_files import TEXT, Schema, non_empty_list
 
 __all__ = [
     "ADDRESSES",
@@ -37,23 +37,24 @@ __all__ = [
     "read_text",
     "write_text",
 ]
-REFERENCE = "Reference"  # the part of _toc.yml whose pages are no chapters
-ERRORS_OF = "errors_"  # with the name of a family of messages: its page
-OLD_NOTES = "old_notes"  # runs what the old notes got wrong, out of the chapters' way
+REFERENCE = "Reference"  # the part of _toc.yml with pages that are not chapters
+ERRORS_OF = "errors_"  # prefix of the page of a message family
+OLD_NOTES = "old_notes"  # reference page whose cells disprove claims that no chapter treats
 
 
 _PAGE = {"type": "object", "properties": {"file": TEXT}, "required": ["file"]}
-_BELOW = {"sections": many(_PAGE, "a list of pages")}  # such as the families of messages
+# Subpages, such as message families.
+_BELOW = {"sections": non_empty_list(_PAGE, "a list of pages")}
 _CHAPTER = _PAGE | {"properties": {"file": TEXT} | _BELOW}
 _PART = {
     "type": "object",
-    "properties": {"caption": TEXT, "chapters": many(_CHAPTER, "a list of pages")},
+    "properties": {"caption": TEXT, "chapters": non_empty_list(_CHAPTER, "a list of pages")},
     "required": ["caption", "chapters"],
 }
-_TOC = Form(
+_TOC = Schema(
     {
         "type": "object",
-        "properties": {"parts": many(_PART, "a list of parts with caption and chapters")},
+        "properties": {"parts": non_empty_list(_PART, "a list of parts with caption and chapters")},
         "required": ["parts"],
         "description": "parts with caption and chapters",
     }
@@ -72,7 +73,7 @@ _LANGUAGE = {
     "required": ["name", "config"],
     "description": "a language with name and config",
 }
-_LANGUAGES = Form(
+_LANGUAGES = Schema(
     {
         "type": "object",
         "properties": {
@@ -87,9 +88,9 @@ _LANGUAGES = Form(
         "description": "a list of languages under `languages`",
     }
 )
-# Addresses of _config.yml that a variable of the environment overrides: a fork sets them in CI.
+# Addresses in _config.yml that environment variables override; CI of a fork sets them.
 ADDRESSES = {("repository", "url"): "BOOK_REPOSITORY_URL", ("html", "baseurl"): "BOOK_BASE_URL"}
-_CONFIG = Form(
+_CONFIG = Schema(
     {
         "type": "object",
         "properties": {
@@ -105,25 +106,25 @@ class Language:
     """A language of the book, from `languages` of `_config.yml`."""
 
     code: str  # "en" or "zh": the name of its folder
-    tag: str  # as HTML has it: "en", "zh-CN"
+    tag: str  # value of the HTML attribute `lang`: "en", "zh-CN"
     name: str  # in the language itself: "English", "中文"
-    title: str  # of the book
+    title: str  # title of the book
     author: str
-    parts: dict[str, str]  # names of the parts of _toc.yml that are translated
+    parts: dict[str, str]  # translations of part names in _toc.yml
 
 
 @dataclass(frozen=True)
 class Book:
-    """A checkout of the book."""
+    """A checkout of the book: configuration, table of contents and file locations."""
 
     root: Path
 
     @classmethod
     def find(cls, start: Path | None = None) -> Book:
-        """Return the book around `start` (the current directory): nearest `_config.yml` upward.
+        """Return the book around `start` (default: current folder), by the nearest `_config.yml`.
 
         Raises:
-            BookError: there is none, or the current directory no longer exists.
+            BookError: no such folder exists, or the current directory was deleted.
         """
         try:
             start = (start or Path.cwd()).resolve()
@@ -136,7 +137,7 @@ class Book:
 
     @cached_property
     def config(self) -> dict:
-        """`_config.yml`, with the addresses that the environment sets."""
+        """Contents of `_config.yml`, with addresses overridden by environment variables."""
         config = copy.deepcopy(_CONFIG.read(self.root / "_config.yml", "_config.yml"))
         for (section, key), variable in ADDRESSES.items():
             settings = config.get(section) or {}
@@ -146,12 +147,12 @@ class Book:
 
     @property
     def repository(self) -> str:
-        """The address of the repository, empty if there is none."""
+        """URL of the repository, "" if none is configured."""
         return self.config["repository"]["url"]
 
     @property
     def address(self) -> str:
-        """The address under which the site is published, empty if it is unknown."""
+        """URL of the published site without a trailing slash, "" if unknown."""
         return self.config["html"]["baseurl"]
 
     @cached_property
@@ -177,7 +178,7 @@ class Book:
 
     @cached_property
     def toc(self) -> dict:
-        """`_toc.yml` as it is written."""
+        """Contents of `_toc.yml`."""
         return _TOC.read(self.root / "_toc.yml", "_toc.yml")
 
     @property
@@ -189,7 +190,7 @@ class Book:
         """The parts of `_toc.yml` with the names of their pages, in reading order.
 
         Raises:
-            BookError: the file has another form, or lists a page twice.
+            BookError: the file is malformed, or lists a page twice.
         """
         parts = [(p["caption"], [page["file"] for page in p["chapters"]]) for p in self._parts]
         for name, count in Counter(name for _, names in parts for name in names).items():
@@ -199,7 +200,7 @@ class Book:
 
     @cached_property
     def pages(self) -> list[str]:
-        """Names of all pages of `_toc.yml` in reading order, those below another page included."""
+        """Names of all pages in `_toc.yml` in reading order, including subpages."""
         return [
             name
             for part in self._parts
@@ -209,32 +210,32 @@ class Book:
 
     @cached_property
     def chapters(self) -> list[str]:
-        """Names of the chapters in reading order; reference pages are not chapters."""
+        """Names of the chapters in reading order, without reference pages."""
         return [name for part, names in self.parts if part != REFERENCE for name in names]
 
     @cached_property
     def texts(self) -> list[str]:
-        """Names of all that has a text: the chapters, and the reference pages that run."""
+        """Names of all pages with a file in `book/text`: chapters and some reference pages."""
         reference = (name for part, names in self.parts if part == REFERENCE for name in names)
         return [*self.chapters, *(name for name in reference if self.text(name).exists())]
 
     def text(self, chapter: str) -> Path:
-        """Return the source of a chapter, in both languages."""
+        """Return the path of a chapter's text, which contains both languages."""
         return self.root / "book" / "text" / f"{chapter}.md"
 
     def notebook(self, lang: str, chapter: str) -> Path:
-        """Return the notebook of a chapter in one language."""
+        """Return the path of a chapter's notebook in one language."""
         return self.root / "book" / lang / f"{chapter}.ipynb"
 
     def relative(self, path: Path) -> str:
-        """Return a path as messages show it."""
+        """Return a path relative to the checkout, as shown in messages."""
         return path.relative_to(self.root).as_posix()
 
     def choose(self, names: tuple[str, ...] | list[str]) -> list[str]:
-        """Return the chapters called `names`, in reading order; all texts if `names` is empty.
+        """Validate `names` and return them in reading order; all texts if `names` is empty.
 
         Raises:
-            BookError: a name is no chapter; the message suggests the nearest.
+            BookError: a name is not a chapter; the message suggests the closest match.
         """
         for name in names:
             if name not in self.texts:

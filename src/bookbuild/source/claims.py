@@ -1,20 +1,20 @@
-"""The claims of the old notes: `book/claims.yml` and the cells that prove them."""
+"""Load the claims of the old notes from `book/claims.yml`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from bookbuild.source.checkout import Book
-from bookbuild.source.facts import BOTH, TEXT, Form, Row, mapping
+from bookbuild.source.data_files import BILINGUAL, TEXT, Row, Schema, mapping
 
 FILE = "book/claims.yml"
 VERDICTS = ("holds", "partial", "outdated", "wrong", "broken-code", "unsafe")
 _CLAIM = mapping(
-    {"id": TEXT, "note": {}, "verdict": {"enum": VERDICTS}, "says": BOTH, "today": BOTH},
-    {"since": {}, "proof": BOTH},
+    {"id": TEXT, "note": {}, "verdict": {"enum": VERDICTS}, "says": BILINGUAL, "today": BILINGUAL},
+    {"since": {}, "proof": BILINGUAL},
     "a claim: keys and values",
 )
-FORM = Form(
+SCHEMA = Schema(
     {
         "type": ["object", "null"],
         "additionalProperties": {
@@ -29,10 +29,10 @@ FORM = Form(
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: what a note said and what holds today, in both languages.
+    """A claim of the old notes and what is true today, in both languages.
 
-    `proof` is empty where a cell proves the claim (the cell's metadata names the claim), else the
-    reason why no cell can.
+    `proof` is empty if a cell proves the claim (the cell's metadata names it), else it is the
+    reason why no cell can prove it.
     """
 
     id: str
@@ -47,18 +47,18 @@ class Claim:
 
     @property
     def where(self) -> str:
-        """How a problem names it: file, line and id."""
+        """Location for messages: file, line and id."""
         return f"{FILE}:{self.line}: {self.id}"
 
 
 def load(book: Book) -> list[Claim]:
-    """Return all claims of `book/claims.yml`, in the file's order.
+    """Return all claims of `book/claims.yml` in file order.
 
     Raises:
-        BookError: the file has another form.
+        BookError: the file is malformed.
     """
     path = book.root / FILE
-    chapters = FORM.read(path, FILE) if path.exists() else None
+    chapters = SCHEMA.read(path, FILE) if path.exists() else None
     return [_claim(row, name) for name, rows in (chapters or {}).items() for row in rows or ()]
 
 

@@ -1,4 +1,4 @@
-"""The headings of a page, and the anchors that the site gives them."""
+"""Find the headings of a Markdown text and compute their anchors on the site."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mdit_py_plugins.front_matter import front_matter_plugin
 
 
 class Heading(NamedTuple):
-    """A heading as Markdown and without markup."""
+    """A heading as Markdown source and as plain text."""
 
     markdown: str
     plain: str
 
 
-# A line that can begin or underline a heading; most cells have none and need no parser.
+# Possible heading or underline; without a match, skip the slow Markdown parser.
 _CANDIDATE = re.compile(r"^ {0,3}(#|=+\s*$|-+\s*$)", re.M)
 
 
 @cache
 def headings(text: str) -> tuple[Heading, ...]:
-    """Return the headings of a Markdown text in order, without those in directives and quotes."""
+    """Return the headings of a Markdown text in order, except those in directives and quotes."""
     if not _CANDIDATE.search(text):
         return ()
     tokens = _blocks().parse(text)
@@ -43,7 +43,7 @@ def _plain(title: str) -> str:
 
 
 def anchors(titles: list[str]) -> list[str]:
-    """Return the anchors of the sections of a page with these English titles, without markup."""
+    """Return the unique anchors of a page's sections from their plain English titles."""
     names: list[str] = []
     for title in titles:
         base = anchor = make_id(title) or "section"
@@ -58,7 +58,7 @@ def anchors(titles: list[str]) -> list[str]:
 @cache
 def _blocks() -> MarkdownIt:
     markdown = MarkdownIt().use(front_matter_plugin).use(colon_fence_plugin)
-    return markdown.disable("inline")  # most of the time, and only titles need it
+    return markdown.disable("inline")  # inline parsing is slow, and only titles need it
 
 
 @cache

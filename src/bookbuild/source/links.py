@@ -1,4 +1,4 @@
-"""Links whose words are filled in: `[](detach.ipynb#anchor)` gets the title of what it leads to."""
+"""Fill in the text of empty links: `[](detach.ipynb#anchor)` gets the title of its target."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LINK = re.compile(r"\]\(([\w-]+)\.(ipynb|md)(?:#([^)\s]+))?\)")
 
 
 def fill(book: Book, source: str, lang: str) -> str:
-    """Return a Markdown text with words in its empty links, in one language.
+    """Return a Markdown text whose empty links have the title of their target in one language.
 
     Raises:
-        BookError: there is no such page, or no such section on it.
+        BookError: the page or the section does not exist.
     """
     return EMPTY.sub(lambda m: f"[{_title(book, m, lang)}]{m[0][2:]}", source)
 
@@ -36,7 +36,7 @@ def _title(book: Book, link: re.Match[str], lang: str) -> str:
 
 
 def _titles(book: Book, page: str, suffix: str, lang: str) -> dict[str, str]:
-    """Return the titles of a page's sections by their anchors, its own first; empty: no page."""
+    """Return section titles by anchor, the page's own first; empty if there is no such page."""
     if suffix == "ipynb":
         sections = outline(book, page).sections if page in book.texts else ()
         return {section.anchor: section.titles[lang].markdown for section in sections}
@@ -54,7 +54,7 @@ def _headings(path: Path) -> tuple[Heading, ...]:
 
 
 def problems(text: Text) -> Iterator[str]:
-    """Yield the links of a chapter that lead to no page or section, a line each."""
+    """Yield one line for each link of a chapter whose target does not exist."""
     where = f"book/text/{text.name}.md"
     for piece, words in text.pieces():
         for line, body in ((words.line, words.en), (words.zh_line, words.zh or "")):
@@ -65,7 +65,7 @@ def problems(text: Text) -> Iterator[str]:
 
 
 def _problem(book: Book, page: str, suffix: str, anchor: str | None) -> str:
-    if suffix == "md":  # the headings of a generated page are known when it is built
+    if suffix == "md":  # check only the page: headings of generated pages do not exist yet
         listed = page == "index" or page in book.pages
         return "" if listed else f"no page {page!r}{_hint(page, book.pages)}"
     if page not in book.texts:

@@ -1,4 +1,4 @@
-"""Messages that readers meet: `book/messages/*.yml`, and what proves each wording."""
+"""Load and check the error messages in `book/messages/*.yml`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,21 @@ from typing import Any
 import yaml
 
 from bookbuild.source.checkout import ERRORS_OF, Book, BookError
-from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
+from bookbuild.source.data_files import (
+    BILINGUAL,
+    ID,
+    TEXT,
+    Row,
+    Schema,
+    mapping,
+    non_empty_list,
+    one_line,
+)
 from bookbuild.source.outline import section
 from bookbuild.source.typography import lint, lint_english
 
 FOLDER = "messages"
-TORCH = "torch"  # `found: torch`: the wording's constant parts lie in the installed packages
+TORCH = "torch"  # `found: torch`: the constant text occurs in files of installed packages
 MATCHER = Path(__file__).with_name("matcher.yml")
 _VARIABLE = re.compile(r"\{\w+\}")
 _ADVICE = {"cure": TEXT, "cure_zh": TEXT, "section": TEXT}
@@ -27,23 +36,23 @@ _WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
     "description": "a wording: a text, or `text` with `found` or `until`",
 }
 _CASE = mapping(
-    {"id": ID, "cause": BOTH},
+    {"id": ID, "cause": BILINGUAL},
     _ADVICE
     | {"when": {"type": "object"}, "near": TEXT}
-    | {"numbers": many(TEXT, "a list of relations, such as `m multiple of n`")},
+    | {"numbers": non_empty_list(TEXT, "a list of relations, such as `m multiple of n`")},
 )
 _ENTRY = mapping(
-    {"id": ID, "cause": BOTH, "wordings": many(_WORDING, "a list of wordings")},
+    {"id": ID, "cause": BILINGUAL, "wordings": non_empty_list(_WORDING, "a list of wordings")},
     _ADVICE
     | {"run": TEXT, "found": TEXT, "wraps": {"type": "boolean"}}
-    | {"cases": many(_CASE, "a list of special cases")},
+    | {"cases": non_empty_list(_CASE, "a list of special cases")},
     "a message: keys and values",
 )
-FORM = Form(
+SCHEMA = Schema(
     mapping(
         {
-            "family": mapping({"title": BOTH, "heading": BOTH, "description": BOTH}),
-            "messages": many(_ENTRY, "a list of messages"),
+            "family": mapping({"title": BILINGUAL, "heading": BILINGUAL, "description": BILINGUAL}),
+            "messages": non_empty_list(_ENTRY, "a list of messages"),
         },
         description="`family` and `messages`",
     )
@@ -52,7 +61,7 @@ FORM = Form(
 
 @cache
 def matcher() -> dict[str, Any]:
-    """Return the rules by which a pasted text is compared with the messages."""
+    """Return the rules for matching a pasted text with the messages (`matcher.yml`)."""
     return yaml.load(MATCHER.read_text("utf8"), yaml.CSafeLoader)
 
 
@@ -60,7 +69,7 @@ def matcher() -> dict[str, Any]:
 class Family:
     """A family of messages: a file of `book/messages` and the page made from it.
 
-    `title` stands in lists, `heading` and `description` on the page of the family; each has a text
+    Lists show `title`; the page of the family shows `heading` and `description`. Each has a text
     for `en` and `zh`.
     """
 
@@ -71,7 +80,7 @@ class Family:
 
     @property
     def page(self) -> str:
-        """The name of its page, without a suffix."""
+        """Name of the family's page, without a suffix."""
         return ERRORS_OF + self.name
 
 
@@ -79,8 +88,8 @@ class Family:
 class Entry:
     """A message, or a special case of one (then with `when`, `numbers` or `near`).
 
-    `wordings` have `{variable}` parts; `proofs` has for each what shows that it is real: `torch`,
-    an address, or nothing, where `run` or a cell of the book must print it.
+    `wordings` may contain `{variable}` parts. `proofs` has one item per wording: `"torch"`, a URL,
+    or `""` if `run` or a cell of the book must print the wording.
     """
 
     id: str
@@ -102,12 +111,12 @@ class Entry:
 
     @property
     def where(self) -> str:
-        """How a problem names it: file, line and id."""
+        """Location for messages: file, line and id."""
         return f"{self.file}:{self.line}: {self.id}"
 
     @property
     def family(self) -> str:
-        """The name of its family."""
+        """Name of the message's family."""
         return Path(self.file).stem
 
 
@@ -115,26 +124,26 @@ def families(book: Book) -> list[Family]:
     """Return the families of messages in the order of their pages in `_toc.yml`.
 
     Raises:
-        BookError: a file has another form.
+        BookError: a file is malformed.
     """
     order = {page: number for number, page in enumerate(book.pages)}
     listed = []
     for path in _files(book):
-        head = FORM.read(path, book.relative(path))["family"]
+        head = SCHEMA.read(path, book.relative(path))["family"]
         listed.append(Family(path.stem, **{key: one_line(both) for key, both in head.items()}))
     return sorted(listed, key=lambda family: order.get(family.page, len(order)))
 
 
 def load(book: Book) -> list[Entry]:
-    """Return all messages, in the order of the files' names.
+    """Return all messages, ordered by file name.
 
     Raises:
-        BookError: a file has another form; the message names line, entry and what was expected.
+        BookError: a file is malformed; the message gives line, entry and expected value.
     """
     return [
         _entry(row, book.relative(path))
         for path in _files(book)
-        for row in FORM.read(path, book.relative(path))["messages"]
+        for row in SCHEMA.read(path, book.relative(path))["messages"]
     ]
 
 
@@ -173,10 +182,10 @@ def _case(row: Row, file: str, variables: set[str]) -> Entry:
 
 
 def _names(relation: str, where: str) -> Iterator[str]:
-    """Yield the values that a relation compares.
+    """Yield the variable names that a relation compares.
 
     Raises:
-        BookError: it has another form than `helpers.explain.related` documents.
+        BookError: it does not have the syntax documented in `helpers.explain.related`.
     """
     patterns = matcher()["patterns"]
     parts = re.fullmatch(patterns["relation"], relation)
@@ -190,18 +199,18 @@ def _names(relation: str, where: str) -> Iterator[str]:
 
 
 def _advice(row: Row, file: str) -> Entry:
-    """Return what messages and special cases share."""
+    """Return an `Entry` with the fields that messages and special cases share."""
     texts = {name: row.get(name, "").strip() for name in _ADVICE}
     return Entry(row["id"], file, row.line, one_line(row["cause"]), **texts)
 
 
 @cache
 def _check_pattern(pattern: str, where: str) -> None:
-    """Raise if a pattern is not a regular expression of both Python and JavaScript."""
+    """Raise a `BookError` unless a pattern is valid in both Python and JavaScript."""
     try:
         re.compile(pattern)
     except re.error as error:
-        raise BookError(f"{where}: {pattern!r} is no regular expression: {error}") from None
+        raise BookError(f"{where}: {pattern!r} is not a regular expression: {error}") from None
     if re.search(r"\(\?[^:=!]", pattern):
         raise BookError(
             f"{where}: {pattern!r}: expected what Python and JavaScript share, without "
@@ -210,7 +219,7 @@ def _check_pattern(pattern: str, where: str) -> None:
 
 
 def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
-    """Yield what is wrong with the messages as a whole, a line each."""
+    """Yield one line for each problem of all messages together, such as duplicate ids."""
     pages = book.pages
     for family in families(book) if "errors" in pages else ():
         if family.page not in pages:
@@ -231,7 +240,7 @@ def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
 
 
 def _repeated(kind: str, pairs: list[tuple[str, Entry]]) -> Iterator[str]:
-    """Yield each value that two messages share, with all of them."""
+    """Yield one line for each value shared by several messages, with their locations."""
     places = defaultdict(list)
     for value, entry in pairs:
         places[value].append(entry.where)

@@ -1,14 +1,14 @@
-"""Old addresses of pages and sections, and where each leads now: `book/moved.yml`."""
+"""Load `book/moved.yml`: old addresses of pages and sections, and their new ones."""
 
 from __future__ import annotations
 
 from bookbuild.source.checkout import Book, BookError
-from bookbuild.source.facts import Form
+from bookbuild.source.data_files import Schema
 
 FILE = "book/moved.yml"
 _ADDRESS = r"^[\w/-]+(#[\w.-]+)?$"
 _LINES = "lines such as `old_page#section: new_page#section`"
-_FORM = Form(
+_SCHEMA = Schema(
     {
         "type": ["object", "null"],
         "patternProperties": {
@@ -20,16 +20,16 @@ _FORM = Form(
 )
 
 
-def moved(book: Book) -> dict[str, str]:
-    """Return old addresses and new ones, below the folder of a language and without `.html`.
+def load(book: Book) -> dict[str, str]:
+    """Return new addresses by old address, relative to a language's folder, without `.html`.
 
-    A new address that moved again is replaced by where it leads.
+    Chains of moves are resolved to the last address.
 
     Raises:
-        BookError: the file has another form, or addresses lead to each other.
+        BookError: the file is malformed, or addresses form a cycle.
     """
     path = book.root / FILE
-    lines = (_FORM.read(path, FILE) if path.is_file() else None) or {}
+    lines = (_SCHEMA.read(path, FILE) if path.is_file() else None) or {}
     return {old: _last(lines, old) for old in lines}
 
 

@@ -1,4 +1,4 @@
-"""The outline of a chapter: the section, title and anchor of each cell."""
+"""Compute the outline of a chapter: the section, title and anchor of each cell."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bookbuild.source.typography import HAN
 
 @dataclass(frozen=True)
 class Section:
-    """A section: its chapter, its anchor on the page, its heading in each language.
+    """A section: chapter, anchor on the page, and heading in each language.
 
-    The first section is that of the chapter's title: its address is the page's.
+    The first section has the chapter's title as heading, and its address is that of the page.
     """
 
     chapter: str
@@ -28,7 +28,7 @@ class Section:
 
     @property
     def href(self) -> str:
-        """Its address, as notebooks link to it."""
+        """Address of the section in links of notebooks."""
         return f"{self.chapter}.ipynb" + ("" if self.first else f"#{self.anchor}")
 
 
@@ -36,7 +36,7 @@ class Section:
 class Outline:
     """The sections of a chapter in order, and the section of each cell by the cell's id.
 
-    The section of a cell with headings is that of its first one.
+    A cell with several headings belongs to the section of the first one.
     """
 
     sections: list[Section]
@@ -47,7 +47,7 @@ def outline(book: Book, name: str) -> Outline:
     """Return the outline of a chapter.
 
     Raises:
-        BookError: its text is missing or has another form.
+        BookError: the chapter's text is missing or malformed.
     """
     path = book.text(name)
     return _outline(book, name, path.stat().st_mtime_ns if path.is_file() else 0)
@@ -71,7 +71,7 @@ def _outline(book: Book, name: str, changed: int) -> Outline:
 
 
 def _headings(cells: list[Cell]) -> Iterator[tuple[Cell, dict[str, Heading], str]]:
-    """Yield each heading of a chapter: its cell, the heading in each language, its anchor."""
+    """Yield (cell, heading by language, anchor) for each heading of a chapter."""
     pairs = [(cell, titles) for cell in cells for titles in _titles(cell)]
     names = anchors([titles["en"].plain for _, titles in pairs])
     for (cell, titles), anchor in zip(pairs, names, strict=True):
@@ -79,7 +79,7 @@ def _headings(cells: list[Cell]) -> Iterator[tuple[Cell, dict[str, Heading], str
 
 
 def _titles(cell: Cell) -> list[dict[str, Heading]]:
-    """Return the headings of a cell in each language; Chinese ones that do not pair are English."""
+    """Return a cell's headings by language; English for both if the Chinese ones do not match."""
     if cell.type != "markdown":
         return []
     english, chinese = headings(cell.words.en), headings(cell.words.zh or cell.words.en)
@@ -88,9 +88,9 @@ def _titles(cell: Cell) -> list[dict[str, Heading]]:
 
 
 def queries(text: Text, lang: str) -> dict[str, list[str]]:
-    """Return the queries of a chapter in one language, by the anchor of their section.
+    """Return the queries of a chapter in one language by section anchor.
 
-    A query with a Chinese character is Chinese.
+    A query that contains a Chinese character counts as Chinese.
     """
     first = {}
     for cell, _, anchor in _headings(text.cells):
@@ -103,10 +103,10 @@ def queries(text: Text, lang: str) -> dict[str, list[str]]:
 
 
 def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
-    """Return address and titles of the section that an entry names by a cell of it.
+    """Return the address and the titles by language of the section that an entry names.
 
     Raises:
-        BookError: there is no such chapter, or no such cell in it.
+        BookError: the chapter or the cell does not exist.
     """
     name, _, cell_id = entry.section.partition("#")
     if name not in book.texts:
@@ -123,16 +123,16 @@ def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
 
 
 _ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
-# A name in code, with or without a call, or the text of a link to a source.
+# A name in inline code, with or without call parentheses, or the text of an external link.
 _NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,})`?\]\(http")
 
 
 @dataclass
 class Part:
-    """A section as its text has it: heading, answer, queries, names in its prose, and its code."""
+    """Content of a section: heading, answer, queries, names in its prose, and code."""
 
-    name: str  # of the chapter
-    id: str  # of the cell with its heading
+    name: str  # name of the chapter
+    id: str  # id of the cell with the section's heading
     heading: str
     answer: dict[str, str]
     queries: list[str]
@@ -142,14 +142,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Where:
-    """A section by a cell of it, `chapter#cell`, and how a problem names the entry that asks."""
+    """A section as `chapter#cell`, and the location of the entry that names it, for messages."""
 
     section: str
     where: str
 
 
 def sections(text: Text) -> Iterator[Part]:
-    """Yield the sections of a chapter after its title."""
+    """Yield the sections of a chapter, except the first one with the title."""
     part = None
     for cell in text.cells:
         if cell.type == "markdown" and (titles := headings(cell.words.en)):

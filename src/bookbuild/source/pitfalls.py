@@ -1,4 +1,4 @@
-"""The pitfalls of the book, a line each: the wrong code and the right, from the texts."""
+"""Collect the pitfalls from the texts: one line of wrong code and one of right code each."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bookbuild.source.outline import Part, sections
 from bookbuild.source.texts import Cell, comments
 from bookbuild.source.texts import load as load_text
 
-ANY = "…"  # in a pitfall's code: anything
+ANY = "…"  # wildcard in a pitfall's code
 
 
 @dataclass(frozen=True)
 class Pitfall:
-    """A section's pitfall: `right` is empty if the fix is the section's answer, in words."""
+    """A pitfall of a section; `right` is empty if the fix is the section's answer in words."""
 
-    id: str  # of the wrong cell: the permanent address
+    id: str  # id of the wrong cell, which is permanent
     part: Part
     wrong: str
     right: str = ""
@@ -28,7 +28,7 @@ def load(book: Book) -> list[Pitfall]:
     """Return all pitfalls, in reading order.
 
     Raises:
-        BookError: a text has another form.
+        BookError: a text is malformed.
     """
     return [
         Pitfall(cell.id, part, *cell.pitfall)
@@ -40,11 +40,11 @@ def load(book: Book) -> list[Pitfall]:
 
 
 def problems(book: Book, names: Collection[str]) -> Iterator[str]:
-    """Yield what is wrong with the pitfalls of chapters, a line each.
+    """Yield one line for each problem of the pitfalls of chapters `names`.
 
-    Every section with a cell tagged `wrong` has a pitfall; its wrong code stands in the cell, the
-    right one in a cell of the section that is tagged `right`, and without one there is an answer.
-    Blanks, line ends and semicolons do not count, and `…` stands for anything.
+    Every section with a cell tagged `wrong` must have a pitfall. Its wrong code must occur in that
+    cell, its right code in a cell of the section tagged `right`; without right code, the section
+    needs an answer. Whitespace and semicolons are ignored, and `…` matches any text.
     """
     for name in (name for name in book.chapters if name in names):
         for part in sections(load_text(book, name)):

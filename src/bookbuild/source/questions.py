@@ -1,4 +1,4 @@
-"""Questions that a chapter asks before a cell shows its output, each choice held to a proof.
+"""Parse the questions before a cell's output; each choice has a proof.
 
     %%% predict
     What does the last line print, and why?
@@ -8,17 +8,17 @@
     + `4.0`, because gradients add up
       Call `optimizer.zero_grad()` between two passes to start again.
       = output
-    - `4.0`, because the graph is walked twice
+    - `4.0`, because the graph is traversed twice
       Each pass traverses a graph of its own, and one alone gives 2.
       = assert single == 2
 
-A line with `+` is the right choice, one with `-` is a wrong one; below it stands what the reader is
-told, and the proof, which the Chinese of the block leaves out:
+`+` begins the right choice and `-` a wrong one. The indented lines below a choice are its reason,
+shown after the answer, and its proof, which the Chinese block omits:
 
-- `= output`: the code at the beginning of a right choice is in the cell's stored output, and that
-  of a wrong one is not;
-- `= output of other-cell`: it is what another cell of the chapter prints;
-- `= assert …`: this assertion of a cell of the chapter proves the right choice, or refutes the
+- `= output`: the code at the beginning of the choice occurs in the cell's stored output for the
+  right choice, and does not occur for a wrong one;
+- `= output of other-cell`: another cell of the chapter prints this code;
+- `= assert …`: this assertion in a cell of the chapter proves the right choice or refutes the
   wrong one.
 """
 
@@ -28,13 +28,13 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-SUFFIX = "-predict"  # of the id of the cell that asks
+SUFFIX = "-predict"  # suffix of the question cell's id
 CHOICES = range(3, 6)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice, and its reason."""
+    """A choice of a question and its reason."""
 
     right: bool
     says: str
@@ -50,7 +50,7 @@ class Question:
 
 
 def split(body: str) -> tuple[str, list[str]]:
-    """Return a block without its proofs, and the proof of each choice; empty where it has none.
+    """Return a block without proofs, and a list with each choice's proof, "" if it has none.
 
     Raises:
         ValueError: a proof belongs to no choice, or a choice has two.
@@ -69,7 +69,7 @@ def split(body: str) -> tuple[str, list[str]]:
 
 
 def join(words: str, proofs: list[str]) -> str:
-    """Return the block that `split` takes apart."""
+    """Return the block with proofs: the inverse of `split`."""
     lines, rest = [], list(proofs)
     blocks = re.split(r"\n(?=[+-] )", words)
     for number, block in enumerate(blocks):
@@ -81,10 +81,10 @@ def join(words: str, proofs: list[str]) -> str:
 
 @cache
 def parse(words: str) -> Question:
-    """Return the question in a block without its proofs.
+    """Parse a block without proofs and return its question.
 
     Raises:
-        ValueError: it has another form.
+        ValueError: the block is malformed.
     """
     asks, *blocks = re.split(r"(?:^|\n)(?=[+-] )", words)
     choices = []
@@ -96,7 +96,7 @@ def parse(words: str) -> Question:
     if not asks.strip():
         raise ValueError("no question before the choices")
     if len(choices) not in CHOICES:
-        raise ValueError(f"{CHOICES[0]} to {CHOICES[-1]} choices are wanted, got {len(choices)}")
+        raise ValueError(f"expected {CHOICES[0]} to {CHOICES[-1]} choices, got {len(choices)}")
     if [c.right for c in choices].count(True) != 1:
         raise ValueError("one choice is right (+), the others are wrong (-)")
     return Question(" ".join(asks.split("\n")), choices)

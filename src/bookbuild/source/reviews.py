@@ -1,6 +1,6 @@
-"""The words of the rules of `helpers.review`: `book/review.yml`, completed by the pitfalls.
+"""Load the texts of the rules of `helpers.review` from `book/review.yml` and the pitfalls.
 
-The code that each rule names is in `cases.txt`, which the tests of the rules run.
+The wrong code of each rule is in `cases.txt`, which the tests of the rules use.
 """
 
 from __future__ import annotations
@@ -12,18 +12,27 @@ from dataclasses import dataclass
 
 from bookbuild.source import pitfalls
 from bookbuild.source.checkout import Book, BookError, read_text
-from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
+from bookbuild.source.data_files import (
+    BILINGUAL,
+    ID,
+    TEXT,
+    Row,
+    Schema,
+    mapping,
+    non_empty_list,
+    one_line,
+)
 from bookbuild.source.outline import Where, section
 from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/review.yml"
 CASES = "tests/helpers/review/cases.txt"
-FORM = Form(
+SCHEMA = Schema(
     {
         "type": "object",
-        "additionalProperties": many(
+        "additionalProperties": non_empty_list(
             mapping(
-                {"id": ID, "effect": BOTH, "fix": TEXT | {"description": "the fix as code"}},
+                {"id": ID, "effect": BILINGUAL, "fix": TEXT | {"description": "the fix as code"}},
                 {"section": TEXT | {"description": "`chapter#cell`"}},
                 "a rule: keys and values",
             ),
@@ -36,11 +45,11 @@ FORM = Form(
 
 @dataclass(frozen=True)
 class RuleText:
-    """What a rule prints; `why` is the answer of its pitfall's section, empty without a pitfall."""
+    """Texts of a rule; `why` is the answer of its pitfall's section, "" without a pitfall."""
 
     id: str
     family: str
-    where: str  # how a problem names it: file, line and id
+    where: str  # location for messages: file, line and id
     effect: dict[str, str]
     fix: str
     href: str
@@ -50,14 +59,14 @@ class RuleText:
 
 @dataclass(frozen=True)
 class Case:
-    """Code that a rule names, without the usual imports of PyTorch, and the lines that it names."""
+    """Wrong code of a rule, without the usual imports of PyTorch, and the lines to report."""
 
     wrong: str
     lines: tuple[int, ...]
 
 
 _CASE = re.compile(r"^=== (\S+)\n(.*?)^--- right\n", re.S | re.M)
-_IMPORTS = re.compile(  # of PyTorch alone, which a rule does not need
+_IMPORTS = re.compile(  # PyTorch imports if no others follow; the page omits them
     r"\A(?:import torch\n|from torch import nn\n|import torch\.nn\.functional as F\n)+"
     r"(?!import |from )"
 )
@@ -80,15 +89,15 @@ def _case(code: str) -> Case:
 
 
 def load(book: Book) -> list[RuleText]:
-    """Return the words of all rules in the file's order; none if the book has no such file.
+    """Return the texts of all rules in file order; an empty list if the file does not exist.
 
     Raises:
-        BookError: the file has another form, or a rule has no section.
+        BookError: the file is malformed, or a rule has no section.
     """
     if not (book.root / FILE).is_file():
         return []
     known = {one.id: one for one in pitfalls.load(book)}
-    families = FORM.read(book.root / FILE, FILE)
+    families = SCHEMA.read(book.root / FILE, FILE)
     return [_rule_text(book, row, str(name), known) for name in families for row in families[name]]
 
 
@@ -106,7 +115,7 @@ def _rule_text(book: Book, row: Row, family: str, known: dict[str, pitfalls.Pitf
 
 
 def problems(rules: list[RuleText]) -> Iterator[str]:
-    """Yield what is wrong with the words of the rules as a whole, a line each."""
+    """Yield one line for each id that several rules share."""
     for name, count in Counter(one.id for one in rules).items():
         if count > 1:
             where = [one.where for one in rules if one.id == name]

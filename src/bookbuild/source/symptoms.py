@@ -1,4 +1,4 @@
-"""Reads `book/symptoms.yml`: bugs without a message, as people describe them, and their proofs."""
+"""Load and check `book/symptoms.yml`: bugs that raise no error, as people describe them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
-from bookbuild.source.facts import BOTH, ID, TEXT, Form, Row, many, mapping, one_line
+from bookbuild.source.data_files import (
+    BILINGUAL,
+    ID,
+    TEXT,
+    Row,
+    Schema,
+    mapping,
+    non_empty_list,
+    one_line,
+)
 from bookbuild.source.outline import section
 from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/symptoms.yml"
-_WORDINGS = many(TEXT, "a list of other wordings")
+_WORDINGS = non_empty_list(TEXT, "a list of other wordings")
 _SYMPTOM = mapping(
     {
         "id": ID,
-        "title": BOTH,
+        "title": BILINGUAL,
         "also": mapping(dict.fromkeys(LANGUAGES, _WORDINGS)),
         "tell": TEXT | {"minLength": 1, "description": "the code that detects the symptom"},
-        "sign": BOTH,
-        "causes": many(mapping(dict.fromkeys(LANGUAGES, TEXT), {"section": TEXT}), "a list"),
+        "sign": BILINGUAL,
+        "causes": non_empty_list(
+            mapping(dict.fromkeys(LANGUAGES, TEXT), {"section": TEXT}), "a list"
+        ),
     },
     {
         "broken": TEXT,
@@ -31,11 +42,11 @@ _SYMPTOM = mapping(
     },
     "a symptom: keys and values",
 )
-FORM = Form(
+SCHEMA = Schema(
     {
         "type": "object",
         "properties": {"stand_in": TEXT | {"description": "code"}},
-        "additionalProperties": many(_SYMPTOM, "a list of symptoms"),
+        "additionalProperties": non_empty_list(_SYMPTOM, "a list of symptoms"),
         "description": "families of symptoms",
     }
 )
@@ -45,7 +56,7 @@ FORM = Form(
 class Cause:
     """A possible cause of a symptom; `section` is `chapter#cell`, or empty if no chapter treats it.
 
-    `where` identifies its symptom in problems.
+    `where` is the location of its symptom, for messages.
     """
 
     text: dict[str, str]
@@ -55,14 +66,14 @@ class Cause:
 
 @dataclass(frozen=True)
 class Symptom:
-    """A symptom, the code that detects it, and its possible causes, the likeliest first.
+    """A symptom, the code that detects it, and its possible causes, most likely first.
 
-    `broken` and `sound` change the stand-in of the file; the output of `tell` has `bad` after the
-    first and not after the second. Where that needs hardware, `found` is the address of the source.
+    `broken` and `sound` are code that modifies the file's stand-in program: after `broken`, the
+    output of `tell` matches `bad`, after `sound` not. If this needs hardware, `found` is a URL.
     """
 
     id: str
-    where: str  # how a problem names it: file, line and id
+    where: str  # location for messages: file, line and id
     family: str
     title: dict[str, str]
     also: dict[str, list[str]]
@@ -77,7 +88,7 @@ class Symptom:
 
 @dataclass(frozen=True)
 class Symptoms:
-    """All of them in the file's order, and the code that makes the stand-in."""
+    """All symptoms in file order, and the code of the stand-in program."""
 
     stand_in: str
     symptoms: tuple[Symptom, ...]
@@ -87,9 +98,9 @@ def load(book: Book) -> Symptoms:
     """Return the symptoms of the book.
 
     Raises:
-        BookError: the file has another form; the message names line, symptom and what was expected.
+        BookError: the file is malformed; the message gives line, symptom and expected value.
     """
-    families = FORM.read(book.root / FILE, FILE)
+    families = SCHEMA.read(book.root / FILE, FILE)
     rows = [(name, row) for name in families if name != "stand_in" for row in families[name]]
     symptoms = tuple(_symptom(row, str(family)) for family, row in rows)
     return Symptoms(families.get("stand_in", ""), symptoms)
@@ -102,7 +113,7 @@ def _symptom(row: Row, family: str) -> Symptom:
     try:
         re.compile(row.get("bad", ""))
     except re.error as error:
-        raise BookError(f"{where}: bad: no regular expression: {error}") from None
+        raise BookError(f"{where}: bad: not a regular expression: {error}") from None
     return Symptom(
         row["id"],
         where,
@@ -117,7 +128,7 @@ def _symptom(row: Row, family: str) -> Symptom:
 
 
 def problems(book: Book, symptoms: Symptoms) -> Iterator[str]:
-    """Yield what is wrong with the symptoms as a whole, a line each."""
+    """Yield one line for each problem of all symptoms together, such as duplicate ids."""
     rows = symptoms.symptoms
     for name, count in Counter(one.id for one in rows).items():
         if count > 1:
@@ -127,7 +138,7 @@ def problems(book: Book, symptoms: Symptoms) -> Iterator[str]:
         both = [one.title, one.sign, *(cause.text for cause in one.causes)]
         for text in [*one.also["zh"], *(words["zh"] for words in both)]:
             yield from (f"{one.where}: {problem}" for problem in lint(text))
-        for words in both[1:]:  # a title is in the words of its readers
+        for words in both[1:]:  # not the title, which uses readers' own words
             yield from (f"{one.where}: {problem}" for problem in lint_english(words["en"]))
         for cause in one.causes:
             if cause.section:

@@ -1,4 +1,4 @@
-"""The Jinja templates of HTML, XML and text files: `templates/` in the folder of each step."""
+"""Render the Jinja templates in `bookbuild/<step>/templates`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 
 def render(step: str, name: str, **values: object) -> Markup:
-    """Return the template `src/bookbuild/<step>/templates/<name>` filled with `values`.
+    """Render the template `src/bookbuild/<step>/templates/<name>` with `values`.
 
-    Values are escaped in all files but `.txt`, unless they are `Markup`.
+    Values are HTML-escaped unless they are `Markup` or the file's suffix is `.txt`.
     """
     return Markup(_environment(step).get_template(name).render(values))
 

@@ -1,4 +1,4 @@
-"""The source of a chapter: `book/text/<chapter>.md`, English and Chinese side by side, code once.
+"""Parse the source of a chapter, `book/text/<chapter>.md`, with both languages and one code.
 
     %%% summary                     a line for search engines and lists of chapters
     What the chapter shows.
@@ -29,11 +29,11 @@
     %%% zh
     y 没有计算图。
 
-    %%% pitfall                     for the page of all pitfalls: the wrong code, and the right
+    %%% pitfall                     for the page of pitfalls: wrong code, then right code
     y = x
     y = x.detach()
 
-    %%% predict                     what the reader is asked before the cell: see predict.py
+    %%% predict                     question before the cell: see questions.py
     Does `y` share its memory with `x`?
     + Yes
       `detach` cuts the graph and copies nothing.
@@ -42,11 +42,11 @@
 
     %%% code setup tags=setup,remove-cell
 
-The setup cell has no body: every chapter has the same. In prose, `{{ oldest_pytorch }}` becomes the
+The setup cell has no body, because all chapters share it. In prose, `{{ oldest_pytorch }}` is the
 oldest version of PyTorch that the chapter ran under, and an empty link such as
 `[](detach.ipynb#anchor)` gets the title of the section it leads to.
 
-Jupytext's MyST format was tried: it drops the cells' ids and stores one language per file, so that
+Jupytext's MyST format is not used: it drops cell ids and stores one language per file, so that
 a translator and a reviewer would look at two diffs instead of one.
 """
 
@@ -69,24 +69,24 @@ from bookbuild.source.headings import headings
 _MARK = re.compile(r"^%%%(?: (.*))?$", re.M)
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FENCE = re.compile(r"```python\n(.*\n)?```", re.S)
-_BESIDE = ("alt", "cause", "predict")  # what is translated beside a cell's own words
+_BESIDE = ("alt", "cause", "predict")  # translated fields besides a cell's prose or comments
 SETUP = "setup"
 OLDEST = "{{ oldest_pytorch }}"
 TAGS = {
-    "wrong": "code that readers should not write; marked so on the page",
-    "right": "code to write instead; marked so on the page",
+    "wrong": "code that readers should not write; marked on the page",
+    "right": "code to write instead; marked on the page",
     "raises-exception": "the cell raises, and its `%%% cause` gives the reason",
-    "exercise": "a starter, whose output has a ✗",
-    "solution": "a solution, whose output has a ✓",
+    "exercise": "a starter, whose output contains ✗",
+    "solution": "a solution, whose output contains ✓",
     "hide-cell": "folded on the page",
     "remove-cell": "not on the page",
     "setup": "the first cell, the same in every chapter",
 }
 _CONTRARY = ({"wrong", "right"}, {"exercise", "solution"})
-_MAX_LINE = 5_000  # characters
+_MAX_LINE = 5_000  # limit of a line, in characters
 _KINDS = "summary|md|code|zh|queries|alt|cause|pitfall|predict"
 _LONGEST_QUERY = 60  # characters
-# What looks like a mark: percent signs and a kind of block, however they are spaced and written.
+# A misspelt mark: percent signs and a block kind with wrong spacing, count or width.
 _LIKE_MARK = re.compile(rf"\s*(?:[%％]{{3,}}|[%％]{{2}}\s*(?:{_KINDS})\b)")
 _CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7})(?: |$)|={7}$")
 _PLACEHOLDER = re.compile(r"\{\{ [^{}\n]*\}\}|\{\{\w{4,}\}\}")
@@ -95,7 +95,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]")
 
 @dataclass
 class Words:
-    """A piece of text in both languages; `zh` is None until it is translated."""
+    """A piece of text in both languages; `zh` is None if it is not translated."""
 
     en: str
     line: int
@@ -105,36 +105,36 @@ class Words:
 
 @dataclass
 class Cell:
-    """A cell of a chapter: prose, or code with what belongs to it.
+    """A cell of a chapter: prose, or code with alt text, cause, pitfall and question.
 
-    `words` are the prose of a prose cell and the comments of a code cell, one per line.
+    `words` is the text of a prose cell, or the comments of a code cell, one per line.
     """
 
     id: str
-    type: str  # markdown or code, as in a notebook
+    type: str  # "markdown" or "code", as in a notebook
     line: int
     words: Words
-    source: str = ""  # of code, with English comments
+    source: str = ""  # code with English comments; empty for prose
     metadata: dict[str, list[str]] = field(default_factory=dict)  # tags, claims
     alt: Words | None = None
     cause: Words | None = None
-    pitfall: list[str] = field(default_factory=list)  # the wrong code, and the right if it is code
-    predict: Words | None = None  # what is asked before the cell, without the proofs
-    proofs: list[str] = field(default_factory=list)  # of its choices
-    queries: list[str] = field(default_factory=list)  # of prose with a heading, for the search
+    pitfall: list[str] = field(default_factory=list)  # wrong code, and right code if there is any
+    predict: Words | None = None  # question before the cell, without proofs
+    proofs: list[str] = field(default_factory=list)  # proof of each choice of the question
+    queries: list[str] = field(default_factory=list)  # search queries, for prose with a heading
 
 
 @dataclass
 class Text:
-    """A chapter."""
+    """A parsed chapter: name, summary and cells."""
 
     name: str
     summary: Words
     cells: list[Cell]
-    book: Book | None = None  # whose facts stand in its place-holders and empty links
+    book: Book | None = None  # needed to fill in placeholders and empty links
 
     def pieces(self) -> Iterator[tuple[str, Words]]:
-        """Yield all that is translated, in order, with names such as `detach-cuts/cause`."""
+        """Yield (name, words) of each translated piece in order; names are `detach-cuts/cause`."""
         yield "summary", self.summary
         for cell in self.cells:
             kind = "" if cell.type == "markdown" else "/comments"
@@ -145,10 +145,10 @@ class Text:
 
 
 def load(book: Book, name: str) -> Text:
-    """Return the text of a chapter; its cells are shared by all who load it.
+    """Return the text of a chapter from a cache; callers must not modify its cells.
 
     Raises:
-        BookError: the file is missing or has another form; the message names file and line.
+        BookError: the file is missing or malformed; the message gives file and line.
     """
     where = book.relative(book.text(name))
     return replace(_parsed(name, read_text(book.text(name), where), where), book=book)
@@ -160,10 +160,10 @@ def _parsed(name: str, text: str, where: str) -> Text:
 
 
 def parse(name: str, text: str, where: str = "text") -> Text:
-    """Return a chapter from its text; `where` is the file's name in messages.
+    """Parse the text of a chapter; error messages call the file `where`.
 
     Raises:
-        BookError: the text has another form; the message names the line.
+        BookError: the text is malformed; the message gives the line.
     """
     try:
         _check_lines(text)
@@ -173,7 +173,7 @@ def parse(name: str, text: str, where: str = "text") -> Text:
 
 
 class _FormError(Exception):
-    """A line of a text has another form."""
+    """Raised for a malformed line of a text."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(problem)
@@ -181,7 +181,7 @@ class _FormError(Exception):
 
 
 def _check_lines(text: str) -> None:
-    """Raise if a line could be neither words, nor code, nor a mark."""
+    """Raise for a BOM, control characters, overlong lines, merge conflicts and misspelt marks."""
     if text.startswith("\ufeff"):
         raise _FormError(1, "begins with a byte order mark; save the file as UTF-8 without BOM")
     for number, line in enumerate(text.split("\n"), 1):
@@ -196,7 +196,7 @@ def _check_lines(text: str) -> None:
 
 
 class _Block(NamedTuple):
-    """A block of a text: its line, kind, what follows the kind, and the lines below."""
+    """A block of a text: line number, kind, rest of the mark line, and body."""
 
     line: int
     kind: str
@@ -208,12 +208,12 @@ class _Block(NamedTuple):
 
 
 class _Parser:
-    """Takes the blocks of a text in order."""
+    """Parser that collects the summary and the cells from the blocks of a text."""
 
     def __init__(self) -> None:
         self.summary: Words | None = None
         self.cells: dict[str, Cell] = {}
-        self.words: Words | None = None  # which a `%%% zh` translates
+        self.words: Words | None = None  # the words that the next `%%% zh` translates
 
     def parse(self, name: str, text: str) -> Text:
         """Return the chapter."""
@@ -351,7 +351,7 @@ def _code(block: _Block) -> Cell:
 
 
 def tag_problem(tags: list[str]) -> str:
-    """Return what is wrong with the tags of a cell, empty if nothing is."""
+    """Return the first problem of a cell's tags, "" if there is none."""
     for tag in tags:
         if tag not in TAGS:
             near = difflib.get_close_matches(tag, TAGS, 1)
@@ -366,7 +366,7 @@ def tag_problem(tags: list[str]) -> str:
 
 
 def _take_proofs(cell: Cell, words: Words) -> None:
-    """Take the proofs out of a question, and look at its form."""
+    """Move the proofs of a question into `cell.proofs`, and raise if it is malformed."""
     if len(cell.id + questions.SUFFIX) > 64:
         raise _FormError(words.line, f"{cell.id} is too long for {cell.id}{questions.SUFFIX}")
     try:
@@ -377,7 +377,7 @@ def _take_proofs(cell: Cell, words: Words) -> None:
 
 
 def _check_same_question(cell: Cell) -> None:
-    """Raise if the Chinese of a question has other choices."""
+    """Raise if the choices of a question differ between the languages."""
     line = cell.predict.zh_line
     try:
         zh, en = (questions.parse(words) for words in (cell.predict.zh, cell.predict.en))
@@ -388,7 +388,7 @@ def _check_same_question(cell: Cell) -> None:
 
 
 def _check_placeholders(text: Text) -> None:
-    """Raise if words have a placeholder that is not filled in."""
+    """Raise if words contain an unknown placeholder."""
     prose = {cell.id for cell in text.cells if cell.type == "markdown"}
     for piece, words in text.pieces():
         known = (OLDEST,) if piece in prose else ()
@@ -402,10 +402,10 @@ def _check_placeholders(text: Text) -> None:
 
 @cache
 def comments(source: str) -> list[tuple[int, int, str]]:
-    """Return row (from 0), column and text of each comment of a piece of code.
+    """Return (row, column, text) of each comment in code; rows start at 0.
 
     Raises:
-        BookError: Python cannot read it.
+        BookError: Python cannot tokenize the code.
     """
     if "#" not in source:
         return []
@@ -420,7 +420,7 @@ def comments(source: str) -> list[tuple[int, int, str]]:
 
 
 def with_comments(source: str, new: list[str]) -> str:
-    """Return the code with its comments replaced; an unequal number leaves it as it is."""
+    """Return code with its comments replaced by `new`; unchanged if their number differs."""
     old = comments(source)
     if len(old) != len(new):
         return source
@@ -431,19 +431,19 @@ def with_comments(source: str, new: list[str]) -> str:
 
 
 def comment_words(source: str) -> str:
-    """Return the comments of a piece of code, one per line, without their signs."""
+    """Return the comments of code, one per line, without `#`."""
     return "\n".join(text.lstrip("# ") for *_, text in comments(source))
 
 
 def segments(text: str, parsed: Text) -> list[str]:
-    """Return the part of a file that belongs to each of its cells."""
+    """Split a file's text into the parts that belong to its cells."""
     lines = list(io.StringIO(text))
     starts = [*(cell.line - 1 for cell in parsed.cells), len(lines)]
     return ["".join(lines[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
 
 
 def dump(cell: Cell) -> str:
-    """Return a cell as it stands in a file."""
+    """Return the source text of a cell, the inverse of parsing."""
     kind = "md" if cell.type == "markdown" else cell.type
     options = (f"{key}={','.join(values)}" for key, values in cell.metadata.items())
     blocks = [(" ".join((kind, cell.id, *options)), cell.words.en), ("zh", cell.words.zh)]

@@ -1,7 +1,7 @@
-"""Which translations are current: `book/translated.json` keeps what each was made from.
+"""Track which translations are current, by stamps in `book/translated.json`.
 
-English decides. A piece of Chinese whose English changed since then waits, whatever else changed,
-until it is confirmed: `book update --accept chapter::cell`.
+English is the source. If the English of a piece changes, its Chinese is outdated until it is
+edited and accepted with `book update --accept chapter::cell`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from bookbuild.source.checkout import Book, digest, write_text
-from bookbuild.source.facts import TEXT, Form
+from bookbuild.source.data_files import TEXT, Schema
 from bookbuild.source.texts import Text, Words
 
 FILE = "book/translated.json"
 _STAMPS = {"type": "object", "additionalProperties": TEXT}
-_FORM = Form({"type": "object", "additionalProperties": _STAMPS})
-Stamps = dict[str, str]  # piece -> fingerprints of the English and of the Chinese it belongs to
+_SCHEMA = Schema({"type": "object", "additionalProperties": _STAMPS})
+Stamps = dict[str, str]  # piece -> "<fingerprint of its English> <fingerprint of its Chinese>"
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A piece of Chinese that waits for a translator."""
+class Outdated:
+    """A piece whose Chinese is missing or outdated; `why` gives the reason."""
 
     chapter: str
     piece: str
@@ -35,7 +35,7 @@ class Waiting:
 
     @property
     def cell(self) -> str:
-        """The id of its cell, or `summary`."""
+        """Id of the piece's cell, or `summary`."""
         return self.piece.partition("/")[0]
 
 
@@ -46,11 +46,11 @@ def load(book: Book) -> dict[str, Stamps]:
         BookError: the file is damaged.
     """
     path = book.root / FILE
-    return _FORM.read(path, FILE) if path.exists() else {}
+    return _SCHEMA.read(path, FILE) if path.exists() else {}
 
 
 def save(book: Book, stamps: dict[str, Stamps]) -> bool:
-    """Write the stamps, chapters in reading order; return whether anything changed."""
+    """Write the stamps with chapters in reading order; return True if the file changed."""
     ordered = {name: stamps[name] for name in book.texts if name in stamps}
     return write_text(
         book.root / FILE, json.dumps(ordered, indent=0, separators=(",", ": ")) + "\n"
@@ -58,37 +58,37 @@ def save(book: Book, stamps: dict[str, Stamps]) -> bool:
 
 
 def needs_translation(text: str) -> bool:
-    """Return whether a text has words; a cell with nothing but a formula or a rule has none."""
+    """Return True if a text has words besides code, maths and link targets."""
     return bool(re.search(r"[A-Za-z]{4}", _without_code(text)))
 
 
 def comments_need_translation(text: str) -> bool:
-    """Return whether comments are sentences; names and numbers are not translated."""
+    """Return True if comments contain phrases; single names and numbers are not translated."""
     return bool(re.search(r"(?<![A-Za-z])[A-Za-z]{2,},? [A-Za-z]{2}", _without_code(text)))
 
 
 def _without_code(text: str) -> str:
-    """Return a text without code, maths and the targets of links."""
+    """Return a text without code, maths and link targets."""
     return re.sub(r"```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$]*\$|\]\([^)\s]*\)", "", text, flags=re.S)
 
 
 def compare(
     text: Text, stamps: Stamps, accepted: Collection[str] = ()
-) -> tuple[Stamps, list[Waiting]]:
-    """Return the current stamps of a chapter, and the pieces that wait.
+) -> tuple[Stamps, list[Outdated]]:
+    """Return a chapter's new stamps, and its pieces with missing or outdated Chinese.
 
     Args:
         text: the chapter.
-        stamps: what was stored for it.
-        accepted: cells whose Chinese is right for today's English.
+        stamps: the stored stamps of the chapter.
+        accepted: ids of cells whose Chinese matches the current English.
     """
     pieces = dict(text.pieces())
-    # A cell under a new id keeps the stamp of the one that was removed: it goes on waiting.
+    # A renamed cell keeps its old stamp (found by the Chinese), so it stays outdated.
     removed = {s.partition(" ")[2]: s for name, s in stamps.items() if name not in pieces}
-    current, waiting = {}, []
+    current, outdated = {}, []
     for name, words in pieces.items():
         if why := _missing(text, name, words):
-            waiting.append(Waiting(text.name, name, words.zh_line or words.line, why))
+            outdated.append(Outdated(text.name, name, words.zh_line or words.line, why))
             if name in stamps:
                 current[name] = stamps[name]
         elif words.zh is not None:
@@ -100,12 +100,12 @@ def compare(
             current[name] = f"{translated} {chinese}"
             if translated != english:
                 why = "the English changed since it was translated"
-                waiting.append(Waiting(text.name, name, words.zh_line, why))
-    return current, waiting
+                outdated.append(Outdated(text.name, name, words.zh_line, why))
+    return current, outdated
 
 
 def _missing(text: Text, name: str, words: Words) -> str | None:
-    """Return why a piece has no usable Chinese, or None."""
+    """Return the reason why a piece has no usable Chinese, or None if it has."""
     if name.endswith("/comments"):
         number = len(words.en.split("\n")) if words.en else 0
         if words.zh is None:

@@ -1,4 +1,4 @@
-"""Typography of Chinese and terms of both languages, as far as a machine can check them."""
+"""Check the typography of Chinese texts and the terms of both languages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 TERMS = Path(__file__).with_name("terms.yml")
-# Given once as a synonym, so that a search finds it.
+# A banned term may be given in brackets as a synonym, for the search.
 ALLOWED = re.compile(r"（(?:又称|又译|也叫|也译作|d2l：)[^）]*）")
 
 HAN = "\u3400-\u4dbf\u4e00-\u9fff"  # Chinese characters, for a class of a regular expression
@@ -39,10 +39,10 @@ _RULES = [
 
 
 def lint(text: str) -> list[str]:
-    """Return what is wrong with the typography and the terms of a Chinese Markdown text.
+    """Return the problems of typography and terms in a Chinese Markdown text.
 
-    Code, maths, links and directives are left out; in their place stands a mark that takes the
-    part of a Latin word, so that the space around inline code is checked too.
+    Code, maths, links and directives are replaced by a placeholder that counts as a Latin word, so
+    that the spaces around inline code are checked too.
     """
     plain = re.sub(r"^(`{3,}|~{3,}|:{3,})\{[\w-]+\} ?(.*)$", r"\2", text, flags=re.M)
     plain = _STRIP.sub(lambda m: "\n" if "\n" in m[0] else _stand_in(m[0]), plain)
@@ -54,9 +54,9 @@ def lint(text: str) -> list[str]:
 
 
 def lint_english(text: str) -> list[str]:
-    """Return the terms of an English Markdown text that the book does not use.
+    """Return the banned terms in an English Markdown text.
 
-    Code, maths, links, directives, headings and quotations in italics or quotes are left out.
+    Code, maths, links, directives, headings, italics and quotations are ignored.
     """
     plain = _QUOTED.sub("", _STRIP.sub("x", text))
     return _banned(re.sub(r"\s+", " ", plain), "en")
@@ -70,7 +70,7 @@ def _banned(text: str, lang: str) -> list[str]:
 
 @cache
 def _terms(lang: str) -> tuple[re.Pattern[str], dict[str, str]]:
-    """Return a pattern for the banned words of a language, and the advice on each."""
+    """Return a pattern of a language's banned words, and the advice by word."""
     rows = yaml.load(TERMS.read_text("utf8"), yaml.CSafeLoader)[lang]
     advice = {
         word.lower(): f"{word}: write {row['write']} ({row['why']})"

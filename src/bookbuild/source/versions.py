@@ -1,11 +1,11 @@
-"""Records of runs: the versions of PyTorch that chapters ran under, and when each last passed."""
+"""Load the records of runs: PyTorch versions per chapter, and the last run that passed."""
 
 from __future__ import annotations
 
 import re
 
 from bookbuild.source.checkout import Book, read_text
-from bookbuild.source.facts import TEXT, Form, mapping
+from bookbuild.source.data_files import TEXT, Schema, mapping
 
 VERSIONS = "book/versions.json"  # `make versions` writes it
 VALIDATED = "book/validated.json"  # `make validated` writes it
@@ -19,7 +19,7 @@ def _rows(values: dict, keys: str = "", description: str = "") -> dict:
     return schema | ({"description": description} if description else {})
 
 
-_TESTED = Form(
+_TESTED = Schema(
     _rows(
         mapping({"chapters": _rows(TEXT), "differs": _rows(_rows(TEXT))}),
         r"^\d+(\.\d+)*(\+.*)?$",
@@ -28,14 +28,14 @@ _TESTED = Form(
 )
 _RUN = {"date": TEXT, "torch": TEXT, "seconds": {"type": "number"}}
 _DEVICES = {"cpu": mapping(_RUN), "gpu": mapping({**_RUN, "card": TEXT})}
-_VALIDATED = Form(_rows(mapping({}, _DEVICES)))
+_VALIDATED = Schema(_rows(mapping({}, _DEVICES)))
 
 
 def tested(book: Book) -> dict[str, dict]:
-    """Return the other versions of PyTorch, oldest first.
+    """Return the PyTorch versions tested besides the pinned one, oldest first.
 
-    Each has `chapters` with the date of their run, and the cells that `differs`, with what each
-    raises instead.
+    Each value has `chapters`, with the date of each run, and `differs`, with the cells whose result
+    differs and what they raise.
 
     Raises:
         BookError: the file is damaged.
@@ -46,7 +46,7 @@ def tested(book: Book) -> dict[str, dict]:
 
 
 def validated(book: Book) -> dict[str, dict[str, dict]]:
-    """Return what the last test run proved: notebook -> device -> date, torch, seconds, card.
+    """Return the last passing test runs: notebook -> device -> date, torch, seconds, card.
 
     Raises:
         BookError: the file is damaged.
@@ -56,7 +56,7 @@ def validated(book: Book) -> dict[str, dict[str, dict]]:
 
 
 def oldest(book: Book, chapter: str) -> str:
-    """Return the oldest version that a chapter ran under, such as `2.11`; else the pinned one."""
+    """Return the oldest version tested with a chapter, such as `2.11`; else the pinned version."""
     versions = [version for version, run in tested(book).items() if chapter in run["chapters"]]
     if not versions and (requirements := book.root / "requirements.txt").exists():
         pinned = read_text(requirements, requirements.name)

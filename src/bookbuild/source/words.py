@@ -1,4 +1,4 @@
-"""The words of pages, notebooks and editions around the texts, in both languages: `words.yml`."""
+"""Load the labels of pages, notebooks and editions in both languages from `words.yml`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import yaml
 
 @cache
 def table() -> dict[str, dict[str, dict[str, str]]]:
-    """Return all words: by group and by name, in each language."""
+    """Return all labels as group -> name -> language -> text."""
     text = Path(__file__).with_suffix(".yml").read_text("utf8")
     return yaml.load(text, yaml.CSafeLoader)
 
 
 def words(lang: str, group: str) -> dict[str, str]:
-    """Return the words of a group in one language, by name, with the punctuation of all groups."""
+    """Return the labels of a group in one language, by name, and the shared punctuation."""
     both = table()["punctuation"] | table()[group]
     return {name: texts[lang] for name, texts in both.items()}
 
 
 @cache
 def search_words() -> dict[str, Any]:
-    """Return what a search knows of words: small ones, weak ones, and those that mean the same."""
+    """Return the search vocabulary (`search.yml`): small words, weak words and synonyms."""
     return yaml.load(Path(__file__).with_name("search.yml").read_text("utf8"), yaml.CSafeLoader)

@@ -1,4 +1,4 @@
-"""Interactive figures: for each, its numbers in Python and the element that shows them."""
+"""Provide interactive figures; each consists of a Python module and a JavaScript element."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ LANGUAGES = ("en", "zh")
 
 
 class Explorer:
-    """Interactive figure: the element `<name-explorer data="…">` with its script, as an output.
+    """Cell output with the custom element `<name-explorer data="…">` and its script.
 
-    The script, `helpers/explorers/<name>.js`, defines the custom element `<name-explorer>` on the
-    base of all explorers, `base.js`, which is included, because an output may stand alone. The
-    element uses the language of the page around it, or of the browser if it stands alone.
+    The script, `helpers/explorers/<name>.js`, defines the element `<name-explorer>`, which extends
+    the base element in `base.js`. Both scripts are included, because an output must be
+    self-contained. The element uses the page's language, or without one the browser's.
 
     Args:
         name: the script's name, such as `"allocator"`.
-        data: anything `json` can write; the element reads it from its `data` attribute.
-        fallback: a sentence that describes the figure, under `"en"` and `"zh"`; it is shown if
-            scripts do not run, in the language of the page.
-        lang: `"en"` or `"zh"`, to choose the language of the labels.
+        payload: JSON-serializable value; the element reads it from its `data` attribute.
+        fallback: description of the figure by language (`"en"`, `"zh"`), shown if
+            scripts do not run.
+        lang: language of the labels, `"en"`, `"zh"` or None for the page's language.
 
     Raises:
-        ValueError: no script of that name exists, `lang` is another language, or `fallback`
-            lacks one.
+        ValueError: the script does not exist, `lang` is invalid, or `fallback`
+            lacks a language.
     """
 
     def __init__(
-        self, name: str, data: Any, fallback: Mapping[str, str], lang: str | None = None
+        self, name: str, payload: Any, fallback: Mapping[str, str], lang: str | None = None
     ) -> None:
         if lang not in (None, *LANGUAGES):
             raise ValueError(f"lang must be 'en', 'zh' or None, got {lang!r}")
@@ -40,7 +40,7 @@ class Explorer:
             raise ValueError(f"fallback must have 'en' and 'zh', got {sorted(fallback)}")
         self.name, self.fallback, self.lang = f"{name}-explorer", fallback, lang
         self.script = f"{_script('base')}\n{_script(name)}"
-        self.data = json.dumps(data, separators=(",", ":"))
+        self.data = json.dumps(payload, separators=(",", ":"))
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.fallback['en']}>"

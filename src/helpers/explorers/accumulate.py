@@ -1,4 +1,4 @@
-"""Weights of micro-batches in gradient accumulation on several ranks, and their all-reduces."""
+"""Show the weights of micro-batches in gradient accumulation with DDP, and the all-reduces."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import torch.nn.functional as F
 
 from helpers.explorers import Explorer
 
-RANKS, PARTS, SIZE = 3, 4, 4  # at most; a piece has 4 samples, the very last one may have fewer
+RANKS, PARTS, SIZE = 3, 4, 4  # maximum ranks, micro-batches per rank, samples per micro-batch
 
 
 def accumulated(ranks: int, parts: int, last: int) -> list[float]:
-    """Accumulate the gradient of a mean squared error of `w * x` at `w = 1`, as DDP averages it.
+    """Accumulate the gradient of the mean squared error of `w * x` at `w = 1` under DDP.
 
     The samples have `x` 1, and `y` runs from 0.5 upwards in steps of 0.5.
 
     Args:
-        ranks: each has its own micro-batches; gradients are averaged over the ranks.
+        ranks: number of ranks; each has its own micro-batches, and DDP averages the gradients.
         parts: micro-batches per rank, of 4 samples each.
-        last: samples of the last micro-batch of the last rank.
+        last: samples in the last micro-batch of the last rank.
 
     Returns:
-        The gradient of the mean over all samples; of each micro-batch's mean divided by `parts`; of
-        each micro-batch's sum times `ranks`, divided by the number of all samples. Rounded to 3
+        Three gradients: of the mean over all samples; of each micro-batch's mean / `parts`; and of
+        each micro-batch's sum * `ranks` / number of all samples. All are rounded to 3
         decimals.
     """
     sizes = [SIZE] * (ranks * parts - 1) + [last]

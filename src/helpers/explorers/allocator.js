@@ -108,7 +108,7 @@
       vertical-align: -.1em }
     .title { margin: 0 }`;
 
-  // The path of a curve of steps; `top` is drawn at the upper edge.
+  // Return the SVG path of a step curve; the value `top` is at the upper edge.
   const path = (levels, top) =>
     levels.map((n, i) => `${i ? "V" : "M0 "}${100 - (100 * n) / top}H${i + 1}`).join("");
 

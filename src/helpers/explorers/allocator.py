@@ -1,4 +1,4 @@
-"""The caching allocator, step by step, for a replayed trace."""
+"""Step through the caching allocator's states for a replayed trace."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def allocator_explorer(
 ) -> Explorer:
     """Step through a replayed trace: segments, their blocks, and the counters.
 
-    It opens at the first request that fails, or else where most reserved memory is unused.
+    The initial step is the first failed request, else the one with the most unused memory.
 
     Args:
-        trace: as for `replay`.
+        trace: operations, as for `replay`.
         capacity: see `CachingAllocator`.
         max_split_size_mb: see `CachingAllocator`.
         lang: `"en"`, `"zh"`, or None for the language of the page.
@@ -59,14 +59,14 @@ def allocator_explorer(
 
 
 def _surprise(steps: list[Step]) -> int:
-    """Return the step to open at: the first failure, else the last with the most unused memory."""
+    """Return the initial step: the first failure, else the last with the most unused memory."""
     failed = [i for i, step in enumerate(steps) if step.error]
     unused = [step.counters.reserved - step.counters.allocated for step in steps]
     return failed[0] if failed else max(range(len(steps)), key=lambda i: (unused[i], i))
 
 
 def _step_data(step: Step) -> dict[str, Any]:
-    """Return the data of a step: sizes as numbers for lengths, and as text for reading."""
+    """Return the data of a step, with each size as a number and as formatted text."""
     totals: dict[str, list[int]] = {}
     for action, nbytes in step.events:
         totals.setdefault(action, []).append(nbytes)

@@ -1,7 +1,7 @@
-// The element that all explorers extend, and how to write one.
+// Base element of all explorers, with instructions for writing one.
 //
-// `<name>.py` computes the numbers with torch and returns Explorer("<name>", data, fallback, lang).
-// `<name>.js` turns them into pictures. All that it shows follows from its state:
+// `<name>.py` computes the numbers and returns Explorer("<name>", payload, fallback, lang).
+// `<name>.js` draws them. The element's state determines everything that it shows:
 //
 //   (() => {
 //     const { BookExplorer } = globalThis;
@@ -10,13 +10,13 @@
 //     class NameExplorer extends BookExplorer {
 //       static words = words; // the frame shows title and task, and `because` once it is done
 //       static style = "";    // CSS of the drawing
-//       start(data) { return { n: 3 }; } // what it opens with: the surprise
+//       start(data) { return { n: 3 }; } // initial state; choose a surprising one
 //       view({ n }, data, t) {           // called after each change; t: words of the language
 //         return {
 //           drawing: "…", // HTML or inline SVG
 //           controls: range("n", t.samples, n, 1, 9),
-//           say: t.said(n), // a sentence, HTML: what is to be seen; it is read out when it changes
-//           done: n === 7,  // is the task reached? only while the state is right
+//           say: t.said(n), // HTML sentence on the drawing; screen readers announce changes
+//           done: n === 7,  // true while the state solves the task
 //           task: "…",      // only if it depends on the data, like `because`
 //         };
 //       }
@@ -24,7 +24,7 @@
 //     BookExplorer.define("name-explorer", NameExplorer);
 //   })();
 //
-// In that HTML, attributes say what an element does:
+// Attributes define the behaviour of elements in this HTML:
 //   data-key="n"     on <input> and <select>: its value (or checked) becomes state n
 //   data-set="n=3"   on <button>: a click sets state n, or several: "n=3&m=2"
 //   data-point="n=3" on a <button>, or an SVG <g role="button">: hover, touch, focus set state n;
@@ -32,8 +32,8 @@
 //                    it needs a name (text or aria-label); on other elements, pointer only
 //   data-part="w"    links words to the drawing: pointing at one lights up all that have this part
 //                    (several: "w v"); words in the sentence can be reached by Tab
-// A task that was left done for a second is kept on the page of the book until the reset.
-// Numbers in the state are numbers; whatever is text from the data goes through `quote`.
+// A task that stays solved for a second is stored by the book's page until the reset.
+// Numbers in the state have type number; escape all text from the data with `quote`.
 // Colours: --ink --muted --line --paper --held (what is chosen) --wrong --right --lit; classes:
 // `hold`, `bad`, `good` fill with them, `free` is hatched, `title` is a small heading, `row` wraps.
 // Order: title, task, drawing, sentence, controls. With two rows of controls the drawing may be
@@ -127,7 +127,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     if (!customElements.get(name)) customElements.define(name, element);
   }
 
-  // "n=3&m=a" as [["n", 3], ["m", "a"]].
+  // Parse "n=3&m=a" to [["n", 3], ["m", "a"]].
   static pairs(text) {
     return [...new URLSearchParams(text)].map(([key, value]) => [key, BookExplorer.number(value)]);
   }
@@ -140,12 +140,12 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     return String(text).replace(/[&<>"]/g, (character) => `&#${character.charCodeAt()};`);
   }
 
-  // f(0) … f(n - 1), as one text.
+  // Return f(0) … f(n - 1), joined to one string.
   static times(n, f) {
     return Array.from({ length: n }, (_, i) => f(i)).join("");
   }
 
-  // Controls, as HTML: the key of the state, the label, the value now, what is possible.
+  // Return a control as HTML, from state key, label, current value and possible values.
   static range(key, label, value, low, high, text = value) {
     return `<label class="range">${label} <b>${text}</b><input type="range" data-key="${key}"
       min="${low}" max="${high}" value="${value}" aria-valuetext="${text}"></label>`;
@@ -156,7 +156,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       <span>${label}</span></label>`;
   }
 
-  // `options`: the text of each value, as an object or a list.
+  // `options`: label of each value, as an object or an array.
   static choice(key, label, value, options) {
     const one = ([v, text]) => `<label><input type="radio" name="${key}" data-key="${key}"
       value="${v}"${v === String(value) ? " checked" : ""}><span>${text}</span></label>`;
@@ -172,7 +172,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       .join("")}</select></label>`;
   }
 
-  // Back, a slider from 0 to `last`, and next; `text`: what the slider says.
+  // Return a back button, a slider from 0 to `last`, and a next button; `text` labels the value.
   static steps(key, value, last, text, t) {
     const go = (to, name, sign) =>
       `<button data-set="${key}=${Math.min(last, Math.max(0, to))}" aria-label="${name}"` +
@@ -182,7 +182,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     return `<div class="steps">${back}${slider}${next}</div>`;
   }
 
-  // Make `now` like `want`, node by node: focus and what is under the pointer stay.
+  // Update `now` to equal `want` node by node, so that focus and hover are preserved.
   static morph(now, want) {
     if (now.nodeName !== want.nodeName) return now.replaceWith(want);
     if (now.nodeType !== 1) {
@@ -212,7 +212,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     this.lang ||= lang;
     const look = getComputedStyle(this);
     if (!look.getPropertyValue("--pst-color-primary")) {
-      // not on the book's site: dark where the text around it is light
+      // Outside the book's site: use the dark theme if the surrounding text is light.
       const bright = (look.color.match(/[\d.]+/g) ?? []).slice(0, 3).reduce((a, b) => a + +b, 0);
       this.style.colorScheme = bright > 380 ? "dark" : "light";
     }
@@ -225,7 +225,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     this.tell();
   }
 
-  // A page of the book stores `kept`, and sets it when the element is new (detail: undefined).
+  // Tell the page to store `kept`; the page sets it when the element is new (detail: undefined).
   tell(detail) {
     this.kept = detail;
     this.dispatchEvent(new CustomEvent("explored", { bubbles: true, detail }));
@@ -266,9 +266,9 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       `<p class="said" aria-live="polite" aria-atomic="true">${say}` +
       `<span class="unseen">${done ? ` ${t.done}${task} ${why}` : ""}</span></p>` +
       `<div class="controls">${controls}</div><p class="because">${done ? why : ""}</p></section>`;
-    // a number and its unit stay on one line
+    // Keep a number and its unit on one line.
     page.innerHTML = html.replace(/(\d(?:<\/\w+>)?) (?=%|[KMG]i?B\b)/g, "$1\u00a0");
-    // of each key the element of its value, or the last, if there are fewer now
+    // For each key, choose the element with its value, or the last one if there are fewer.
     const chosen = {};
     for (const node of page.content.querySelectorAll(":is(button, [role=button])[data-point]")) {
       const [[key, value]] = BookExplorer.pairs(node.dataset.point);
@@ -307,7 +307,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       next.focus();
     });
 
-    // Words and drawing: a rule of CSS, so that what is lit survives a change of the drawing.
+    // Highlight words and drawing by a CSS rule, which persists when the drawing changes.
     const rule = root.querySelectorAll("style")[1];
     const light = (node) => {
       const parts = (node?.dataset.part ?? "").split(" ").filter(Boolean);
@@ -324,7 +324,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       point(event);
       const [part, button] = [near(event, "part"), near(event, "set")];
       const control = button ?? near(event, "point");
-      // after a tap only words stay lit
+      // After a tap, only words stay highlighted.
       if (part) light(control && event.pointerType === "touch" ? null : part);
       if (button && button.getAttribute("aria-disabled") !== "true") change(button.dataset.set);
       if (!near(event, "reset")) return;
@@ -345,8 +345,8 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     });
   }
 
-  // Where an arrow leads from an element of a drawing: to the next of its key, or the nearest above
-  // or below.
+  // Return the target of an arrow key: the next element of the same state key, or the nearest
+  // element above or below.
   neighbour(node, key) {
     const [[name]] = BookExplorer.pairs(node.dataset.point);
     const all = [...this.shadowRoot.querySelectorAll(`[tabindex][data-point^="${name}="]`)];

@@ -1,4 +1,4 @@
-"""Shards of a batch on replicas, and the weight of each shard in an average."""
+"""Show the shards of a batch on replicas, and the weight of each shard in an average."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def split_gradients(x: Tensor, y: Tensor, replicas: int) -> dict[str, Any]:
     Args:
         x: float tensor of shape (n,).
         y: float tensor of shape (n,).
-        replicas: how many replicas to split the batch over.
+        replicas: number of replicas.
 
     Returns:
         `sizes` (samples per shard), `exact` (gradient of the mean over the batch) and `averaged`

@@ -1,4 +1,4 @@
-"""Elements that are paired when two shapes broadcast, and the dtype of their sum."""
+"""Show which elements two broadcast shapes pair, and the dtype of the sum."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ NUMBERS = {"int": 10, "float": 10.0}
 
 
 def meet(a: tuple[int, ...], b: tuple[int, ...]) -> dict[str, Any]:
-    """Return which elements of two tensors are added in each cell of their sum.
+    """Return for each element of a sum the indices of the two elements that are added.
 
     Args:
         a: a shape.
-        b: another.
+        b: a shape.
 
     Returns:
-        `shape` (a list) and `at`: two flat lists, for each cell of the sum the flat index into
-        `a` and into `b`. If the shapes do not broadcast: `error`, torch's message.
+        `shape` (a list) and `at`: two flat lists with, for each element of the sum, the flat index
+        into `a` and into `b`. If the shapes do not broadcast: `error`, PyTorch's message.
     """
     mine, other = (torch.arange(torch.Size(shape).numel()).reshape(shape) for shape in (a, b))
     try:
@@ -51,13 +51,13 @@ def promote(a: Tensor, b: Tensor | float) -> tuple[torch.dtype, str]:
 
     Args:
         a: an integer or floating-point tensor.
-        b: another, or a Python int or float.
+        b: a tensor of these kinds, or a Python int or float.
 
     Returns:
         The dtype, and `"same"`; `"category"`: a float has a higher category than an integer;
-        `"default"`: it does, and is a Python number; `"a"` or `"b"`: this one has a lower priority,
-        as a tensor without dimensions or a Python number; `"wider"`: the smallest dtype that
-        contains both.
+        `"default"`: a Python float and an integer; `"a"` or `"b"`: this operand has lower priority
+        (zero-dimensional tensor or Python number); `"wider"`: the smallest dtype that
+        can represent both.
     """
     result = torch.result_type(a, b)
     tensor = isinstance(b, Tensor)

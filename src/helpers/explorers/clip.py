@@ -1,4 +1,4 @@
-"""Clipping by norm and by value of a gradient of two numbers."""
+"""Show the clipping of a two-dimensional gradient by norm and by value."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ LARGEST = 8
 
 
 def clipped(gradient: tuple[float, float], limit: float) -> dict[str, list[float] | float]:
-    """Clip a gradient both ways.
+    """Clip a gradient by norm and by value.
 
     Args:
-        gradient: two numbers.
-        limit: `max_norm` and `clip_value`.
+        gradient: the two components.
+        limit: used as `max_norm` and as `clip_value`.
 
     Returns:
         `norm` and `value`: the gradient after `clip_grad_norm_` and `clip_grad_value_`, and
-        `returned`: what `clip_grad_norm_` returns; all rounded to two digits.
+        `returned`: return value of `clip_grad_norm_`; all rounded to two digits.
     """
     w, result = nn.Parameter(torch.zeros(2)), {}
     for name, clip in (("norm", nn.utils.clip_grad_norm_), ("value", nn.utils.clip_grad_value_)):
@@ -32,7 +32,7 @@ def clipped(gradient: tuple[float, float], limit: float) -> dict[str, list[float
 
 
 def clip_explorer(lang: str | None = None) -> Explorer:
-    """Choose a gradient by pointing, and a limit; compare the two ways to clip."""
+    """Choose a gradient with the pointer, and a limit; compare both ways to clip."""
     sides, limits = range(LARGEST + 1), range(1, LARGEST + 1)
     data = [
         [[list(clipped((x, y), limit).values()) for limit in limits] for y in sides] for x in sides

@@ -57,7 +57,7 @@
     },
   };
 
-  // The settings that a layer takes, under torch's names.
+  // Settings of each layer, with PyTorch's argument names.
   const api = {
     o: "output_size",
     k: "kernel_size",
@@ -90,7 +90,7 @@
   const { floor, max, min } = Math;
   const list = (m, f = (i) => i) => Array.from({ length: max(m, 0) }, (_, i) => f(i));
 
-  // The output size and the formula that gives it, or `why` there is none.
+  // Return the output size with its formula, or `why` the settings are invalid.
   const sized = ({ kind, n, k, s, p, d, op, ceil, o }, span) => {
     if (kind === "adaptive") return { size: o, why: "", text: "", cut: false };
     if (kind === "transposed") {
@@ -108,7 +108,7 @@
     return { size, text, cut, why: pool && 2 * p > k ? "half" : size > 0 ? "" : none };
   };
 
-  // What torch would say: the size, and the input cells in the window of each output cell.
+  // Return the output size and, for each output cell, the input cells in its window, as in PyTorch.
   const plan = (settings) => {
     const { kind, n, k, s, p, d, o } = settings;
     const span = d * (k - 1) + 1;
@@ -125,8 +125,8 @@
     return { ...found, span, taps, reads, unread };
   };
 
-  // One row lies on a grid of cells, each cell of the other at the middle of its window. For a
-  // transposed convolution the output is on the grid: the same picture, upside down.
+  // One row is drawn on a grid; each cell of the other row is centred on its window. For a
+  // transposed convolution the output is on the grid, so the drawing is upside down.
   const draw = ({ kind, n, s, p, o }, { size, span, taps, unread }, j, t) => {
     const up = kind === "transposed";
     const flat = kind === "adaptive";

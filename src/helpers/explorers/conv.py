@@ -1,4 +1,4 @@
-"""Sizes and windows of convolution and pooling: the settings of the explorer."""
+"""Show output sizes and windows of convolution and pooling layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANGES: dict[str, dict[str, list[int]]] = {
 def conv_explorer(lang: str | None = None) -> Explorer:
     """Choose a layer and its settings; see its output size, and the input of each output cell.
 
-    The element computes them itself; its tests compare every setting with torch.
+    The element computes both in JavaScript; tests compare every setting with PyTorch.
     """
     start = {"n": 8, "k": 3, "s": 2, "p": 0, "d": 1, "op": 0, "ceil": 0, "o": 3, "j": 2}
     return Explorer(

@@ -1,4 +1,4 @@
-"""One graph convolution by hand: the weights of three normalizations, with and without loops."""
+"""Show a graph convolution's matrix for three normalizations, with and without self-loops."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 from helpers.explorers import Explorer
 
 FEATURES = (1.0, 2.0, 3.0, 4.0, 5.0)
-EDGES = ((0, 1), (0, 2), (1, 2), (2, 3))  # at the start; node 4 is isolated
+EDGES = ((0, 1), (0, 2), (1, 2), (2, 3))  # initial edges; node 4 is isolated
 NORMS = ("sum", "mean", "GCN")
 
 
 def weights(adjacency: Tensor, norm: str) -> Tensor:
-    """Return the matrix by which the features are multiplied.
+    """Return the normalized adjacency matrix, which multiplies the features.
 
     Args:
-        adjacency: float, shape (n, n), with self-loops if there are any.
-        norm: "sum": A, "mean": D^-1 A, "GCN": D^-1/2 A D^-1/2.
+        adjacency: float tensor of shape (n, n), including self-loops.
+        norm: "sum" for A, "mean" for D^-1 A, "GCN" for D^-1/2 A D^-1/2.
 
     Returns:
-        Shape (n, n); nan where 0 is multiplied by 1 / 0.
+        Float tensor of shape (n, n); nan for 0 * (1 / 0).
     """
     degree = adjacency.sum(1)
     if norm == "mean":
@@ -35,7 +35,7 @@ def weights(adjacency: Tensor, norm: str) -> Tensor:
 def table(norm: str) -> list[list[list[float | None]]]:
     """Return the entries of `weights` by adjacency, degree of the row and degree of the column.
 
-    An entry of the matrix depends on these three numbers only; None is nan.
+    An entry of the matrix depends only on these three numbers; nan is stored as None.
     """
     n = len(FEATURES)
     a = torch.tensor([0.0, 1.0])[:, None, None]

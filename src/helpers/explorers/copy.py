@@ -1,4 +1,4 @@
-"""Five ways to make y from s, and the effects of zeroing y on s and on the gradient."""
+"""Compare five ways to make y from s: the effects of zeroing y on s and on the gradient."""
 
 from __future__ import annotations
 

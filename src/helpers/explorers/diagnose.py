@@ -1,4 +1,4 @@
-"""Training runs with one bug each, and the results of the chapter's tests on them."""
+"""Create training runs with one bug each, and run the chapter's tests on them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from helpers.explorers import Explorer
 
 CAUSES = ("optimizer", "softmax", "large", "small", "labels", "detach", "dead", "mixed", "nan")
 TESTS = ("first", "batch", "moves", "finite", "neighbours", "valid")
-# The order in which the trainings stand, so that neighbours are not alike.
+# Order of the training runs; neighbours have different symptoms.
 PATIENTS = ("labels", "optimizer", "nan", "softmax", "dead", "mixed", "large", "detach", "small")
 
 
-# What `results` gave, with PyTorch 2.15 on a CPU; a test runs it again. The last decimals of a
-# training differ from machine to machine, and the chapter shows the same everywhere.
+# Recorded results of `results` with PyTorch 2.15 on a CPU; a test checks them. The last decimals of
+# a run depend on the machine, so they are stored to make the page reproducible.
 FOUND = {
     "optimizer": ("2.31", "2.31", "first, last: not in the optimizer", "None", "[0]", "5 %"),
     "softmax": ("2.30", "1.58", "first, last: moves, up to 10 %", "None", "[0]", "71 %"),
@@ -37,7 +37,7 @@ FOUND = {
 
 @dataclass
 class Training:
-    """Model, optimizer, loss on a batch, and data, with the bug of one cause."""
+    """Model, optimizer, loss function and data of a training run with one bug."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -64,7 +64,7 @@ class _Mixed(nn.Sequential):
 
 
 def training(cause: str) -> Training:
-    """Return the training with the bug `cause`, one of `CAUSES`, or `"none"`."""
+    """Return the training run with the bug `cause`, one of `CAUSES`, or `"none"` for no bug."""
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         kind = {"detach": _Detached, "mixed": _Mixed}.get(cause, nn.Sequential)
@@ -84,7 +84,7 @@ def training(cause: str) -> Training:
         def criterion(scores: Tensor, y: Tensor) -> Tensor:
             return F.cross_entropy(scores.softmax(1), y)
 
-    if cause == "nan":  # a penalty on the distance of the scores to themselves
+    if cause == "nan":  # penalize the distance of logits to themselves, with gradient 0 / 0
 
         def criterion(scores: Tensor, y: Tensor) -> Tensor:
             return F.cross_entropy(scores, y) + (scores - scores).square().sum(1).sqrt().mean()
@@ -93,7 +93,7 @@ def training(cause: str) -> Training:
 
 
 def accuracy(run: Training, epochs: int = 5) -> int:
-    """Return the accuracy on the 360 validation digits after some epochs, in percent."""
+    """Return the accuracy on the 360 validation digits after `epochs` epochs, in percent."""
     x, y = digits.split()[1].tensors
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
@@ -107,7 +107,7 @@ def accuracy(run: Training, epochs: int = 5) -> int:
 
 
 def results(cause: str) -> tuple[str, ...]:
-    """Return the result of each test of `TESTS` on the training, in a few words of code."""
+    """Return the result of each test in `TESTS` on a training run, as short text."""
     run = training(cause)
     losses = debugging.overfit(run.model, run.loss, run.optimizer)
     changes = debugging.movement(run.model, run.loss, run.optimizer)
@@ -127,7 +127,7 @@ def results(cause: str) -> tuple[str, ...]:
 
 
 def _largest(changes: dict[str, str]) -> str:
-    """Return the largest relative change, with one digit, because only its magnitude matters."""
+    """Return the largest relative change rounded to one digit: only its magnitude matters."""
     shares = [float(state.split()[2]) for state in changes.values() if state.startswith("moves by")]
     if not shares:
         return ""
@@ -140,7 +140,7 @@ def _number(value: float) -> str:
 
 
 def kinds(outcomes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return each result without its digits: two causes with the same kinds look alike."""
+    """Return a category for each result; causes with equal categories are indistinguishable."""
     _, batch, moves, _, _, valid = outcomes
     value = float(batch)
     learned = "yes" if value < 0.1 else "part" if value < 2 else "no"  # nan: no
@@ -150,7 +150,7 @@ def kinds(outcomes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def diagnose_explorer(lang: str | None = None) -> Explorer:
-    """Open tests of a training that fails, and name the cause with at most three of them."""
+    """Run tests on a failing training run, and find the cause with at most three of them."""
     return Explorer(
         "diagnose",
         {

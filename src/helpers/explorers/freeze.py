@@ -1,4 +1,4 @@
-"""Changes by one training step in a network whose backbone should be frozen."""
+"""Show what a training step changes in a network with a supposedly frozen backbone."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def step(
     """Train a backbone and a head for one step, freeze the backbone, and train one more step.
 
     Args:
-        frozen: calls `requires_grad_(False)` on the backbone.
-        evaluation: calls `eval()` on the backbone.
-        given: the optimizer of the second step, SGD, gets the backbone as well as the head.
-        decay: it has `weight_decay=0.1`.
-        zeros: gradients of the first step are set to zeros, rather than to `None`.
+        frozen: call `requires_grad_(False)` on the backbone.
+        evaluation: call `eval()` on the backbone.
+        given: pass the backbone, too, to the optimizer of the second step (SGD).
+        decay: use `weight_decay=0.1` in that optimizer.
+        zeros: set the gradients of the first step to zeros instead of `None`.
 
     Returns:
-        By name: all parameters and buffers before the second step and after it, and the
-        gradients that its optimizer receives, one for each parameter.
+        Three dicts by name: all parameters and buffers before and after the second step, and the
+        gradients that its optimizer uses, one for each parameter.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(249)

@@ -1,4 +1,4 @@
-"""Elements that gather reads and scatter writes: a few indices, along both dimensions."""
+"""Show which elements gather reads and scatter writes along both dimensions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def connect(x: Tensor, dim: int, index: Tensor) -> dict[str, Any]:
     """Return the results of gather and scatter for an index.
 
     Args:
-        x: tensor of two dimensions.
+        x: two-dimensional tensor.
         dim: 0 or 1.
-        index: int64 tensor of two dimensions.
+        index: two-dimensional int64 tensor.
 
     Returns:
-        Flat lists: `cells`, the element of `x` that each element of the index stands for;
-        `gather`, its result; `scatter_add`, the result of adding 1, 2, 3, … into zeros of the shape
-        of `x`; `scatter`, of writing them, with None if it is undefined, because several are
-        written to the same position. If torch raises: `error`, its message.
+        Flat lists: `cells`, the position in `x` that each element of the index refers to;
+        `gather`, the result; `scatter_add`, the result of adding 1, 2, 3, … to zeros of the shape
+        of `x`; `scatter`, the result of writing them, with None for an undefined element, to which
+        several are written. If PyTorch raises: `error`, the message.
     """
     numbers = torch.arange(x.numel()).reshape(x.shape)
     src = torch.arange(1, index.numel() + 1).reshape(index.shape)

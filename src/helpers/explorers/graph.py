@@ -1,4 +1,4 @@
-"""A graph line by line: tensors that each node saved, later edits, freed memory."""
+"""Show an autograd graph line by line: saved tensors, in-place edits, freed memory."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ EDITS = ["", "x += 1", "y += 1"]
 
 
 def run(function: str, edit: str) -> list[dict[str, Any]]:
-    """Run the five lines from `w = 1`, and return the graph after each.
+    """Run the five lines with `w = 1`, and return the graph after each line.
 
     Args:
         function: one of `FUNCTIONS`.
-        edit: one of `EDITS`; an empty one does not change the tensors.
+        edit: one of `EDITS`; "" makes no edit.
 
     Returns:
         For each line: `line`; `tensors`, from name to value and version; `nodes` from `y` (or `x`)
             to `w`, each with its name and its saved tensor: None, or the tensor's name, its version
-            then, and `"kept"`, `"edited"` or `"freed"`; `grad` of `w`, or None; `error`: was one
-            raised?
+            then, and `"kept"`, `"edited"` or `"freed"`; `grad` of `w` or None; `error`: True if the
+            line raised an error.
     """
     names: dict[str, Any] = {"w": torch.tensor(1.0, requires_grad=True)}
     versions: dict[Any, int] = {}
@@ -51,7 +51,7 @@ def run(function: str, edit: str) -> list[dict[str, Any]]:
 
 
 def _saved(node: Any, tensors: dict[str, list], versions: dict[Any, int]) -> list | None:
-    """Return the tensor that a node saved (its input x, or its result y), its version and state."""
+    """Return name, version and state of the tensor that a node saved: its input x or result y."""
     attributes = {"_saved_self": "x", "_saved_result": "y"}
     attribute = next((one for one in attributes if one in dir(node)), None)
     if attribute is None:

@@ -1,4 +1,4 @@
-"""Gradients in float16, bfloat16 and float32, multiplied by a scale."""
+"""Show gradients in float16, bfloat16 and float32, multiplied by a loss scale."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from helpers.explorers import Explorer
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 MANTISSA = 1.3
-SMALLEST, LARGEST, STEP = -40, -4, 2  # exponents of the gradients: 1.3 * 2**e
-SCALES = 32  # exponents of the largest scale
+SMALLEST, LARGEST, STEP = -40, -4, 2  # exponents e of the gradients 1.3 * 2**e
+SCALES = 32  # exponent of the largest scale, 2**32
 
 
 def counts() -> list[int]:
-    """Return an invented number of gradients of each size, the smallest first: a bell curve."""
+    """Return an invented, bell-shaped histogram of gradients, smallest size first."""
     n = (LARGEST - SMALLEST) // STEP
     return [round(1000 * math.comb(n, i) / 2**n) + 5 for i in range(n + 1)]
 
@@ -24,8 +24,8 @@ def stored(exponent: int, dtype: torch.dtype) -> tuple[str, float]:
     """Return the result of storing `1.3 * 2**exponent` in a dtype.
 
     Returns:
-        `"zero"`, `"few"` (a subnormal number, which has fewer digits), `"normal"` or `"inf"`; and
-        the error of the stored number in percent (0 if infinite, 100 if it became 0).
+        `"zero"`, `"few"` (subnormal, with fewer significant digits), `"normal"` or `"inf"`; and
+        the relative error of the stored number in percent (0 for inf, 100 for zero).
     """
     value = torch.tensor(MANTISSA * 2.0**exponent, dtype=torch.float64)
     kept = value.to(dtype).double()

@@ -1,4 +1,4 @@
-"""Entries that load_state_dict loads, as the keys of a file are adapted to a model."""
+"""Show which entries load_state_dict loads while a file's keys are adapted to a model."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from helpers.explorers import Explorer
 
-PREFIXES = ("_orig_mod.", "module.")  # the outer wrapper's first
+PREFIXES = ("_orig_mod.", "module.")  # outer wrapper first
 
 
 def saved_model() -> nn.Module:
-    """Return the model at the time of saving: another name in the middle, ten classes."""
+    """Return the saved model: its middle layer has another name, its head ten classes."""
     return nn.ModuleDict(
         {"stem": nn.Linear(4, 8), "fc1": nn.Linear(8, 8), "head": nn.Linear(8, 10)}
     )
 
 
 def model_now() -> nn.Module:
-    """Return the model into which the file is loaded."""
+    """Return the model that loads the file."""
     return nn.ModuleDict(
         {"stem": nn.Linear(4, 8), "body": nn.Linear(8, 8), "head": nn.Linear(8, 4)}
     )
 
 
 def edited(outer: bool, inner: bool, rename: bool, drop: bool) -> dict[str, Tensor]:
-    """Return the file's entries, all ones, with some of the repairs.
+    """Return the file's entries (all values 1) after the chosen repairs.
 
     Args:
         outer: strip `_orig_mod.`, which `torch.compile` prepends.
-        inner: then strip `module.`, which `DataParallel` prepends.
-        rename: rename `fc1` to the model's name for it, `body`.
+        inner: strip `module.`, which `DataParallel` prepends; effective after `outer`.
+        rename: rename `fc1` to `body`, the layer's name in the model.
         drop: remove the head.
     """
     names = saved_model().state_dict()
@@ -51,7 +51,7 @@ def loaded(weights: dict[str, Tensor], strict: bool) -> tuple[bool, list[str], s
     """Load weights of ones into a model of zeros.
 
     Returns:
-        Whether `load_state_dict` raised, the names of the entries that it overwrote, and the error
+        True if `load_state_dict` raised; the names of the overwritten entries; and the error
         message or the return value.
     """
     model = model_now()

@@ -1,4 +1,4 @@
-"""Which training windows contain a value that a test window has to forecast."""
+"""Show which training windows contain a target of a test window."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TRAIN, LEAK, TEST, UNUSED = "tlex"
 
 
 def parts(method: str, starts: Tensor, targets: Tensor, split: int) -> tuple[Tensor, Tensor]:
-    """Return which windows are for training and which for the test, two masks of shape (N,).
+    """Return the masks of training windows and of test windows, bool of shape (N,).
 
     Args:
-        method: "random": as many test windows as with "windows", drawn at random; "windows": the
-            list of windows is cut where their targets begin at `split`; "series": the series is
-            cut there, and a training window must end before.
+        method: "random" draws as many test windows as "windows" at random; "windows" cuts the
+            list of windows where the targets begin at `split`; "series" cuts the series
+            there, so that training windows end before `split`.
         starts: first input of each window, shape (N,).
-        targets: steps of the targets, shape (N, H).
+        targets: steps of each window's targets, shape (N, H).
         split: first step of the test part.
     """
     test = targets[:, 0] >= split
@@ -34,7 +34,7 @@ def parts(method: str, starts: Tensor, targets: Tensor, split: int) -> tuple[Ten
 
 
 def kinds(method: str, horizon: int, split: int) -> str:
-    """Return a letter for each window: t trains, l trains and leaks, e tests, x is not used.
+    """Return a letter per window: t training, l training with a leak, e test, x unused.
 
     A training window leaks if one of its values, input or target, is a target of a test window.
     """

@@ -70,8 +70,8 @@
     static words = words;
     static style = style;
 
-    // When each batch is requested, which worker loads it, and when the training uses it. Batches
-    // are assigned in turn; `ahead` × `workers` are requested first, one more for each one used.
+    // Compute the times when each batch is requested, loaded (by which worker) and used. Batches
+    // are assigned in turn; `ahead` × `workers` are requested initially, then one per used batch.
     static plan(loads, train, workers, ahead) {
       const free = Array(Math.max(1, workers)).fill(0);
       const plan = [];

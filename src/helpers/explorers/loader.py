@@ -1,4 +1,4 @@
-"""Timeline of a DataLoader: batches are assigned to workers and used by the training."""
+"""Simulate the timeline of a DataLoader: batches in workers and in the training loop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ BATCHES, TRAIN = 12, 2
 
 
 def loader_explorer(lang: str | None = None) -> Explorer:
-    """Choose workers, `prefetch_factor` and the time of a batch; see what training waits for.
+    """Choose workers, `prefetch_factor` and batch times; see when training waits.
 
-    Nothing is measured: the documented rules are simulated. Batches are assigned to the workers in
-    turn, each worker prefetches `prefetch_factor` of them, another one is requested when a batch is
-    used, and they are used in order (https://pytorch.org/docs/stable/data.html).
+    The timeline simulates the documented rules without measurements. Batches are assigned in
+    turn to workers; each prefetches `prefetch_factor` batches; using a batch requests the next
+    one; and batches are used in order (https://pytorch.org/docs/stable/data.html).
     """
     start = {"load": 4, "workers": 4, "ahead": 2, "slow": True, "at": 7}
     return Explorer(

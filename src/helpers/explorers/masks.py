@@ -1,4 +1,4 @@
-"""One attention mask in the two interfaces of attention."""
+"""Compare one attention mask in PyTorch's two attention APIs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MASKS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def by_function(x: Tensor, mask: Tensor) -> Tensor:
-    """Return the attention weights of `F.scaled_dot_product_attention` for tokens and a mask.
+    """Return the attention weights of `F.scaled_dot_product_attention` for a mask.
 
     Args:
         x: float, shape (L, L): L tokens, as queries and keys; the values are the identity.
@@ -41,13 +41,13 @@ def by_function(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def by_module(x: Tensor, mask: Tensor, *, need_weights: bool) -> Tensor:
-    """Return the same weights of `nn.MultiheadAttention`, one head, its projections the identity.
+    """Return these weights of `nn.MultiheadAttention` with one head and identity projections.
 
     Args:
         x: float, shape (L, L), as in `by_function`.
         mask: bool or float, shape (L, L), its `attn_mask`.
-        need_weights: whether it returns its weights; if not, they are its output, because the
-            values are the identity.
+        need_weights: if True, use the returned weights, else the output, which equals them: the
+            values are the identity matrix.
 
     Returns:
         Shape (L, L).

@@ -1,4 +1,4 @@
-"""Divisors of cross-entropy with reduction 'mean'."""
+"""Show the divisors of cross-entropy with reduction 'mean'."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ WEIGHTS = torch.tensor([1.0, 2.0, 5.0])
 
 
 def read_mean(weighted: bool, kept: list[bool]) -> dict[str, object]:
-    """Return `F.cross_entropy` of the explorer's four samples, at once and in two batches.
+    """Return `F.cross_entropy` of four samples as one batch and as two batches.
 
     Args:
-        weighted: whether to pass the class weights 1, 2 and 5.
-        kept: for each sample whether it is used; the label of the others is the ignored -100.
+        weighted: pass the class weights 1, 2 and 5.
+        kept: one bool per sample; False replaces its label by -100, the default `ignore_index`.
 
     Returns:
         Numbers as text with three decimals (or `"nan"`): `each` (a list, reduction "none"),

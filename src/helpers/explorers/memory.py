@@ -1,4 +1,4 @@
-"""Parts of a training step's memory, by batch, optimizer, precision and checkpointing."""
+"""Show the memory of a training step by batch size, optimizer, precision and checkpointing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from helpers.memory_caching import TrainingMemory, training_memory
 BATCHES = (1, 2, 4, 8, 16)
 SETTINGS = list(itertools.product((False, True), repeat=3))  # adam, half, again
 
-# MiB as `count` gives them, a row for each setting: weights, gradients, optimizer, activations,
-# peak of each batch. Counting all forty takes half a minute; a test counts some of them again.
+# Recorded results of `count` in MiB, a row per setting: weights, gradients, optimizer, activations,
+# peak for each batch size. All forty take half a minute to compute; a test checks some.
 COUNTED = [
     [[64, 52, 0, 24, 140], [64, 20, 0, 92, 176], [64, 8, 0, 200, 272], [64, 8, 0, 401, 473],
      [64, 8, 0, 801, 873]],

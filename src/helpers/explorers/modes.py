@@ -1,4 +1,4 @@
-"""Effects of train and eval, the grad modes and freezing."""
+"""Show the effects of train and eval, the grad modes and freezing."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ SIZE, SAMPLES = 4, 64
 
 
 def switched(mode: str, *, training: bool, frozen: bool) -> dict[str, Any]:
-    """Compute features of a network under a mode, and train a new layer on them outside of it.
+    """Compute features of a network under a grad mode, then train a new layer on them.
 
     Args:
         mode: a key of `MODES`.
-        training: whether the network is in `train()`, else in `eval()`.
-        frozen: whether its parameters require no gradients.
+        training: call `train()` on the network, else `eval()`.
+        frozen: call `requires_grad_(False)` on the network.
 
     Returns:
-        `differ`: do two passes over the same input differ? `moved`: did a buffer change?
-        `kept`: bytes that the graph saves for a backward pass, without the network's own tensors.
-        `weights`: how many of the network's parameters have a gradient after the new layer's
-        `backward`. `error`: the error of training the new layer, empty if there is none.
+        `differ`: True if two passes over the same input differ. `moved`: True if a buffer changed.
+        `kept`: bytes saved for a backward pass, without parameters and buffers of the network.
+        `weights`: number of the network's parameters with a gradient after the new layer's
+        `backward`. `error`: error message of training the new layer, or "".
     """
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(SIZE, SIZE), nn.BatchNorm1d(SIZE), nn.Dropout())
@@ -63,7 +63,7 @@ def _train(head: nn.Module, features: Tensor) -> str:
 
 
 def modes_explorer(lang: str | None = None) -> Explorer:
-    """Set the three switches, and point at an effect to see which of them causes it."""
+    """Set three switches, and point at an effect to see which switch causes it."""
     rows = [
         [[switched(mode, training=t, frozen=f) for f in (False, True)] for t in (False, True)]
         for mode in MODES

@@ -1,4 +1,4 @@
-"""Objects that `to`, `double` and `float` change in place; every row was run."""
+"""Show which objects `to`, `double` and `float` convert in place, by running each case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ADAM = """\
 optimizer = torch.optim.Adam(m.parameters())
 m(torch.ones(1, 2){input}).sum().backward()
 optimizer.step()"""
-# What to make, what to convert, what to look at, and how to write it where the move misses it.
+# Code that creates, converts and inspects each object, and a fix if the conversion misses it.
 OBJECTS: dict[str, dict[str, str]] = {
     "tensor": {
         "setup": "x = torch.ones(2)",
@@ -69,20 +69,20 @@ def try_move(kind: str, move: str) -> dict[str, Any]:
         move: a member of `CONVERSIONS`.
 
     Returns:
-        `code` (the code that ran), `returned` ("same" or "new": is the result the object that was
-        converted?), `watch` (the expression that was inspected), `before` and `after` (see
-        `where`), `kept` (bool: is it the same tensor object?), `fix` (code, or "") and `outcome`:
+        `code` (the code that ran), `returned` ("same" if the result is the converted object, else
+        "new"), `watch` (the inspected expression), `before` and `after` (see
+        `where`), `kept` (True if the tensor object is the same), `fix` (code or "") and `outcome`:
 
-        - "nothing": it was already there
+        - "nothing": the object was already there
         - "assign": the result is another tensor, the name still refers to the old one
-        - "leaf": likewise, and the result is not an `nn.Parameter`
-        - "in place": moved, the same tensor object
-        - "rebound": moved, the module has another tensor under the name
-        - "replaced": moved, the module has another parameter
+        - "leaf": as "assign", and the result is not an `nn.Parameter`
+        - "in place": moved; the tensor object is the same
+        - "rebound": moved; the module has a new tensor under the same name
+        - "replaced": moved; the module has a new parameter object
         - "missed": not moved
 
     Raises:
-        ValueError: an unknown `kind` or `move`.
+        ValueError: `kind` or `move` is unknown.
     """
     if kind not in OBJECTS:
         raise ValueError(f"kind must be one of {', '.join(OBJECTS)}, got {kind!r}")
@@ -122,7 +122,7 @@ def try_move(kind: str, move: str) -> dict[str, Any]:
 
 
 def move_explorer(lang: str | None = None) -> Explorer:
-    """Choose an object and a conversion, and see what moved; every row was run."""
+    """Choose an object and a conversion, and see what was converted."""
     return Explorer(
         "move",
         [try_move(kind, move) for kind in OBJECTS for move in CONVERSIONS],

@@ -1,4 +1,4 @@
-"""What a schedule of a diffusion model leaves of the data after each step."""
+"""Show the share of the data that a diffusion model's noise schedule keeps at each step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def left(steps: int, last: float) -> list[float]:
 
 
 def noise_explorer(lang: str | None = None) -> Explorer:
-    """Change steps and last beta of a schedule, and see the distribution of the noisy data."""
+    """Change the steps and last beta of a schedule; see the distribution of the noisy data."""
     return Explorer(
         "noise",
         {

@@ -1,4 +1,4 @@
-"""One sample in BatchNorm with changing neighbours, and the running statistics."""
+"""Show BatchNorm's output for one sample in different batches, and the running statistics."""
 
 from __future__ import annotations
 

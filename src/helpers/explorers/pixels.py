@@ -1,4 +1,4 @@
-"""Four small images on their way to a model, through conventions that raise no error."""
+"""Show the effect of image conventions that raise no error on a model's predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from helpers.demos.images import patches
 from helpers.explorers import Explorer
 
-SIZE, SHOWN = 16, 12  # the side of a picture; which test picture of each class
+SIZE, SHOWN = 16, 12  # side length in pixels; index of the test image shown of each class
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "as read": lambda x: x,
@@ -31,10 +31,10 @@ NORMALIZED = ("none", "ImageNet", "own")
 
 
 class Trained(NamedTuple):
-    """Classifier of images by their mean colour, and its data.
+    """Classifier of images by mean colour, with statistics and test data.
 
-    `mean`, `std`: of its training images, RGB in [0, 1]. `pictures`: those that were not in
-    training, uint8 of shape (189, 16, 16, 3), RGB; `label`: their classes, int64 of shape (189,);
+    `mean`, `std`: statistics of the training images, RGB in [0, 1]. `pictures`: test images, not in
+    training, uint8 RGB of shape (189, 16, 16, 3); `label`: their class indices, int64 (189,);
     `names`: the names of the classes.
     """
 
@@ -48,7 +48,7 @@ class Trained(NamedTuple):
 
 @cache
 def trained() -> Trained:
-    """Fit the classifier to half of the squares: linear, with one covariance for all classes."""
+    """Fit a linear discriminant with shared covariance to half of the images."""
     squares, label, names = patches(SIZE)
     train = torch.arange(len(label)) % 2 == 0
     x = squares.double() / 255
@@ -69,13 +69,13 @@ def trained() -> Trained:
 
 
 def prepared(rgb: bool, layout: str, scale: str, normalized: str) -> Tensor:
-    """Return the test images as the model receives them, from the images that OpenCV reads.
+    """Convert test images, read by OpenCV, to the model's input.
 
     Args:
-        rgb: convert BGR to RGB?
+        rgb: convert BGR to RGB.
         layout: a key of `LAYOUTS`.
         scale: a key of `SCALES`.
-        normalized: with whose statistics, one of `NORMALIZED`.
+        normalized: statistics for normalization, one of `NORMALIZED`.
 
     Raises:
         RuntimeError, TypeError or ValueError: the error of torchvision's `normalize`.
@@ -102,13 +102,13 @@ def answered(x: Tensor) -> Tensor:
 
 
 def shown() -> list[int]:
-    """Return the test images that the explorer shows: one of each class."""
+    """Return the indices of the displayed test images, one of each class."""
     label = trained().label
     return [(label == c).nonzero()[SHOWN].item() for c in range(len(trained().names))]
 
 
 def _rows() -> tuple[list[int | list], list[str]]:
-    """Return the result of each setting, and the errors to which the numbers among them refer."""
+    """Return the result of each setting and a list of errors; an int result is an error's index."""
     label, chosen = trained().label, shown()
     errors: list[str] = []
     rows: list[int | list] = []

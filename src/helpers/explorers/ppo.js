@@ -50,7 +50,7 @@
       return { at: 14, sign: 0 };
     }
 
-    // One unit of the drawing is a tenth of the ratio, and a tenth of the objective.
+    // One unit of the drawing is 0.1 of the ratio and 0.1 of the objective.
     view({ at, sign }, { clip, ratios, kinks, signs, lines }, t) {
       const [value, gradient] = signs[sign][at];
       const ratio = ratios[at];

@@ -1,4 +1,4 @@
-"""Clipped objective of PPO for one sample, and its gradient in the ratio."""
+"""Show PPO's clipped objective for one sample, and its gradient with respect to the ratio."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from helpers.explorers import Explorer
 
 CLIP = 0.2
 RATIOS = [(n + 0.5) / 10 for n in range(20)]  # none at a kink of the objective
-KINKS = (0.0, 1 - CLIP, 1 + CLIP, 2.0)  # the objective is straight between them
+KINKS = (0.0, 1 - CLIP, 1 + CLIP, 2.0)  # the objective is linear between these ratios
 
 
 def clipped(ratio: float, advantage: float, clip: float = CLIP) -> list[float]:
-    """Return the objective min(r A, clamp(r) A) and its gradient in the ratio r.
+    """Return the objective min(r A, clamp(r) A) and its gradient with respect to the ratio r.
 
     Args:
-        ratio: of the new and the old probability of the action.
-        advantage: of the action.
-        clip: half-width of the interval in which the ratio is not clipped.
+        ratio: new probability of the action divided by the old one.
+        advantage: advantage of the action.
+        clip: epsilon; the ratio is clipped to [1 - clip, 1 + clip].
 
     Returns:
-        The two numbers, rounded to two digits.
+        Objective and gradient, rounded to two digits.
     """
     r = torch.tensor(ratio, dtype=torch.float64, requires_grad=True)
     objective = torch.min(r * advantage, r.clamp(1 - clip, 1 + clip) * advantage)

@@ -88,7 +88,7 @@
       const size = Math.max(...lengths);
       const table = read[2 * Number(both) + Number(packed)][way];
       const halves = both ? [0, 1] : [0];
-      // with two directions, a vector of one state is the last: the backward one
+      // In a bidirectional LSTM, the last state h[-1] is the backward one.
       const part = (n, half) => table?.[n][half - (halves.length - table[n].length)];
       const seen = (n, half, m, l) => part(n, half)?.[m * size + l] === "1";
       const own = (n, m, l) => n === m && l < lengths[m];

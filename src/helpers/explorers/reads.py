@@ -1,4 +1,4 @@
-"""Steps that a sentence's vector depends on, for each way to take it from a recurrent layer."""
+"""Show the steps that a sentence vector depends on, for each way to take it from an RNN."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def read_by(way: str, sample: int, *, both: bool, packed: bool) -> list[Tensor] 
     """Return the steps that the vector of one sentence depends on in a padded batch of `LENGTHS`.
 
     Args:
-        way: a key of `WAYS`; it takes the vectors from the output and the state of an LSTM with
+        way: a key of `WAYS`: how to take the vectors from the output and the state of an LSTM with
             one layer and `batch_first`.
-        sample: the sentence.
-        both: whether the LSTM is bidirectional.
-        packed: whether it receives a packed batch.
+        sample: index of the sentence.
+        both: use a bidirectional LSTM.
+        packed: pass a packed batch.
 
     Returns:
-        For each `HIDDEN` numbers of the vector which steps of the batch they depend on, bool of
-        shape (3, 5); None if the line raises, because there is no such state.
+        Steps that each group of `HIDDEN` elements of the vector depends on: a list of bool tensors
+        of shape (3, 5). None if the line raises, because there is no such state.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Compilations by `torch.compile` in two epochs of training and validation."""
+"""Show which calls `torch.compile` compiles in two epochs of training and validation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ DYNAMIC = {"none": None, "true": True, "false": False}
 TRAIN, LAST, VALIDATION = (64, 64), 29, (100, 40)
 FIRST, GRAD, SIZE, EPOCH = "first", "grad_mode", "size", "epoch"
 
-# What torch says in `record`: for each setting of `dynamic`, of whether the last batch is dropped
-# and of whether the model keeps its epoch as a number, the calls that compile, and why.
+# Recorded results of `record`. The key is `dynamic`, then 1 if the last batch is dropped, then 1 if
+# the model stores its epoch as a number; the value maps the calls that compile to the reason.
 RECORDED: dict[str, dict[int, str]] = {
     "none 0 0": {0: "first", 2: "size", 3: "grad_mode"},
     "none 0 1": {0: "first", 2: "size", 3: "grad_mode", 5: "epoch", 8: "epoch"},
@@ -36,7 +36,7 @@ RECORDED: dict[str, dict[int, str]] = {
 
 
 class Net(nn.Module):
-    """Layer with dropout, which may store the number of the epoch and use it."""
+    """Layer with dropout; with `numbered` it stores the epoch as an int and uses it."""
 
     def __init__(self, numbered: bool) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Net(nn.Module):
 
 
 def plan(drop: bool) -> list[tuple[int, bool, int]]:
-    """Return the calls of two epochs: epoch, whether it is validation, batch size."""
+    """Return the calls of two epochs as (epoch, validation, batch size)."""
     train = TRAIN + (() if drop else (LAST,))
     return [
         (epoch, validates, size)
@@ -61,13 +61,13 @@ def plan(drop: bool) -> list[tuple[int, bool, int]]:
 
 
 def kind(reasons: str) -> str:
-    """Return, in a word, the reason of the graph that fits best, from torch's reasons.
+    """Return the reason of a recompilation as one word, from PyTorch's message.
 
-    Torch names the first guard of a graph that fails, and checks the grad mode, the size and the
-    epoch in this order.
+    PyTorch lists, for each graph, the first guard that fails; it checks grad mode, size and
+    epoch in this order, so the best-matching graph decides.
 
     Raises:
-        ValueError: there is none of the three.
+        ValueError: the message contains none of the three reasons.
     """
     for word, sign in ((EPOCH, ".epoch =="), (SIZE, "size mismatch"), (GRAD, "grad_mode")):
         if sign in reasons:
@@ -76,10 +76,10 @@ def kind(reasons: str) -> str:
 
 
 def record(dynamic: bool | None, drop: bool, numbered: bool) -> dict[int, str]:
-    """Run two epochs of a compiled model; return which calls compile, and why.
+    """Run two epochs of a compiled model; return the calls that compile and the reasons.
 
     Returns:
-        The position of each such call in `plan`, and `FIRST`, `GRAD`, `SIZE` or `EPOCH`.
+        A dict from the call's index in `plan` to `FIRST`, `GRAD`, `SIZE` or `EPOCH`.
     """
     torch.compiler.reset()
     model, counting = Net(numbered), Counting()
@@ -105,7 +105,7 @@ def key(dynamic: str, drop: bool, numbered: bool) -> str:
 def recompile_explorer(lang: str | None = None) -> Explorer:
     """Choose `dynamic`, `drop_last` and how the epoch is stored; see which calls compile.
 
-    The calls that compile were recorded from torch, by `record`.
+    The compiling calls were recorded with `record`.
     """
     data: dict[str, Any] = {
         "plans": [plan(False), plan(True)],

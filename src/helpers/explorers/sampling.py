@@ -1,4 +1,4 @@
-"""Effects of temperature, top-k and top-p on the logits of a language model."""
+"""Show the effects of temperature, top-k and top-p on the logits of a language model."""
 
 from __future__ import annotations
 

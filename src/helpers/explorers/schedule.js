@@ -61,7 +61,7 @@
     .range { display: flex; gap: .6rem; align-items: center }
     .said { min-height: 2.8em }`;
 
-  // The path of a curve of steps; `top` is drawn at the upper edge.
+  // Return the SVG path of a step curve; the value `top` is at the upper edge.
   const path = (values, top) =>
     values.map((v, i) => `${i ? "V" : "M0 "}${100 - (100 * v) / top}H${i + 1}`).join("");
 

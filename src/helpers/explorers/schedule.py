@@ -1,4 +1,4 @@
-"""Learning-rate schedules with and without warm-up: the curves that the explorer shows."""
+"""Show learning-rate schedules with and without warm-up."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ GRID: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
         {"mode": ('"min"', '"max"'), "factor": ("0.1", "0.3"), "patience": ("5", "10")},
     ),
 }
-# The first sets a rate of its own at every step, the second cannot stand in a sequence
+# OneCycleLR sets the learning rate at every step; ReduceLROnPlateau cannot be in SequentialLR.
 WITHOUT_WARM_UP = ("OneCycleLR", "ReduceLROnPlateau")
 
 
@@ -63,10 +63,10 @@ def warmed(code: str) -> str:
 
 
 def settings(name: str) -> list[str]:
-    """Return the code of each setting of a schedule in `GRID`, the last parameter changing fastest.
+    """Return the code of each setting of a schedule in `GRID`; the last parameter changes fastest.
 
     Raises:
-        ValueError: there is no such schedule.
+        ValueError: `name` is not in `GRID`.
     """
     if name not in GRID:
         raise ValueError(f"no schedule {name!r}; there are {', '.join(GRID)}")
@@ -78,7 +78,7 @@ def settings(name: str) -> list[str]:
 
 
 def explored(code: str) -> list[float]:
-    """Return the learning rates of `EPOCHS` epochs from `BASE`, with four significant digits."""
+    """Return the learning rates of `EPOCHS` epochs from `BASE`, to four significant digits."""
     values = rates(build(code), EPOCHS, lr=BASE, metrics=LOSSES[:EPOCHS])
     return [float(f"{round(value, 12):.4g}") for value in values]
 

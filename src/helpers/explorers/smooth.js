@@ -53,7 +53,7 @@
 
   const lowest = (values) => values.indexOf(Math.min(...values));
 
-  // TensorBoard's moving average; without the division it begins at zero.
+  // Return TensorBoard's moving average; without debiasing it starts near zero.
   const smooth = (values, w, debias) => {
     let average = 0;
     return values.map((value, i) => {

@@ -1,4 +1,4 @@
-"""TensorBoard's smoothing of a noisy loss that falls and rises again."""
+"""Show TensorBoard's smoothing of a noisy loss that falls and rises again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ STEPS, SPIKE, LARGE = 100, 70, 3.0
 
 
 def smooth(values: Sequence[float], weight: float, debias: bool = True) -> list[float]:
-    """Return the line that TensorBoard draws: an exponential moving average of finite values.
+    """Return TensorBoard's smoothed curve: the exponential moving average of finite values.
 
     Args:
-        values: a curve.
-        weight: of the previous average, from 0 to below 1; the page starts with 0.6.
+        values: values of the curve.
+        weight: weight of the previous average in [0, 1); TensorBoard's default is 0.6.
         debias: divide by 1 - weight**n after n values, as TensorBoard does; else the average
             starts at zero and is biased towards it.
 

@@ -1,4 +1,4 @@
-"""Numbers that each line draws from the global random stream, and the effect of one more line."""
+"""Show which random numbers each line draws, and the effect of one additional line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.utils.data import DataLoader
 
 from helpers.explorers import Explorer
 
-SEED, SHUFFLING = 0, 1  # of the global stream, and of the loader's own generator
+SEED, SHUFFLING = 0, 1  # seeds of the global generator and of the loader's own generator
 SAMPLES = 6
 
 
 class Draw(NamedTuple):
-    """Numbers that one line of the program drew.
+    """Random numbers that one line of the program drew.
 
-    `own`: from the loader's generator? `start` and `count`: which of that stream's 32-bit numbers.
+    `own`: True for the loader's generator. `start`, `count`: range of 32-bit numbers in its stream.
     `values`: weights, indices of the data, or noise.
     """
 
@@ -40,14 +40,14 @@ PLACES = ("first", "layers", "epochs")
 
 @cache
 def _following(seed: int) -> dict[tuple[int, ...], int]:
-    """Return how many numbers were drawn since the seed, found from the next numbers."""
+    """Return a table from the next numbers of a generator to the count drawn since `seed`."""
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.empty(100, dtype=torch.int32).random_(generator=generator).tolist()
     return {tuple(numbers[k : k + 4]): k for k in range(90)}
 
 
 def position(seed: int, generator: torch.Generator) -> int:
-    """Return how many 32-bit numbers a CPU generator has drawn since `seed`, below 90."""
+    """Return the count (< 90) of 32-bit numbers that a CPU generator has drawn since `seed`."""
     copy = generator.clone_state()
     numbers = torch.empty(4, dtype=torch.int32).random_(generator=copy)
     return _following(seed)[tuple(numbers.tolist())]
@@ -61,8 +61,8 @@ def program(
     Args:
         added: one more line, a key of `ADDED`, or None.
         place: its position, one of `PLACES`: first, after the layers, between the epochs.
-        own: does the loader shuffle with a generator of its own?
-        fork: is the added line inside `torch.random.fork_rng()`?
+        own: shuffle with the loader's own generator.
+        fork: run the added line inside `torch.random.fork_rng()`.
 
     Returns:
         The numbers that each line drew, in order. The caller's global stream is restored.
@@ -102,7 +102,7 @@ def program(
 
 
 def streams_explorer(lang: str | None = None) -> Explorer:
-    """Add a line that draws, and see whose numbers change after it."""
+    """Add a line that draws random numbers; see which later numbers change."""
     table: list[tuple[float, ...]] = []
 
     def encoded(draws: list[Draw]) -> list[list[Any]]:

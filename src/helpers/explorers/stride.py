@@ -1,4 +1,4 @@
-"""Storage cells that each element of a view reads, for the operations of the explorer."""
+"""Show the storage element that each element of a view reads."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ THENS: dict[str, Operation] = {
 
 
 def walk(first: Operation, then: Operation, x: Tensor) -> dict[str, object]:
-    """Return how `y = then(first(x))` reads its storage; every entry is computed by torch.
+    """Return how `y = then(first(x))` reads its storage, as computed by PyTorch.
 
     Args:
         first: returns a tensor of one or two dimensions.
-        then: takes that tensor, and may raise a `RuntimeError`.
-        x: any tensor that `json` can write as numbers.
+        then: applied to that tensor; may raise a `RuntimeError`.
+        x: a tensor of JSON-serializable numbers.
 
     Returns:
         `shape`, `stride` (lists), `offset` (int), `kind` (as from `view_or_copy`), `contiguous`

@@ -71,7 +71,7 @@
       const [wide, high, middle] = [600 / last, 115, 120];
       const most = bins.map((counts) => Math.max(...counts));
       const value = (k) => (k / last).toFixed(2);
-      // negatives upwards, positives downwards, on one scale: 3 beside 100 are seen as roots
+      // Negatives go up and positives down, on a square-root scale that keeps small counts visible.
       const bar = (kind, k) => {
         const size = high * Math.sqrt(bins[kind][k] / most[0]);
         const right = k >= at === (kind === 1);

@@ -1,4 +1,4 @@
-"""Effects of a threshold on the logits of a classifier with a rare positive class."""
+"""Show the effects of a threshold on the scores of a classifier with a rare positive class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from helpers.evaluation import confusion_matrix, scores
 from helpers.explorers import Explorer
 
-STEPS = 50  # thresholds from 0 to 1
+STEPS = 50  # number of intervals between thresholds 0 and 1
 
 
 def rare_scores() -> tuple[Tensor, Tensor]:

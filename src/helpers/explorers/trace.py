@@ -1,4 +1,4 @@
-"""Results of a function, its trace and its export for the same inputs."""
+"""Compare the results of a function, its trace and its exports for the same inputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Wrapped(nn.Module):
-    """Function as a module."""
+    """Module whose forward pass calls a function."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ def traced(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 
 def exported(function: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[Tensor], Tensor]:
-    """Return `torch.export.export` of a function on the example, for its length or for any."""
+    """Return `torch.export.export` of a function, for a fixed or a dynamic length."""
     shapes = ({0: torch.export.Dim.DYNAMIC},) if dynamic else None
     with quiet():
         program = torch.export.export(
@@ -83,7 +83,7 @@ def exported(function: Callable[[Tensor], Tensor], dynamic: bool) -> Callable[[T
 
 
 def outcomes(function: Callable[[Tensor], Tensor]) -> list[list[list[Any]]]:
-    """Return for each length and sign the results of all four: a list of numbers, or an error."""
+    """Return for each length and sign the four results, each a list of numbers or an error."""
     makers = (
         lambda: function,
         lambda: traced(function),

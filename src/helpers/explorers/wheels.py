@@ -1,4 +1,4 @@
-"""Builds of PyTorch that run on a GPU and under a driver."""
+"""Show which builds of PyTorch run on a GPU with a driver version."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from helpers.explorers import Explorer
 from helpers.installation import OLDEST_DRIVER, driver_suffices, runs
 
-# What PyTorch 2.9 for x86-64 was built for: https://github.com/Comfy-Org/ComfyUI/pull/16438
+# Architectures in PyTorch 2.9 for x86-64: https://github.com/Comfy-Org/ComfyUI/pull/16438
 WHEELS = {
     "cu126": ("12.6", "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"),
     "cu128": ("12.8", "sm_70 sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"),
     "cu130": ("13.0", "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"),
 }
-# https://developer.nvidia.com/cuda-gpus and its page of legacy GPUs
+# Compute capabilities: https://developer.nvidia.com/cuda-gpus and its page of legacy GPUs
 GPUS = {
     "GTX 1080": (6, 1),
     "V100": (7, 0),
@@ -23,19 +23,19 @@ GPUS = {
     "H100": (9, 0),
     "RTX 5090": (12, 0),
 }
-# 570 is the first for the RTX 5090, 580 the last for the GTX 1080 and the V100.
+# 570 is the first branch for the RTX 5090, 580 the last for the GTX 1080 and the V100.
 DRIVERS = ("470.256", "570.86", "580.65")
 
 
 def outcome(wheel: str, gpu: str, driver: str) -> dict[str, Any]:
-    """Return the kernel of `wheel` for the GPU, or None, and whether the `driver` suffices."""
+    """Return the kernel of `wheel` for the GPU (or None), and True if the driver is new enough."""
     cuda, archs = WHEELS[wheel]
     kernel = runs(GPUS[gpu], archs.split())
     return {"kernel": kernel, "driver": driver_suffices(driver, cuda)}
 
 
 def wheels_explorer(lang: str | None = None) -> Explorer:
-    """Choose a GPU and a driver; see which of three builds runs, and by which kernel."""
+    """Choose a GPU and a driver; see which of three builds run, and with which kernel."""
     rows = [
         [[outcome(wheel, gpu, driver) for wheel in WHEELS] for driver in DRIVERS] for gpu in GPUS
     ]

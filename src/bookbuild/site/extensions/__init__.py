@@ -1,4 +1,4 @@
-"""Sphinx extensions of the book: list `bookbuild.site.extensions` first, before the theme."""
+"""Register the book's Sphinx extensions; list `bookbuild.site.extensions` before the theme."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bookbuild.site.extensions import (
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register all extensions."""
-    gc.disable()  # the process ends with the build, which returns its memory
+    gc.disable()  # saves time; the process exits after the build and frees its memory
     for extension in (
         languages,
         search_records,
@@ -38,7 +38,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         chapter_list,
         reference,
         script_words,
-        progress_map,  # its script needs the words
+        progress_map,  # after `script_words`: its script uses `bookWords`
         page_markdown,
         incremental,
         bundles,

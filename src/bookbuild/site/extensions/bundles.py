@@ -1,4 +1,4 @@
-"""Light pages: one style sheet with the rules that pages use, one script, no icon fonts."""
+"""Bundle style sheets and scripts: only the CSS rules in use, one script, no icon fonts."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from sphinx.errors import ExtensionError
 
 from bookbuild.source.checkout import digest
 
-STYLE, SCRIPT = "styles/site.css", "scripts/site.js"  # styles/: the themes' url()s stay right
-# The templates of the theme link these; the templates of the book link the bundles instead.
+STYLE, SCRIPT = "styles/site.css", "scripts/site.js"  # in styles/, relative url()s stay valid
+# Files that the theme's templates link; the book's templates link the bundles instead.
 THEME_STYLE = "styles/pydata-sphinx-theme.css"
 THEME_SCRIPT = "scripts/pydata-sphinx-theme.js"
-OWN_LINK = {"katex.min.css"}  # only some pages need it
+OWN_LINK = {"katex.min.css"}  # linked separately, because only pages with formulas need it
 UNUSED = (
     *("locales", "vendor/fontawesome", "*webpack-macros.html", "*.png", "scripts/bootstrap*"),
     *("scripts/fontawesome*", "**/*.map", "images/logo_*"),
     *("searchtools.js", "language_data.js", "translations.js"),  # of Sphinx's search
 )
-# The theme measures each code block when a page is loaded, so that the browser has to lay out the
-# whole page; book.js measures a block when it comes into sight.
+# The theme measures each code block when a page loads, which makes the browser lay out the
+# whole page; book.js measures a block when it scrolls into view.
 MEASURES_ALL = re.compile(
     r'"complete"===document\.readyState\?(\w+)\(\):window\.addEventListener\("load",\1\)'
 )
 COMMENTS = re.compile(r"^[ \t]*//.*\n", re.M)
-HOME_STYLE, HOME_SCRIPT = "progress.css", "progress.js"  # of the home page alone
+HOME_STYLE, HOME_SCRIPT = "progress.css", "progress.js"  # used only on the home page
 CLASS = re.compile(r"\.(-?[A-Za-z_][\w-]*)")
-INDENT = re.compile(r"^[ \t]+", re.M)  # no string of our scripts goes over several lines
-LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # they serve Sphinx's search
+INDENT = re.compile(r"^[ \t]+", re.M)  # safe, because no string in the scripts spans lines
+LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # only for Sphinx's search
 
 
 def bundle(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Link the two bundles instead of their parts: files, and scripts written in the page.
+    """Link the two bundles instead of their parts: linked files and inline scripts.
 
-    The script that sets the page's own name is left out: only Sphinx's search reads it.
+    The inline script with the page's name is left out, because only Sphinx's search reads it.
     """
     styles = [THEME_STYLE, *(name(file) for file in context["css_files"])]
     context["css_files"] = [f for f in context["css_files"] if name(f) in OWN_LINK]
@@ -60,12 +60,12 @@ def bundle(
 
 
 def name(file: object) -> str:
-    """Return the name of a linked file below `_static/`, empty for a script written in the page."""
+    """Return a linked file's path below `_static/`, or "" for an inline script."""
     return (getattr(file, "filename", "") or "").removeprefix("_static/").split("?")[0]
 
 
 def bundled(app: Sphinx) -> dict[str, list[str]]:
-    """Return the parts of the bundles: of all pages, also those that an earlier build wrote."""
+    """Return the parts of each bundle for all pages, including pages of earlier builds."""
     file = Path(app.doctreedir) / "bundles.json"
     if file.exists():
         app.book_bundles = json.loads(file.read_text("utf8")) | app.book_bundles
@@ -78,7 +78,7 @@ def bundled(app: Sphinx) -> dict[str, list[str]]:
 
 
 def write(app: Sphinx, error: Exception | None) -> None:
-    """Write the bundles, once the theme has written its last style sheet."""
+    """Write the bundles after the theme has written its last style sheet."""
     if error or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
@@ -89,14 +89,14 @@ def write(app: Sphinx, error: Exception | None) -> None:
     bundles = bundled(app)
     bundles[SCRIPT].append(THEME_SCRIPT)
     own = [file[0] for file in (*app.config.html_css_files, *app.config.html_js_files)]
-    for parts in bundles.values():  # ours last, in their order: they override
+    for parts in bundles.values():  # the book's files last and in order, because they override
         parts.sort(key=lambda part: own.index(part) if part in own else -1)
     scripts = {part: text(part) for part in bundles[SCRIPT]}
     for part in set(scripts).intersection(own):
         scripts[part] = light(scripts[part])
-    # in a task of its own: it lays the page out for what it measures
+    # delay the theme's script until `load`, because its measurements force a layout
     scripts[THEME_SCRIPT] = f'addEventListener("load", () => {{\n{scripts[THEME_SCRIPT]}\n}})'
-    script = "\n;".join(scripts.values())  # some leave out their last ;
+    script = "\n;".join(scripts.values())  # some scripts end without a semicolon
     script = re.sub(r"^//# sourceMappingURL=.*$", "", script, flags=re.M)
     script, count = MEASURES_ALL.subn("0", script)
     if count != 1:
@@ -106,7 +106,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
         )
     style = "\n".join(text(part) for part in bundles[STYLE])
     pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
-    later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded when it is needed
+    later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded on demand
     words = {w for source in (*pages, script, *later) for w in re.findall(r"[\w-]+", source)}
     write_home(static)
     (static / SCRIPT).write_text(script, "utf8")
@@ -118,10 +118,10 @@ def write(app: Sphinx, error: Exception | None) -> None:
 
 
 def purged(app: Sphinx, style: str, words: set[str]) -> str:
-    """Return a style sheet with the rules that `purge` keeps.
+    """Return a style sheet reduced to the rules that `purge` keeps.
 
-    The result is stored with the classes that it depends on, because parsing takes longer than the
-    rest of a build that changes a sentence.
+    The result is cached with the classes it depends on, because parsing takes longer than the rest
+    of an incremental build.
     """
     classes = sorted(words.intersection(CLASS.findall(style)))
     key = digest(json.dumps([style, classes]))
@@ -134,7 +134,7 @@ def purged(app: Sphinx, style: str, words: set[str]) -> str:
 
 
 def write_home(static: Path) -> None:
-    """Make the script and the style sheet of the home page light, as the bundles are."""
+    """Minify the script and the style sheet of the home page in the same way as the bundles."""
     script, style = static / HOME_SCRIPT, static / HOME_STYLE
     if script.is_file():
         text = light(script.read_text("utf8"))
@@ -144,22 +144,22 @@ def write_home(static: Path) -> None:
 
 
 def is_file(static: Path, part: str) -> bool:
-    """Return True if a part of a bundle is a file, not a script written in the page."""
+    """Return True if a part of a bundle is a file and not an inline script."""
     return len(part) < 200 and (static / part).is_file()
 
 
 def light(script: str) -> str:
-    """Return a script of the book without comments on lines of their own and indentation."""
+    """Return a script of the book without full-line comments and indentation."""
     return INDENT.sub("", COMMENTS.sub("", script))
 
 
 def parsed(style: str) -> list:
-    """Return the rules of a style sheet."""
+    """Parse a style sheet and return its rules."""
     return tinycss2.parse_stylesheet(style, skip_comments=True, skip_whitespace=True)
 
 
 def purge(rules: list, words: set[str]) -> str:
-    """Return the rules whose classes all occur in a page or a script, without icon fonts."""
+    """Return the text of the rules whose classes all occur in `words`, without icon fonts."""
     kept = []
     for rule in rules:
         if rule.type == "qualified-rule":
@@ -183,7 +183,7 @@ def used(selector: str, words: set[str]) -> bool:
 
 
 def split(selectors: str) -> list[str]:
-    """Return the selectors of a list, split at its outer commas."""
+    """Split a selector list at its top-level commas."""
     parts, depth = [""], 0
     for character in selectors:
         depth += (character in "([") - (character in ")]")
@@ -198,4 +198,4 @@ def setup(app: Sphinx) -> None:
     """Register the events."""
     app.book_bundles = {}
     app.connect("html-page-context", bundle, priority=950)
-    app.connect("build-finished", write, priority=950)  # the theme rewrites pygments.css at 500
+    app.connect("build-finished", write, priority=950)  # after 500: the theme writes pygments.css

@@ -1,6 +1,6 @@
-"""Callouts, answers and keywords that are plain Markdown, recognized by their form.
+"""Recognize callouts, answers and keywords written as plain Markdown.
 
-A notebook therefore reads well in Colab and Jupyter too, which show directives as raw text.
+Colab and Jupyter show directives as raw text, so notebooks use none.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ KINDS = {
 
 
 class Callouts(SphinxTransform):
-    """Give such quotations the classes `callout` and `callout-<kind>`."""
+    """Add the classes `callout` and `callout-<kind>` to quotations that begin with a known word."""
 
     default_priority = 220
 
     def apply(self) -> None:
-        """Find them, and put the chapter's two cards side by side."""
+        """Add the classes; move the cards *You will learn* and *You need* into one container."""
         cards = nodes.container(classes=["chapter-cards"])
         for quote in list(self.document.findall(nodes.block_quote)):
             kind = kind_of(quote)
@@ -46,12 +46,12 @@ class Callouts(SphinxTransform):
 
 
 class Answers(SphinxTransform):
-    """Mark the answer of a section: a bold paragraph directly under its heading."""
+    """Add a class to the answer of a section: a bold paragraph directly below its heading."""
 
     default_priority = 220
 
     def apply(self) -> None:
-        """Give it the class `answer`."""
+        """Add the class `answer`."""
         for section in self.document.findall(nodes.section):
             first = section[1] if len(section) > 1 else None
             if isinstance(first, nodes.paragraph) and [type(n) for n in first] == [nodes.strong]:

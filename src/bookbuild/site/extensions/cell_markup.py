@@ -1,4 +1,4 @@
-"""Notebook cells on the page: anchors, prompts that unfold them, verdicts, and one cell quoted."""
+"""Add anchors, fold prompts, verdicts and quotation (`{cell}`) to notebook cells on the page."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from helpers import verdicts
 
 
 class CellAnchors(SphinxTransform):
-    """Give each cell its id as anchor, cells with a question the class `predicted`, and solutions
-    a prompt of their own.
+    """Add to each cell its id as anchor, to cells with a question the class `predicted`, and to
+    solutions their own prompt.
     """
 
     default_priority = 210
 
     def apply(self) -> None:
-        """Change the cells of this notebook."""
+        """Add them to the cells of this notebook."""
         path = Path(self.env.doc2path(self.env.docname))
         if path.suffix != ".ipynb":
             return
@@ -54,9 +54,9 @@ class CellAnchors(SphinxTransform):
 
 
 def unfold(translator: HTML5Translator, node: nodes.Element) -> None:
-    """Start a folded cell.
+    """Write the start tag and prompt of a folded cell.
 
-    The start that MyST-NB writes hides the prompt from screen readers, and is in English.
+    MyST-NB's own start tag hides the prompt from screen readers and is always in English.
     """
     classes = " ".join(node["classes"])
     translator.body.append(
@@ -67,21 +67,21 @@ def unfold(translator: HTML5Translator, node: nodes.Element) -> None:
 
 
 def fold(translator: HTML5Translator, node: nodes.Element) -> None:
-    """End a folded cell."""
+    """Write the end tag of a folded cell."""
     translator.body.append("</details>\n")
 
 
 class Explanations(SphinxTransform):
-    """Wrap the prose cell directly after a cell with a question: it explains the output.
+    """Wrap the explanation: the prose cell directly after a cell with a question.
 
-    The page hides it with the output until the question is answered. What is open is what follows:
-    another prose cell, a heading, code.
+    The page hides it with the output until the question is answered. All other cells stay visible:
+    a second prose cell, a heading, code.
     """
 
     default_priority = 215  # after `CellAnchors`, which finds the cells with a question
 
     def apply(self) -> None:
-        """Put the parts of each such prose cell into a container of the class `why`."""
+        """Move each explanation into a container with the class `why`."""
         path = Path(self.env.doc2path(self.env.docname))
         if path.suffix != ".ipynb":
             return
@@ -100,13 +100,13 @@ class Explanations(SphinxTransform):
 
 
 def explains(cell: dict) -> bool:
-    """Return True if a cell is prose of the text, not a question or a label made for the next."""
+    """Return True if a cell is prose from the text, not a generated question or label."""
     generated = cell.get("id", "").endswith((questions.SUFFIX, SOLUTION))
     return cell["cell_type"] == "markdown" and not generated
 
 
 class ChineseVerdicts(SphinxTransform):
-    """Show the verdicts of checkers in Chinese on Chinese pages; stored outputs are English."""
+    """Translate checkers' verdicts on Chinese pages; the stored outputs are in English."""
 
     default_priority = 215
 
@@ -125,13 +125,13 @@ class ChineseVerdicts(SphinxTransform):
 
 
 class Traceback(RegexLexer):
-    """The traceback of a notebook; that of Pygments fails on some quotations in messages."""
+    """Lexer of notebook tracebacks; Pygments' own fails on some quotation marks in messages."""
 
     name = "notebook traceback"
     flags = re.MULTILINE
     tokens = {
         "root": [
-            (r"^-{20,}$", Generic.Subheading),  # the rule above a traceback, as wide as a terminal
+            (r"^-{20,}$", Generic.Subheading),  # the rule of hyphens above a traceback
             (r"^[\w.]+(?=(: |$| +Traceback ))", Name.Exception),
             (r"^-+> ?\d+.*$", Generic.Traceback),
             (r".+|\n", Text),
@@ -140,7 +140,7 @@ class Traceback(RegexLexer):
 
 
 class Cell(SphinxDirective):
-    """```{cell} chapter#cell-id``` shows that cell's code and stored text output."""
+    """Directive ```{cell} chapter#cell-id```: show a cell's code and stored text output."""
 
     required_arguments = 1
     option_spec = {"class": directives.class_option}

@@ -1,4 +1,4 @@
-"""The list of all chapters, by part, with a line each: made from the table of contents."""
+"""List all chapters by part, with their summaries, from the table of contents."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from sphinx.util.docutils import SphinxDirective
 
 
 class chapters_list(nodes.General, nodes.Element):  # noqa: N801
-    """Where the list will stand once every title is known."""
+    """Placeholder node for the list, replaced when all titles are known."""
 
 
 class Chapters(SphinxDirective):
-    """```{chapters}``` lists each page's title and its `summary` (notebook or page metadata)."""
+    """Directive ```{chapters}```: list each page's title and `summary` (from its metadata)."""
 
     def run(self) -> list[nodes.Node]:
-        """Return a place that `fill_in` replaces."""
+        """Return the placeholder that `fill_in` replaces."""
         return [chapters_list()]
 
 
 def fill_in(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Replace the places by the list."""
+    """Replace the placeholders by the list."""
     for place in list(doctree.findall(chapters_list)):
         trees = app.config.external_site_map.root.subtrees
         place.replace_self([part(app, page, tree.caption, tree.files()) for tree in trees])
 
 
 def part(app: Sphinx, page: str, caption: str, files: list[str]) -> nodes.container:
-    """Return a part: its name and its pages."""
+    """Return a container with the name and the pages of a part."""
     items = nodes.bullet_list(classes=["chapters"])
     for name in (str(f) for f in files if str(f) in app.env.titles):
         link = nodes.reference(

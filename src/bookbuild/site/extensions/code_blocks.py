@@ -1,4 +1,4 @@
-"""Highlighted code on the page: fewer elements, room kept for it, assertions below a question."""
+"""Highlight code with fewer elements, reserve its height, and hide assertions of questions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sphinx.transforms import SphinxTransform
 
 from bookbuild.site.extensions.sphinx_internals import use_formatter
 
-# Tokens in the colour of the text around them: some 40 % of a long chapter's elements.
+# Token types without a colour of their own: about 40 % of a long chapter's elements.
 PLAIN = {Name, Name.Namespace, Punctuation, Whitespace}
 
 
 class LightFormatter(HtmlFormatter):
-    """Writes tokens without a colour of their own as text, without an element."""
+    """HTML formatter that writes tokens of the types in `PLAIN` as text without an element."""
 
     def format(self, tokensource: Iterable, outfile: TextIO) -> None:
         """Write the tokens of a block of code."""
@@ -29,16 +29,16 @@ class LightFormatter(HtmlFormatter):
 
 
 class PythonBlocks(SphinxTransform):
-    """Give each block of Python its number of lines, and mark the assertions below a question.
+    """Add to each Python block its number of lines, and mark assertions in cells with a question.
 
-    The style sheet keeps room by the number of lines for blocks that are not laid out yet, and
-    hides the marked lines (`hll`) until the question is answered.
+    From the number of lines the style sheet reserves the height of blocks not laid out yet. It
+    hides the marked lines (class `hll`) until the question is answered.
     """
 
     default_priority = 220  # after `CellAnchors`, which finds the cells with a question
 
     def apply(self) -> None:
-        """Set the options with which Pygments writes the blocks of this page."""
+        """Set the Pygments options of the blocks on this page."""
         for block in self.document.findall(nodes.literal_block):
             if block.get("language") == "python":
                 lines = block.astext().strip("\n").count("\n") + 1
@@ -54,21 +54,21 @@ class PythonBlocks(SphinxTransform):
 
 
 class Signed(SphinxTransform):
-    """Mark short code such as `-inf` and `--skip`, which a line must not break after its hyphen."""
+    """Mark short code such as `-inf` and `--skip`, so that no line breaks after its hyphen."""
 
     default_priority = 220
 
     def apply(self) -> None:
-        """Give such code the class `signed`."""
+        """Add the class `signed`."""
         for code in self.document.findall(nodes.literal):
             if re.fullmatch(r"-\S{1,20}", code.astext()):
                 code["classes"].append("signed")
 
 
 def assertions(source: str) -> list[int]:
-    """Return the numbers of the lines of a cell that belong to an assertion.
+    """Return the line numbers of a cell's assertions.
 
-    A cell with a magic, which is no Python, has none.
+    A cell with a magic is not valid Python and returns an empty list.
     """
     try:
         tree = ast.parse(source)

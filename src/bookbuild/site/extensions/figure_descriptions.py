@@ -1,4 +1,4 @@
-"""Descriptions of figures for screen readers."""
+"""Add descriptions of figures for screen readers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _OPENING = '<figure class="book-figure"'
 
 
 class Described(SphinxTransform):
-    """Give each figure of `helpers.figures` the text of its cell, `%%% alt`, as its name."""
+    """Add the `%%% alt` text of a cell to its `helpers.figures` figure as `aria-label`."""
 
     default_priority = 215
 
     def apply(self) -> None:
-        """Find the figures of this notebook."""
+        """Add it to the figures of this notebook."""
         for cell in self.document.findall(nodes.container):
             metadata = cell.get("cell_metadata", {})
             alt = metadata.get("mystnb", {}).get("image", {}).get("alt")

@@ -1,10 +1,10 @@
-"""Repeated builds: the pages are the same as after a build from clean.
+"""Make an incremental build produce the same pages as a clean build.
 
-Sphinx itself reads a page again when its source, or a file that it depends on, is newer than the
-last read. Three things it does not do: a page shows the titles of others in its navigation and
-links to their sections, so all pages are written again when these change; one page is written even
-if none changed, because otherwise Sphinx skips the steps that copy style sheets and scripts; and
-figures that no page shows any more are deleted.
+Sphinx itself rereads a page when its source, or a file that it depends on, is newer than the last
+read. This module adds three steps: all pages are rewritten when titles or sections change, because
+pages show those of other pages in navigation and links; at least one page is rewritten, because
+otherwise Sphinx skips the steps that copy style sheets and scripts; and figures that are no longer
+used are deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bookbuild.site.extensions.sphinx_internals import link_targets
 
 
 def shared(env: BuildEnvironment) -> str:
-    """Return all that pages may show of other pages: titles, summaries, sections, labels, tasks."""
+    """Return as JSON what pages may show of others: titles, summaries, sections, labels, tasks."""
     pages = {}
     for page in sorted(env.found_docs):
         summary, links = env.metadata[page].get("summary"), link_targets(env, page)
@@ -32,13 +32,13 @@ def shared(env: BuildEnvironment) -> str:
 
 
 def update(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
-    """Return the pages to write beside those that were read again: all, or the home page."""
+    """Return further pages to rewrite: all if shared content changed, else the home page."""
     before, env.book_shared = getattr(env, "book_shared", None), shared(env)
     return env.found_docs if before != env.book_shared else [env.config.root_doc]
 
 
 def delete_figures(app: Sphinx, error: Exception | None) -> None:
-    """Delete the figures that no page shows any more."""
+    """Delete figures that no page uses."""
     if error or app.builder.format != "html":
         return
     shown = {name for _, name in app.env.images.values()}

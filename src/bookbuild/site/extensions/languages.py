@@ -1,4 +1,4 @@
-"""One book in two languages, built once per source folder: labels, anchors, switch, addresses."""
+"""Connect the builds of both languages: labels, anchors, language switch, addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bookbuild.source.checkout import ERRORS_OF, LANGUAGES
 from bookbuild.source.words import words
 
 log = logging.getLogger(__name__)
-# Generated pages and their source; None if there is more than one file.
+# Source file of each generated page; None if it has several sources.
 MADE_FROM = {
     "then_and_now": "book/claims.yml",
     "symptoms": "book/symptoms.yml",
@@ -48,7 +48,7 @@ def other(app: Sphinx) -> str:
 
 
 def translate_parts(app: Sphinx, config: Config) -> None:
-    """Give the parts of the table of contents their names in this language."""
+    """Translate the names of the parts of the table of contents."""
     names = book_of(app).languages[here(app)].parts
     for page in config.external_site_map.values():
         for tree in page.subtrees:
@@ -71,12 +71,12 @@ def titles(path: Path) -> list[str]:
 
 
 class SameAnchors(SphinxTransform):
-    """Give sections the anchors of the English headings, so that they agree in both languages."""
+    """Set the English headings' anchors on sections, so that both languages have the same."""
 
     default_priority = 200
 
     def apply(self) -> None:
-        """Name this page's sections; warn where the headings do not pair up."""
+        """Set the anchors of this page; warn if its headings do not match the English ones."""
         document, page = self.document, self.env.docname
         folder = Path(self.app.srcdir).parent / "en"
         english = next(
@@ -88,7 +88,7 @@ class SameAnchors(SphinxTransform):
         self.env.note_dependency(str(english))
         sections = [
             s
-            for s in document.findall(nodes.section)  # an exercise contains one of its own
+            for s in document.findall(nodes.section)  # skip sections inside exercises
             if isinstance(s.parent, (nodes.document, nodes.section)) and "generated" not in s
         ]
         expected = titles(english)
@@ -105,7 +105,7 @@ class SameAnchors(SphinxTransform):
             self.keep_messages(page, sections)
 
     def keep_messages(self, page: str, sections: list[nodes.section]) -> None:
-        """Leave quotes straight in a heading whose Chinese has them, too: it is a message."""
+        """Keep straight quotes where the Chinese heading has them, too: it is an error message."""
         folder = Path(self.app.srcdir).parent / "zh"
         for path in (folder / f"{page}.ipynb", folder / f"{page}.md"):
             if path.exists():
@@ -117,16 +117,16 @@ class SameAnchors(SphinxTransform):
 
 KAGGLE = "https://kaggle.com/kernels/welcome?src=https://raw.githubusercontent.com/"
 HAN = re.compile(f"[{typography.HAN}]")
-WIDE = re.compile("[\u2018-\u201d\u2026\u3001-\u303f\uff00-\uffef]")  # brings its own space
+WIDE = re.compile("[\u2018-\u201d\u2026\u3001-\u303f\uff00-\uffef]")  # full-width punctuation
 
 
 class ChineseLines(SphinxTransform):
-    """Join Chinese lines without the space that a browser makes of the end of a line."""
+    """Join Chinese lines without the space that browsers insert at a line end."""
 
     default_priority = 205
 
     def apply(self) -> None:
-        """Remove the ends of lines between Chinese characters; each is a text node of its own."""
+        """Remove line ends between Chinese characters; each line end is a separate text node."""
         if here(self.app) != "zh":
             return
         for text in list(self.document.findall(nodes.Text)):
@@ -139,7 +139,7 @@ class ChineseLines(SphinxTransform):
 
 
 def joined(before: str, after: str) -> bool:
-    """Return True if Chinese typography puts no space between two characters."""
+    """Return True if Chinese typography requires no space between two characters."""
     wide = WIDE.match(before) or WIDE.match(after)
     return bool(wide or (HAN.match(before) and HAN.match(after)))
 
@@ -150,7 +150,7 @@ def joined(before: str, after: str) -> bool:
 def page_context(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Give the templates this page's translation, description and addresses."""
+    """Add this page's translation, description and addresses to the template context."""
     book, home = book_of(app), page == app.config.root_doc
     translation = book.languages[other(app)]
     context["book_home_title"] = app.config.book_home_title
@@ -167,17 +167,17 @@ def page_context(
     )
     chapter = not home and kinds(app).get(page, ("", ""))[0] == "chapter"
     head = metatags.head(about, metatags.article(about) if chapter else None)
-    twin = f'<link rel="alternate" type="text/markdown" href="{page}.md">'
-    context["metatags"] = "\n".join([context.get("metatags", ""), twin, head])
+    copy = f'<link rel="alternate" type="text/markdown" href="{page}.md">'
+    context["metatags"] = "\n".join([context.get("metatags", ""), copy, head])
 
 
 def repository_links(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Let edit links open what a page is made from, and issues say which page they are about.
+    """Point edit links to the source of a page, and prefill issues with the page's address.
 
-    Kaggle, which the theme does not know, opens the notebook that Colab opens. The wheel that a
-    downloaded notebook installs is beside it in the menu.
+    Add a launch button for Kaggle, which the theme does not support, and a menu item for the wheel
+    that a downloaded notebook installs.
     """
     chapter = doctree is not None and app.env.doc2path(page).endswith(".ipynb")
     wheel = helpers_wheel.name(book_of(app)) if chapter else ""
@@ -222,7 +222,7 @@ def setup(app: Sphinx) -> None:
     folder = Path(app.srcdir).parent / "_locale"
     for catalog in CatalogRepository(folder, ["."], app.config.language, "utf-8").catalogs:
         catalog.write_mo(app.config.language)
-    app.add_message_catalog("booktheme", folder)  # before the theme's own, which fills the gaps
+    app.add_message_catalog("booktheme", folder)  # overrides the theme's own catalog
     app.add_transform(SameAnchors)
     app.add_transform(ChineseLines)
     app.connect("config-inited", translate_parts, priority=950)

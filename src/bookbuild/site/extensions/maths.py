@@ -1,8 +1,8 @@
-"""Maths rendered by KaTeX while building: readers load no script, and bad TeX stops the build.
+"""Render maths with KaTeX during the build: pages need no script, and invalid TeX is an error.
 
-`katex/` is KaTeX 0.19.1 as its npm package has it. To update it: `npm pack katex`, then take
-`dist/katex.min.js` and `LICENSE` to `katex/`, `dist/katex.min.css` and `dist/fonts/*.woff2` to
-`katex/site/`, take the `.woff` and `.ttf` addresses out of the style sheet, and run `tests/site`.
+`katex/` is KaTeX 0.19.1 from its npm package. To update it: run `npm pack katex`, copy
+`dist/katex.min.js` and `LICENSE` to `katex/`, copy `dist/katex.min.css` and `dist/fonts/*.woff2` to
+`katex/site/`, remove the `.woff` and `.ttf` URLs from the style sheet, and run `tests/site`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ KATEX = Path(__file__).with_name("katex")
 
 @cache
 def engine() -> MiniRacer:
-    """Return V8 with KaTeX loaded."""
+    """Return a V8 engine with KaTeX loaded."""
     js = MiniRacer()
-    atexit.register(js.close)  # an open V8 sometimes keeps the process from ending
+    atexit.register(js.close)  # an open engine may keep the process from exiting
     js.eval((KATEX / "katex.min.js").read_text("utf8"))
     return js
 
@@ -45,14 +45,14 @@ def render(translator: HTML5Translator, node: nodes.Element, display: bool) -> s
 
 
 def inline(translator: HTML5Translator, node: nodes.math) -> None:
-    """Write a formula within a line."""
+    """Write an inline formula."""
     translator.body.append(translator.starttag(node, "span", "", CLASS="math notranslate"))
     translator.body.append(render(translator, node, False) + "</span>")
     raise nodes.SkipNode
 
 
 def block(translator: HTML5Translator, node: nodes.math_block) -> None:
-    """Write a formula on its own line; it scrolls in its own box where the screen is narrow."""
+    """Write a display formula; on narrow screens it scrolls horizontally in its box."""
     tag = translator.starttag(node, "div", CLASS="math notranslate", tabindex="0")
     translator.body.append(tag + render(translator, node, True) + "</div>\n")
     raise nodes.SkipNode
@@ -61,7 +61,7 @@ def block(translator: HTML5Translator, node: nodes.math_block) -> None:
 def style_sheet(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Link the style sheet of KaTeX on pages with formulas."""
+    """Link KaTeX's style sheet on pages with formulas."""
     kinds = (nodes.math, nodes.math_block)
     if doctree is not None and any(next(doctree.findall(k), None) is not None for k in kinds):
         app.add_css_file("katex.min.css")

@@ -1,6 +1,6 @@
-"""What programs read of a page: a Markdown twin of each page that is no notebook, descriptions.
+"""Write Markdown copies of the pages that are not notebooks, and the descriptions of all pages.
 
-The twins of notebooks are made of the notebooks: see `bookbuild.site.markdown_twins`.
+For the Markdown copies of notebooks, see `bookbuild.site.markdown_copies`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from bookbuild.site import metatags
-from bookbuild.site.markdown_twins import from_html
+from bookbuild.site.markdown_copies import from_html
 
 DESCRIPTIONS = "descriptions.json"
 
@@ -21,13 +21,13 @@ DESCRIPTIONS = "descriptions.json"
 def write(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Write the twin beside the page."""
+    """Write the Markdown copy beside the page."""
     if doctree is not None and not app.env.doc2path(page).endswith(".ipynb"):
         Path(app.outdir, f"{page}.md").write_text(from_html(context["body"]), "utf8")
 
 
 def describe(app: Sphinx, document: nodes.document) -> None:
-    """Note the description of a page: its `summary`, else its first paragraph of prose."""
+    """Store the description of a page: its `summary`, else its first paragraph of prose."""
     metadata = app.env.metadata[app.env.docname]
     text = metadata.get("summary")
     if not text:
@@ -38,7 +38,7 @@ def describe(app: Sphinx, document: nodes.document) -> None:
 
 
 def write_descriptions(app: Sphinx, error: Exception | None) -> None:
-    """Write the descriptions of all pages beside the doctrees, where `llms.txt` takes them from."""
+    """Write the descriptions of all pages beside the doctrees, as input for `llms.txt`."""
     if error or app.builder.format != "html":
         return
     pages = {page: app.env.metadata[page]["description"] for page in sorted(app.env.found_docs)}
@@ -47,6 +47,6 @@ def write_descriptions(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Register the events."""
-    app.connect("doctree-read", describe, priority=900)  # after the titles are known
+    app.connect("doctree-read", describe, priority=900)  # after Sphinx has collected the titles
     app.connect("build-finished", write_descriptions)
     app.connect("html-page-context", write)

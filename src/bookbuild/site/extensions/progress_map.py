@@ -1,4 +1,4 @@
-"""The map of the home page: a path for beginners, and what the reader has done of each chapter."""
+"""Add the home page's map: a path for beginners, and the reader's progress in each chapter."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bookbuild.site.extensions.languages import here
 
 
 class Progress(SphinxDirective):
-    """```{progress}``` is the map; `progress.js` fills in what the browser has stored.
+    """Directive ```{progress}```: insert the map; `progress.js` adds the stored progress.
 
-    It is hidden without scripts.
+    Without JavaScript the map is hidden.
     """
 
     def run(self) -> list[nodes.Node]:
-        """Return the map, which `bookbuild.pages.course` writes.
+        """Return the map written by `bookbuild.pages.course`.
 
         Raises:
-            DirectiveError: `_toc.yml` has no path for beginners, so that there is no map.
+            DirectiveError: `_toc.yml` has no path for beginners, so no map was written.
         """
         app = self.env.app
         file = book_of(app).root / course.MAP.format(here(app))
@@ -34,9 +34,9 @@ class Progress(SphinxDirective):
 
 
 def add(app: Sphinx) -> None:
-    """Add the numbers of all tasks to the script of all pages.
+    """Add the book's total numbers of tasks to the script of all pages.
 
-    They are two: questions and explorers, and exercises, which only live pages can mark as solved.
+    One total is questions and explorers; one is exercises, which only live pages mark as solved.
     """
     book = book_of(app)
     names = [name for name in book.chapters if book.notebook("en", name).exists()]

@@ -1,4 +1,4 @@
-"""The reference of `helpers`, made from the modules and their docstrings."""
+"""Generate the API reference of `helpers` from its docstrings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sphinx.util.docutils import SphinxDirective
 
 
 class HelpersApi(SphinxDirective):
-    """```{helpers-api}``` documents the public members of each module of `helpers`."""
+    """Directive ```{helpers-api}```: document the public members of each module of `helpers`."""
 
     def run(self) -> list[nodes.Node]:
-        """Return a section for each module: of chapters in reading order, then the shared ones.
+        """Return a section per module: chapters' modules in reading order, then shared modules.
 
-        What serves a single cell is in subpackages, which are only named.
+        Subpackages, whose functions serve single cells, are only named.
         """
         helpers = import_module("helpers")
         for path in Path(helpers.__path__[0]).rglob("*.py"):
@@ -34,7 +34,7 @@ class HelpersApi(SphinxDirective):
             line = nodes.paragraph("", "", nodes.literal("", f"helpers.{name}"), nodes.Text(": "))
             line += nodes.inline("", about.replace("`", ""), lang="en")
             packages += nodes.list_item("", line)
-        with mock(self.config.autodoc_mock_imports):  # autodoc itself looks into base classes
+        with mock(self.config.autodoc_mock_imports):  # importing a module resolves base classes
             sections = [self.section(f"helpers.{name}") for name in [*chapters, *shared]]
         return [packages, *sections] if packages.children else sections
 
@@ -43,7 +43,7 @@ class HelpersApi(SphinxDirective):
         title = nodes.title("", "", nodes.literal("", module))
         section = nodes.section("", title, ids=[nodes.make_id(module)], generated=True)
         lines = ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "```"]
-        # The docstrings are English on the Chinese page too: say so to browsers.
+        # Mark the docstrings as English for browsers and screen readers, on the Chinese page too.
         section += nodes.raw("", '<div lang="en">', format="html")
         self.state.nested_parse(StringList(lines, self.env.docname), 0, section)
         section += nodes.raw("", "</div>", format="html")
@@ -53,7 +53,7 @@ class HelpersApi(SphinxDirective):
 def plain(
     app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
-    """Read docstrings as they are written: text with `code`, not reStructuredText."""
+    """Convert docstrings, which are plain text with `code`, to reStructuredText in place."""
     for number, line in enumerate(lines):
         parts = re.split(r"`+([^`]+)`+", line)
         text = [re.sub(r"(?<=\w)_(?!\w)|[*|\\]", r"\\\g<0>", part) for part in parts[::2]]
@@ -64,7 +64,7 @@ def plain(
 def fields(
     app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object
 ) -> bool | None:
-    """Leave out the fields of a named tuple, which its docstring describes."""
+    """Skip the fields of a named tuple, because the class docstring describes them."""
     return True if (obj.__doc__ or "").startswith("Alias for field number") else None
 
 
@@ -77,9 +77,9 @@ def short(
     signature: str | None,
     returns: str | None,
 ) -> tuple[str | None, str | None]:
-    """Show the types of packages that are only imitated as autodoc shows others: by their names."""
+    """Shorten the types of mocked packages to their last name, as autodoc does for real ones."""
     full = re.compile(rf"(?<![~\w.])(?=(?:{'|'.join(app.config.autodoc_mock_imports)})\.)")
-    parts = re.split(r"( = .*?(?=, \*{0,2}\w+: |\) *$|\)$))", signature or "")  # defaults between
+    parts = re.split(r"( = .*?(?=, \*{0,2}\w+: |\) *$|\)$))", signature or "")  # odd: defaults
     parts[::2] = [full.sub("~", part) for part in parts[::2]]
     return signature and "".join(parts), returns and full.sub("~", returns)
 

@@ -1,6 +1,6 @@
-"""The words of the scripts, in the language of the pages: `bookWords` by group and by name.
+"""Add the labels of the scripts as `bookWords` (by group and name) in the page's language.
 
-They are part of the one script of a language, so that no page carries them.
+They are part of the language's script bundle and not repeated in each page.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from sphinx.application import Sphinx
 from bookbuild.site.extensions.languages import here
 from bookbuild.source.words import table
 
-GROUP = "script_"  # begins the names of the groups of `words.yml` that scripts read
+GROUP = "script_"  # prefix of the groups of `words.yml` that scripts read
 
 
 def add(app: Sphinx) -> None:
-    """Add them before the scripts that read them."""
+    """Add the labels before the scripts that read them."""
     groups = {
         name.removeprefix(GROUP): {key: texts[here(app)] for key, texts in words.items()}
         for name, words in table().items()

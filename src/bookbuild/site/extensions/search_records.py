@@ -1,4 +1,4 @@
-"""The search index: a record for each section of every page, in a script that works from disk.
+"""Write the search index: a script with one record per section, which also loads from `file://`.
 
 `book/_static/search.js` searches it in the browser. A record is a section, a card of the cheat
 sheet, a message, a symptom, a term of the glossary, or a function of the reference.
@@ -33,17 +33,17 @@ REPEATED = {
     "status",
     "teachers",
     "then_and_now",
-}  # pages whose rows are lines of sections
+}  # pages that repeat content of others: only their introduction is indexed
 KINDS = {"errors": "message", "symptoms": "symptom", "cheat_sheet": "card"}
 UNASKED = re.compile(
     r"\s*(import |from \S+ import |(torch|np|random)\.(random\.)?(manual_)?seed\()"
 )
-# Lines that show, draw or mark a cell as wrong or right.
+# Lines that print, assert, plot or mark a cell as wrong or right: not indexed.
 SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b|# [✗✓])")
-# Lines of code that queries name: with a comment, a class or an attribute of a module or an object.
+# Lines that queries may refer to: with a comment, a class, or an attribute of a module or object.
 QUERIED = re.compile(r".*#|\s*class |(?!\s*(for|return|raise|if|elif|while|yield)\b).*\.")
 WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
-# Names in code that queries have: attributes, calls, arguments, classes; not local variables.
+# Names that queries may contain: attributes, calls, arguments, classes; not local variables.
 PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=class )\w+")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
 _SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.+", re.S)
@@ -59,18 +59,18 @@ LEFT_OUT = {
 
 @dataclass
 class Section:
-    """What can be found of a section: prose and code line by line, and names of code."""
+    """Searchable content of a section: lines of prose and code, names in code, and queries."""
 
     anchor: str
     title: str
     text: list[str] = field(default_factory=list)
     code: list[str] = field(default_factory=list)
     names: dict[str, None] = field(default_factory=dict)
-    queries: list[str] = field(default_factory=list)  # that the section answers
-    explained: str = ""  # of a card: page and anchor of the section that explains its lines
+    queries: list[str] = field(default_factory=list)  # queries that the section answers
+    explained: str = ""  # for a cheat-sheet card: page and anchor of the explaining section
 
-    def telling(self) -> list[str]:
-        """Return the lines of code with a name or a word in a comment that the section lacks."""
+    def distinctive_lines(self) -> list[str]:
+        """Return the code lines that add a public name or a comment word to the section's prose."""
         seen, lines = _words(" ".join([self.title, *self.text, *self.names])), []
         for line in self.code:
             code, _, comment = line.partition("#")
@@ -80,12 +80,12 @@ class Section:
         return lines
 
     def record(self) -> list[str]:
-        """Return anchor, title, prose, code, names and queries, and for a card what explains it."""
+        """Return anchor, title, prose, code, names with queries, and the explaining section."""
         return [
             self.anchor,
             self.title,
             "\n".join(self.text),
-            "\n".join(self.code if self.explained else self.telling()),
+            "\n".join(self.code if self.explained else self.distinctive_lines()),
             "\n".join([" ".join(self.names), *self.queries]),
             self.explained,
         ]
@@ -96,16 +96,16 @@ def _words(text: str) -> set[str]:
 
 
 def sections(document: nodes.document) -> list[Section]:
-    """Return the sections and entries of a page in order, without those that have no words."""
+    """Return the sections and entries of a page in order, without empty ones."""
     records = [Section("", "")]
     _walk(document, records, records[0])
     return [s for s in records if s.title and (s.anchor or s.text)]
 
 
 def _walk(node: nodes.Element, records: list[Section], here: Section) -> Section:
-    """Add the words below a node to `records`; return the section that the next node belongs to.
+    """Add the text below a node to `records`; return the section of the node that follows.
 
-    Hints of exercises, which are folded, are left out.
+    Folded hints of exercises are left out.
     """
     folded = 0
     for child in node.children:
@@ -118,7 +118,7 @@ def _walk(node: nodes.Element, records: list[Section], here: Section) -> Section
             continue
         if below := _begin(child, records):
             _walk(child, records, below)
-            if isinstance(child, addnodes.desc):  # the signature and what the function does
+            if isinstance(child, addnodes.desc):  # keep the signature and the first line
                 below.text, below.code = below.text[:2], []
         elif card := _card(child):
             here = _new(records, card[0], child)
@@ -131,7 +131,7 @@ def _walk(node: nodes.Element, records: list[Section], here: Section) -> Section
 
 
 def _begin(node: nodes.Node, records: list[Section]) -> Section | None:
-    """Begin a record where a node is a section, a function or a term with an address."""
+    """Begin a record if a node is a section, a function or a term with an anchor; else None."""
     if isinstance(node, nodes.section):
         return _new(records, node["ids"][0], node.next_node(nodes.title))
     if isinstance(node, addnodes.desc):
@@ -147,7 +147,7 @@ def _begin(node: nodes.Node, records: list[Section]) -> Section | None:
 
 
 def _card(node: nodes.Node) -> tuple[str, str] | None:
-    """Return for a linked title in bold the addresses of the cell below and of its section."""
+    """Return the anchor of the next cell and the linked section of a bold, linked title."""
     if not isinstance(node, nodes.paragraph):
         return None
     inside = [child for child in node if child.astext()]
@@ -159,7 +159,7 @@ def _card(node: nodes.Node) -> tuple[str, str] | None:
 
 
 def _is_label(node: nodes.Node) -> bool:
-    """Return True for titles, which records have already, for formulas, and for verdicts."""
+    """Return True for titles, which are in the record already, for formulas and for verdicts."""
     skipped = (nodes.title, addnodes.desc_signature, nodes.math_block)
     term = isinstance(node, nodes.term) and _anchor(node)
     return bool(term) or isinstance(node, skipped) or _starts_raw(node)
@@ -170,11 +170,11 @@ def _starts_raw(node: nodes.Node) -> bool:
 
 
 def _add_text(node: nodes.Node, here: Section) -> bool:
-    """Add the words of a paragraph, a row or a block of code; return False for other nodes."""
+    """Add the text of a paragraph, table row or code block; return False for other nodes."""
     if isinstance(node, nodes.literal_block):
         lines = node.astext().splitlines()
         lines = [line for line in lines if line.strip() and not UNASKED.match(line)]
-        if here.explained:  # a card of the cheat sheet is shown as it stands
+        if here.explained:  # results show the card of a cheat sheet with all its lines
             here.code += lines
         else:
             lines = [line for line in lines if QUERIED.match(line) and not SHOWN.match(line)]
@@ -195,7 +195,7 @@ def _add_text(node: nodes.Node, here: Section) -> bool:
 
 
 def _short(line: str) -> str:
-    """Return a line of code without its indentation and its lists of numbers."""
+    """Return a line of code without indentation and with lists of numbers replaced by `…`."""
     return NUMBERS.sub("…", line.strip())
 
 
@@ -204,9 +204,9 @@ def _parameters(signature: nodes.Element) -> Iterator[nodes.Element]:
 
 
 class _Entries(HTMLParser):
-    """Reader of raw HTML: an element with an id begins an entry, line breaks are kept.
+    """Parser of raw HTML: an element with an id begins an entry; block elements end a line.
 
-    Code and folded parts of an entry are left out: the entry itself has them.
+    Code and folded parts are left out.
     """
 
     blocks = {"li", "p", "div", "tr", "br", "dt", "dd", "summary", "h2", "h3", "h4", "ul", "ol"}
@@ -216,13 +216,13 @@ class _Entries(HTMLParser):
     def __init__(self, records: list[Section], here: Section):
         super().__init__()
         self.records, self.here = records, here
-        self.open: list[tuple[str, str]] = []  # each element, and what becomes of its text
-        self.depth = 0  # of the elements around the entry
+        self.open: list[tuple[str, str]] = []  # open elements: tag, and use of its text
+        self.depth = 0  # number of open elements around the entry
         self.inside = False
         self.line = ""
 
     def read(self, source: str) -> Section:
-        """Note the entries of a piece of HTML; returns where what follows it belongs."""
+        """Add the entries of an HTML fragment; return the section of the content that follows."""
         self.feed(source)
         self.close()
         self.end_line()
@@ -242,7 +242,7 @@ class _Entries(HTMLParser):
             folded = tag == "details" and name not in ("", "older", "cases")
             listed_elsewhere = re.search("verdict|error-lines|review-rules", name)
             left_out = folded or tag in self.silent or listed_elsewhere or name == "here"
-            uses = {"also": "name", "older": "name", "cases": "case"}  # names: other wordings
+            uses = {"also": "name", "older": "name", "cases": "case"}  # "name": other wordings
             self.open.append((tag, "left out" if left_out else uses.get(name, "")))
 
     def left_out(self) -> bool:
@@ -263,10 +263,10 @@ class _Entries(HTMLParser):
             self.line += data
 
     def end_line(self) -> None:
-        """Add the line to the entry, except a link to a section, which has a record of its own.
+        """Add the line to the entry, except a link to a section, which has its own record.
 
-        Of a line of an entry the first two sentences are added, of a special case the first one:
-        they name the cause, and what follows is advice.
+        Only the first two sentences of a line are added, the first of a special case: they name
+        the cause; the rest is advice.
         """
         uses = {use for _, use in self.open}
         if "name" in uses:
@@ -284,7 +284,7 @@ def _new(records: list[Section], anchor: str, title: nodes.Node | str | None) ->
 
 
 def _add(section: Section, text: str) -> None:
-    """Add a line; the first one names an entry that has no title."""
+    """Add a line; the first line becomes the title of an entry without one."""
     if line := " ".join(text.split()):
         if section.anchor and not section.title:
             cut = len(line) if len(line) <= 100 else line.rfind(" ", 50, 99) + 1 or 99
@@ -295,7 +295,7 @@ def _add(section: Section, text: str) -> None:
 
 
 def _plain(node: nodes.Node) -> str:
-    """Return the text of a node without formulas and addresses of pictures, on one line."""
+    """Return the text of a node on one line, without formulas and image addresses."""
     texts = (
         text.astext()
         for text in node.findall(nodes.Text)
@@ -305,13 +305,13 @@ def _plain(node: nodes.Node) -> str:
 
 
 def _anchor(term: nodes.Element) -> str:
-    """Return the address of a term of a definition list, empty if it has none."""
+    """Return the anchor of a definition-list term, "" if it has none."""
     ids = [i for e in term.findall(nodes.Element) for i in e.get("ids", ())]
     return ids[0] if ids else ""
 
 
 def _literals(node: nodes.Element) -> dict[str, None]:
-    """Return the code within prose, which names the subject of the section."""
+    """Return inline code of fewer than 80 characters: it often names the section's subject."""
     return {text.astext(): None for text in node.findall(nodes.literal) if len(text.astext()) < 80}
 
 
@@ -319,7 +319,7 @@ def _literals(node: nodes.Element) -> dict[str, None]:
 
 
 def read(app: Sphinx, document: nodes.document) -> None:
-    """Note the sections of a page that was just read."""
+    """Store the records of a page that was just read."""
     env = app.env
     noted = getattr(env, "book_sections", {})
     parts = sections(document)
@@ -334,21 +334,21 @@ def read(app: Sphinx, document: nodes.document) -> None:
 
 
 def forget(app: Sphinx, env: BuildEnvironment, page: str) -> None:
-    """Drop the sections of a page that is read again or is gone."""
+    """Remove the records of a page that is reread or was deleted."""
     getattr(env, "book_sections", {}).pop(page, None)
 
 
 def merge(app: Sphinx, env: BuildEnvironment, pages: set[str], other: BuildEnvironment) -> None:
-    """Take over what another process has read."""
+    """Merge the records that another process has read."""
     noted = getattr(env, "book_sections", {})
     env.book_sections = noted | {page: other.book_sections[page] for page in pages}
 
 
 def kinds(app: Sphinx) -> dict[str, tuple[str, str]]:
-    """Return for each page of the table of contents its kind and the page that results name.
+    """Return for each page in the table of contents its kind and the page shown in results.
 
-    The kind is `"chapter"`, `"reference"`, or one of the pages of entries, `KINDS`; a result on a
-    page below another names that page.
+    The kind is `"chapter"`, `"reference"` or a value of `KINDS` (pages of entries). For a page
+    below another one, results show the parent.
     """
     site, names = app.config.external_site_map, {REFERENCE}
     names |= {language.parts.get(REFERENCE) for language in book_of(app).languages.values()}
@@ -375,14 +375,14 @@ def index(app: Sphinx) -> str:
             pages.append([page, app.env.titles[page].astext(), kind, places[whole]])
     data = {
         "pages": pages,
-        "columns": [*zip(*records, strict=True)],  # of `sections`: smaller when compressed
+        "columns": [*zip(*records, strict=True)],  # stored by column: compresses better
         "words": search_words(),
     }
     return f"globalThis.bookIndex={json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
 
 
 def without_sphinx(app: Sphinx) -> None:
-    """Let Sphinx make no index and no page of its own."""
+    """Disable Sphinx's own search index and search page."""
     app.builder.search = False
 
 

@@ -1,6 +1,6 @@
-// Cells of a chapter that run on the page: the kernel, the cells with their buttons, the bar.
-// The server (`live_server.py`) has the notebook, turns outputs into HTML, and colours code.
-// No library: the browser edits plain text, and the protocol of a kernel is one message and its
+// Run a chapter's cells on the page: kernel connection, cells with buttons, toolbar.
+// The server (`live_server.py`) provides the notebook, rendered outputs and highlighted code.
+// No library is needed: the browser edits plain text, and a kernel request is one message and its
 // replies; thebe and CodeMirror would bring more than a megabyte for the same.
 const [, base, lang, chapter] = location.pathname.match(/^(.*)\/(en|zh)\/(\w+)\.html$/);
 const root = base.replace(/\/book$/, "");
@@ -36,7 +36,7 @@ const store = (key, value) => {
   } catch {} // without storage, edits last as long as the page
 };
 
-// The code in an element: its text; browsers write some of the line ends that are typed as elements.
+// Return the code in an element; browsers represent some typed line ends as elements.
 function written(pre) {
   const copy = pre.cloneNode(true);
   for (const line of copy.querySelectorAll("br")) line.replaceWith("\n");
@@ -44,7 +44,7 @@ function written(pre) {
   return copy.textContent.replace(/\n$/, "");
 }
 
-// ---- the kernel: a session of Jupyter Server, whose name gives figures the page's language
+// ---- kernel: a session of Jupyter Server; its name sets the language of figures
 
 class Kernel {
   #socket;
@@ -77,7 +77,7 @@ class Kernel {
     socket.addEventListener("message", ({ data }) => this.#receive(JSON.parse(data)));
     socket.addEventListener("close", () => {
       if (this.#socket !== socket) return;
-      this.#connect().catch(() => this.#end()); // after sleep or a proxy; the server keeps outputs
+      this.#connect().catch(() => this.#end()); // reconnect after sleep or a proxy timeout
     });
     return new Promise((open, failed) => {
       socket.addEventListener("open", open);
@@ -85,7 +85,7 @@ class Kernel {
     });
   }
 
-  // The server starts a kernel that died once more, under the same id.
+  // The server restarts a kernel that died, with the same id.
   #fail() {
     for (const { done } of this.#running.values()) done("lost");
     this.#running.clear();
@@ -159,7 +159,7 @@ class Kernel {
     return request(`${root}/api/kernels/${this.id}/interrupt`, "POST");
   }
 
-  // End the kernel and its session, also while the page is left.
+  // Shut down the kernel and its session, also when the page is closed.
   stop() {
     const session = this.session;
     this.#socket = this.id = this.session = null;
@@ -187,7 +187,7 @@ const kernel = new Kernel(() => {
   for (const cell of cells) cell.ran = false;
   bar.say("lost");
 });
-let pending = Promise.resolve(); // runs wait for each other
+let pending = Promise.resolve(); // serializes runs
 let stopped = false;
 
 async function started() {
@@ -197,7 +197,7 @@ async function started() {
   for (const cell of cells) cell.forget();
 }
 
-// Run cells in order, until one fails that is not expected to or Stop is pressed.
+// Run cells in order until one raises an unexpected error or Stop is pressed.
 function run(chosen) {
   stopped = false;
   pending = pending.then(async () => {
@@ -297,7 +297,7 @@ class Cell {
           ?.pre.focus();
     } else if (event.key === "Escape") {
       event.stopPropagation();
-      this.leaving = true; // Tab goes on to the buttons
+      this.leaving = true; // Tab then moves to the buttons
     } else if (event.key === "Tab" && !event.shiftKey && !this.leaving) {
       event.preventDefault();
       document.execCommand("insertText", false, "    ");
@@ -343,11 +343,11 @@ class Cell {
       this.pre.innerHTML = answer.html;
   }
 
-  // Below code that a reader changed, what `helpers.review` finds in it; the server only reads it.
-  // Exercises are left to their checkers, because a finding may be the solution.
+  // Show the findings of `helpers.review` below edited code; the server does not run it.
+  // Skip exercises, because a finding may reveal the solution.
   async review() {
     if (!this.pre) return;
-    const text = this.code.trimEnd(); // colours change the line ends after it
+    const text = this.code.trimEnd(); // highlighting changes trailing line ends
     const asked = this.edited && !this.tags.includes("exercise");
     if (text === this.reviewed) return;
     this.reviewed = asked && text;
@@ -373,8 +373,8 @@ class Cell {
     return Boolean(this.pre?.offsetParent);
   }
 
-  // Run this cell, and before it, in a new kernel, what it cannot do without: hidden cells and
-  // those above the first section.
+  // Run this cell; in a new kernel, first run the cells that it requires: hidden cells and
+  // cells above the first section.
   async run() {
     await run(
       cells
@@ -426,7 +426,7 @@ class Cell {
     return name && cells.slice(0, this.index).some((cell) => !cell.ran);
   }
 
-  // Show the outputs so far, at most seven times a second; the last ones always.
+  // Show the outputs so far, at most seven times per second, and always the final ones.
   async #draw(outputs, last = false) {
     this.outputs = outputs;
     if (!this.pre || (this.drawing && !last)) return null;

@@ -1,7 +1,7 @@
-"""A Markdown twin of each page, for programs that read.
+"""Write a Markdown copy of each page for programs.
 
-The twin of a chapter is made from its text and the stored outputs of its notebook, that of another
-page from the page. A twin of a chapter states under which PyTorch the code was run.
+The copy of a chapter is made from its notebook with the stored outputs, that of another
+page from its HTML. The copy of a chapter states the PyTorch version that ran the code.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _LEFT_OUT = "a.headerlink, .filter, .error-search, form, fieldset, svg, script, 
 
 
 def write(book: Book, site: Path) -> None:
-    """Write the twins of the chapters into a site."""
+    """Write the Markdown copies of the chapters into a site."""
     for lang in LANGUAGES:
         for path in sorted((book.root / "book" / lang).glob("*.ipynb")):
             if (site / lang / f"{path.stem}.html").is_file():
-                twin = chapter(book, lang, path.stem, shared(path))
-                (site / lang / f"{path.stem}.md").write_text(twin, "utf8")
+                copy = chapter(book, lang, path.stem, shared(path))
+                (site / lang / f"{path.stem}.md").write_text(copy, "utf8")
 
 
 def from_html(html: str) -> str:
-    """Return a page's HTML as Markdown, with links to the twins of other pages."""
+    """Convert a page's HTML to Markdown, with links to the Markdown copies of other pages."""
     soup = BeautifulSoup(html, "html.parser")
     for node in soup.select(_LEFT_OUT):
         node.decompose()
@@ -71,8 +71,8 @@ def _questions(book: Book, lang: str, name: str) -> dict[str, str]:
     if not book.text(name).exists():
         return {}
     text = texts.load(book, name)
-    _, waiting = translation.compare(text, translation.load(book).get(name, {}))
-    untranslated = {piece.piece for piece in waiting} if lang == "zh" else set()
+    _, outdated = translation.compare(text, translation.load(book).get(name, {}))
+    untranslated = {piece.piece for piece in outdated} if lang == "zh" else set()
     cells = {}
     for cell in text.cells:
         if cell.predict:
@@ -84,8 +84,8 @@ def _questions(book: Book, lang: str, name: str) -> dict[str, str]:
 
 
 def _about(book: Book, lang: str, name: str) -> str:
-    """Return the quotation below the title: where the chapter ran, and its other forms."""
-    w = words(lang, "twins")
+    """Return the quotation below the title: PyTorch version, and links to page and notebook."""
+    w = words(lang, "markdown_copies")
     other = next(language for code, language in book.languages.items() if code != lang)
     lines = [w["ran"].format(_under(book, lang, name)), w["marks"]]
     also = [v for v, run in versions.tested(book).items() if name in run["chapters"]]
@@ -99,19 +99,19 @@ def _about(book: Book, lang: str, name: str) -> str:
 
 
 def _under(book: Book, lang: str, name: str) -> str:
-    """Return where a chapter was last run as a piece of a sentence, empty if that is unknown."""
-    w = words(lang, "twins")
+    """Return a phrase with the device and PyTorch version of the last run, "" if unknown."""
+    w = words(lang, "markdown_copies")
     devices = sorted(runs(book, lang, name).items())
     return w["and"].join(w["under"].format(device=d.upper(), **run) for d, run in devices)
 
 
 def runs(book: Book, lang: str, name: str) -> dict[str, dict]:
-    """Return when and under which PyTorch a chapter last ran, by device."""
+    """Return the date and PyTorch version of a chapter's last run, by device."""
     return versions.validated(book).get(f"{lang}/{name}", {})
 
 
 def _code(lang: str, cell: NotebookNode) -> Iterator[str]:
-    w = words(lang, "twins")
+    w = words(lang, "markdown_copies")
     if "remove-cell" not in tags(cell):
         yield fenced(cell.source, "python")
         if cell.execution_count is None:
@@ -128,7 +128,7 @@ def _code(lang: str, cell: NotebookNode) -> Iterator[str]:
 
 
 def fenced(text: str, language: str) -> str:
-    """Return code between fences that are longer than any in it."""
+    """Return a fenced code block whose fence is longer than any in the code."""
     longest = max((len(run) for run in re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -1,4 +1,4 @@
-"""Reader of the files of facts (YAML and JSON): form, keys given twice, file and line of errors."""
+"""Parse YAML and JSON data files: validate schemas and duplicate keys, with lines in errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS = {
 
 
 class Row(dict):
-    """A mapping with the line on which it begins, and the line of each of its keys."""
+    """A mapping that stores its first line (`line`) and the line of each key (`lines`)."""
 
     line = 0
 
@@ -33,11 +33,11 @@ class Row(dict):
         self.lines: dict[Hashable, int] = {}
 
 
-class Form:
-    """The form that a file of facts must have, as a JSON schema.
+class Schema:
+    """Validator of a data file by a JSON schema.
 
-    A `description` in the schema completes "expected …" in the error for a value that has another
-    form; without one the error names the type.
+    A `description` in the schema completes "expected …" in the error message for an invalid value;
+    without a description the message names the expected type.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -51,19 +51,19 @@ class Form:
         """Return the contents of a file; `where` is its name, which ends in `.yml` or `.json`.
 
         Raises:
-            BookError: the text is no YAML or JSON, gives a key twice, or has another form; the
+            BookError: the text is not valid YAML or JSON, has a duplicate key, or is malformed; the
                 message names the file, and in YAML the line.
         """
         data = _json(text, where) if where.endswith(".json") else _yaml(text, where)
         line, problem = self.problem(data)
-        if problem and where.endswith(".json"):  # no person writes these
+        if problem and where.endswith(".json"):  # JSON files are generated, not edited by hand
             raise BookError(f"{where}: damaged, restore it with git: {problem}")
         if problem:
             raise BookError(f"{where}:{line}: {problem}" if line else f"{where}: {problem}")
         return data
 
     def problem(self, data: Any) -> tuple[int, str]:
-        """Return the line (0 if unknown) and what is wrong in it; an empty text if nothing is."""
+        """Return the line of the first error (0 if unknown) and a message, "" if data is valid."""
         try:
             self._validate(data)
         except fastjsonschema.JsonSchemaValueException as error:
@@ -71,24 +71,24 @@ class Form:
         return 0, ""
 
     def read(self, path: Path, where: str) -> Any:
-        """Return the contents of a file, which callers share and leave as they are.
+        """Return the contents of a file from a cache; callers must not modify them.
 
         Raises:
-            BookError: the file is missing, damaged or has another form.
+            BookError: the file is missing, damaged or malformed.
         """
         return _parsed(self, read_text(path, where), where)
 
 
 @lru_cache(maxsize=64)
-def _parsed(form: Form, text: str, where: str) -> Any:
-    return form.parse(text, where)
+def _parsed(schema: Schema, text: str, where: str) -> Any:
+    return schema.parse(text, where)
 
 
-# ---------------------------------------------------------------- forms
+# ---------------------------------------------------------------- schemas
 
 
 TEXT = {"type": "string"}
-BOTH = {
+BILINGUAL = {
     "type": "object",
     "properties": dict.fromkeys(LANGUAGES, TEXT),
     "required": [*LANGUAGES],
@@ -105,7 +105,7 @@ ID = {
 def mapping(
     required: dict[str, dict], optional: dict[str, dict] | None = None, description: str = ""
 ) -> dict[str, Any]:
-    """Return the schema of a mapping with these keys and no others."""
+    """Return the schema of a mapping with these required and optional keys and no others."""
     schema = {
         "type": "object",
         "properties": required | (optional or {}),
@@ -115,13 +115,13 @@ def mapping(
     return schema | ({"description": description} if description else {})
 
 
-def many(items: dict[str, Any], description: str) -> dict[str, Any]:
-    """Return the schema of a list that is not empty."""
+def non_empty_list(items: dict[str, Any], description: str) -> dict[str, Any]:
+    """Return the schema of a non-empty list."""
     return {"type": "array", "items": items, "minItems": 1, "description": description}
 
 
 def one_line(both: dict[str, str]) -> dict[str, str]:
-    """Return the text of each language without line ends and repeated blanks."""
+    """Return the text of each language on one line with single spaces."""
     return {lang: " ".join(both[lang].split()) for lang in LANGUAGES}
 
 
@@ -129,7 +129,7 @@ def one_line(both: dict[str, str]) -> dict[str, str]:
 
 
 class _Loader(yaml.CSafeLoader):
-    """Loads mappings as `Row`s; a key that is given twice is an error."""
+    """YAML loader that returns mappings as `Row`s and rejects duplicate keys."""
 
 
 def _row(loader: _Loader, node: yaml.MappingNode):
@@ -139,7 +139,7 @@ def _row(loader: _Loader, node: yaml.MappingNode):
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, Hashable):
-            raise yaml.MarkedYAMLError(problem="a key is no text", problem_mark=key_node.start_mark)
+            raise yaml.MarkedYAMLError(problem="key is not text", problem_mark=key_node.start_mark)
         if key in row:
             first = row.lines[key]
             problem = f"the key {key!r} is given twice, first in line {first}"

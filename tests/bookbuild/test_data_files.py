@@ -1,4 +1,4 @@
-"""The reader of facts: what has another form is one line with file, line, id and field."""
+"""Test the parser of data files: an error has one line with file, line, id and field."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from bookbuild.source import claims, messages, moved, symptoms, versions
 from bookbuild.source.basics import BookError
 from bookbuild.source.checkout import Book
-from bookbuild.source.facts import BOTH, ID, Form, many, mapping
+from bookbuild.source.data_files import BILINGUAL, ID, Schema, mapping, non_empty_list
 
 ROW = mapping(
-    {"id": ID, "says": BOTH}, {"kind": {"enum": ["a", "b"]}, "wraps": {"type": "boolean"}}
+    {"id": ID, "says": BILINGUAL}, {"kind": {"enum": ["a", "b"]}, "wraps": {"type": "boolean"}}
 )
-FORM = Form({"type": "object", "additionalProperties": many(ROW, "a list of rows")})
+SCHEMA = Schema({"type": "object", "additionalProperties": non_empty_list(ROW, "a list of rows")})
 GOOD = "rows:\n- id: one\n  says: {en: x, zh: y}\n- id: two\n  says:\n    en: x\n    zh: y\n"
 
 
@@ -33,7 +33,7 @@ GOOD = "rows:\n- id: one\n  says: {en: x, zh: y}\n- id: two\n  says:\n    en: x\
         ("id: two", "id: two\n  knid: a", "f.yml:5: two: unknown key 'knid': did you mean kind?"),
         ("id: two", "id: two\n  wraps: 1", "f.yml:5: two: wraps: expected true or false, got 1"),
         ("id: two", "id: two\n  id: six", "f.yml:5: the key 'id' is given twice, first in line 4"),
-        ("id: two", "id: two\n  [1]: six", "f.yml:5: a key is no text"),
+        ("id: two", "id: two\n  [1]: six", "f.yml:5: key is not text"),
         ("id: two", "id: two: six", "f.yml:4: mapping values are not allowed in this context"),
         ("rows:", "rows: []\nmore:", "f.yml:1: rows: expected a list of rows, got []"),
         ("rows:\n", "", "f.yml: expected keys and values, got [{'id': 'one'"),
@@ -42,9 +42,9 @@ GOOD = "rows:\n- id: one\n  says: {en: x, zh: y}\n- id: two\n  says:\n    en: x\
     ],
 )
 def test_another_form_is_named_with_its_line(old, new, told):
-    assert FORM.parse(GOOD, "f.yml")["rows"][1].lines["says"] == 5
+    assert SCHEMA.parse(GOOD, "f.yml")["rows"][1].lines["says"] == 5
     with pytest.raises(BookError, match=re.escape(told)) as error:
-        FORM.parse(GOOD.replace(old, new), "f.yml")
+        SCHEMA.parse(GOOD.replace(old, new), "f.yml")
     assert "\n" not in str(error.value) and len(str(error.value)) < 200
 
 
@@ -59,7 +59,7 @@ def test_another_form_is_named_with_its_line(old, new, told):
 )
 def test_a_damaged_json_file_is_one_line(text, told):
     with pytest.raises(BookError, match=re.escape(told)) as error:
-        FORM.parse(text, "f.json")
+        SCHEMA.parse(text, "f.json")
     assert "\n" not in str(error.value)
 
 
@@ -71,14 +71,14 @@ ANYTHING = st.recursive(
     ),
     max_leaves=8,
 )
-FORMS = [FORM, messages.FORM, symptoms.FORM, claims.FORM, moved._FORM, versions._TESTED]
+SCHEMAS = [SCHEMA, messages.SCHEMA, symptoms.SCHEMA, claims.SCHEMA, moved._SCHEMA, versions._TESTED]
 
 
-@given(st.sampled_from(FORMS), ANYTHING)
-def test_any_contents_are_read_or_are_one_line(form, data):
+@given(st.sampled_from(SCHEMAS), ANYTHING)
+def test_any_contents_are_read_or_are_one_line(schema, data):
     for name, text in (("f.json", json.dumps(data)), ("f.yml", yaml.safe_dump(data))):
         try:
-            form.parse(text, name)
+            schema.parse(text, name)
         except BookError as error:
             assert "\n" not in str(error) and str(error).startswith(name)
 
@@ -87,7 +87,7 @@ def test_an_address_that_moved_twice_leads_to_the_last_one(tmp_path):
     (tmp_path / "book").mkdir()
     path = tmp_path / "book/moved.yml"
     path.write_text("a: b#c\nb#c: d\nd: e\n")
-    assert moved.moved(Book(tmp_path)) == {"a": "e", "b#c": "e", "d": "e"}
+    assert moved.load(Book(tmp_path)) == {"a": "e", "b#c": "e", "d": "e"}
     path.write_text("a: b\nb: c\nc: b\n")
     with pytest.raises(BookError, match="a: leads back to itself: a → b → c"):
-        moved.moved(Book(tmp_path))
+        moved.load(Book(tmp_path))
