@@ -245,6 +245,62 @@ def last_batch(code):
         if batch_loop(code, loop) or code.methods(loop, "backward"):
             if _of_batch(code, values[-1].value, name) and _counts(node, summed):
                 yield node
+    yield from _metric_of_last(code)
+
+
+_TAKES_ALL = {
+    "accuracy_score",
+    "balanced_accuracy_score",
+    "classification_report",
+    "confusion_matrix",
+    "f1_score",
+    "precision_score",
+    "recall_score",
+    "roc_auc_score",
+}
+
+
+def _metric_of_last(code):
+    """`confusion_matrix(y, pred)` below the loop, of the names that each batch replaces."""
+    if re.search(r"batch_size\s*=\s*len\(", code.source):  # one batch has all samples
+        return
+    for call in code.calls:
+        if method(call) not in _TAKES_ALL or len(call.args) < 2 or receiver(call) is not None:
+            continue
+        names = [text(_plain(one)) for one in call.args[:2]]
+        if not all(names):
+            continue
+        values = [code.value(_plain(one)) for one in call.args[:2]]
+        for loop in code.loops:
+            if (
+                loop.scope is call.scope
+                and loop.end_lineno < call.lineno
+                and batch_loop(code, loop)
+            ):
+                if all(_replaced_in(code, loop, call, name) for name in names):
+                    if not any(isinstance(one, ast.Break) for one in code.walk(loop)):
+                        if all(one is not None for one in values):
+                            yield call
+
+
+def _plain(node):
+    """`pred` of `pred.cpu().numpy()`."""
+    while method(node) in ("cpu", "numpy", "detach", "tolist") and receiver(node) is not None:
+        node = receiver(node)
+    return node
+
+
+def _replaced_in(code, loop, call, name):
+    """All values of a name are assigned in the loop and none is made from the name itself."""
+    given = [one for one in loop.scope.assigned.get(name, ()) if one.end < place(call)]
+    latest = [one for one in given if inside(one.statement, loop) or one.statement is loop]
+    values = [one.value for one in given if not isinstance(one.value, Part)]
+    joined = [one for one in values if "cat" in method(one) or "stack" in method(one)]
+    joined += [one for one in values if isinstance(one, ast.BinOp) or method(one) == "append"]
+    grown = any(name in names_in(one) for one in joined) or any(
+        text(receiver(one)) == name for one in code.methods(loop, "append", "extend")
+    )
+    return bool(latest) and given[-1] is latest[-1] and not grown
 
 
 def _of_batch(code, value, name):
@@ -331,6 +387,26 @@ def batches_of_one_size(code):
             if any(re.fullmatch(r"len\([\w.]*(loader|_dl)\)", one) for one in sides):
                 if any(re.search(r"(?i)batch_?size$", one) for one in sides):
                     yield node
+    yield from _losses_of_one_size(code)
+
+
+def _losses_of_one_size(code):
+    """`total += loss.item() * batch_size`, divided by `len(loader.dataset)`."""
+    for node in code.of(ast.AugAssign):
+        loop, value = next(above(node, *LOOPS), None), node.value
+        name = text(node.target)
+        if loop is None or not name or not batch_loop(code, loop):
+            continue
+        if isinstance(node.op, ast.Add) and isinstance(value, ast.BinOp):
+            sides = value.left, value.right
+            sized = any(re.search(r"(?i)(^|\.)batch_?size$", text(one) or "") for one in sides)
+            size = next((one for one in sides if re.search(r"(?i)size$", text(one) or "")), None)
+            inner = size is not None and any(
+                inside(one.statement, loop) for one in node.scope.assigned.get(text(size), ())
+            )
+            if sized and not inner and isinstance(value.op, ast.Mult):
+                if any(_mean_loss(code, one) for one in sides):
+                    yield from (node for _ in [*_divided_by(code, name, loop, _SAMPLES)][:1])
 
 
 @rule("evaluation-print-interval", "wrong", "%")

@@ -47,10 +47,7 @@ def set_epoch(code):
     if "set_epoch" in code.source:
         return
     for call in code.calls:
-        if (
-            code.called(call) != "data.DistributedSampler"
-            or code.const(argument(call, "shuffle")) is False
-        ):
+        if not _distributed(code, call) or code.const(argument(call, "shuffle")) is False:
             continue
         statement = next(above(call, ast.Assign, stop=FUNCTIONS), None)
         written = code.part(statement) if statement is not None else ast.unparse(call)
@@ -58,6 +55,15 @@ def set_epoch(code):
             continue
         if any(_epochs(code, loop) for loop in code.loops):
             yield call
+
+
+def _distributed(code, call):
+    """`DistributedSampler(…)`, also of `Sampler = RandomSampler if … else …`."""
+    names = {code.called(call)}
+    chosen = code.resolved(call.func) if isinstance(call.func, ast.Name) else None
+    if isinstance(chosen, ast.IfExp):
+        names |= {code.dotted(chosen.body), code.dotted(chosen.orelse)}
+    return "data.DistributedSampler" in names
 
 
 def _epochs(code, loop):
@@ -122,16 +128,40 @@ def _once_per_batch(code, loop, loader):
 def drop_last_in_test(code):
     """`DataLoader(test_set, drop_last=True)`: the metric leaves samples out."""
     for call in code.calls:
-        if (
-            code.called(call) == "data.DataLoader"
-            and code.const(argument(call, "drop_last")) is True
-        ):
+        if code.called(call) == "data.DataLoader" and _drops_last(code, call):
             given = argument(call, "dataset", 0)
             target = next(above(call, ast.Assign), None)
             names = [text(given) or ""] + [text(t) or "" for t in getattr(target, "targets", ())]
             if any(re.search(r"(?i)(^|[._])(test|val|valid|eval)", one) for one in names):
                 if not any(re.search(r"(?i)train", one) for one in names):
                     yield call
+    yield from _drops_last_of_test(code)
+
+
+def _drops_last(code, call):
+    """`drop_last=True`, also in `**options` of a dictionary of this file."""
+    given = [argument(call, "drop_last")]
+    for options in (code.resolved(one.value) for one in call.keywords if one.arg is None):
+        if isinstance(options, ast.Dict):
+            pairs = zip(options.keys, options.values, strict=True)
+            given += [value for key, value in pairs if const(key) == "drop_last"]
+        elif isinstance(options, ast.Call) and text(options.func) == "dict":
+            given.append(argument(options, "drop_last"))
+    return any(const(one) is True for one in given)
+
+
+def _drops_last_of_test(code):
+    """`if flag == "test": drop_last = True`, and `DataLoader(…, drop_last=drop_last)` below."""
+    for call in code.calls:
+        name = text(argument(call, "drop_last")) if "Loader" in method(call) else None
+        for one in call.scope.assigned.get(name, ()) if name else ():
+            up = one.statement.parent
+            if const(one.value) is not True or not isinstance(up, ast.If):
+                continue
+            test, chosen = up.test, one.statement in up.body
+            plain = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
+            if chosen and plain and const(test.comparators[0]) in ("test", "val", "valid"):
+                yield one.statement
 
 
 @rule("loading-shuffle-train", "wrong")

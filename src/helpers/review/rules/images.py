@@ -101,6 +101,35 @@ def _scales(code, call):
     return isinstance(transform, ast.Call) and code.called(transform) == "transforms.ToTensor"
 
 
+@rule("images-mask-resize", "wrong", "cv2.resize|interpolate(")
+def mask_interpolated(code):
+    """`cv2.resize(mask, size)` and `mask.long()`: the borders get classes that are not there."""
+    for call in code.calls:
+        name = code.called(call)
+        if name == "cv2.resize":
+            how = ast.unparse(argument(call, "interpolation", 5) or ast.Constant("linear"))
+        elif name == "F.interpolate":
+            how = str(const(argument(call, "mode", 3)) or "nearest")
+        else:
+            continue
+        if re.search(r"(?i)nearest|exact|^0$", how) or not call.args:
+            continue
+        given = call.args[0]
+        while isinstance(given, ast.Call) and receiver(given) is not None:
+            given = receiver(given)
+        given = given.value if isinstance(given, ast.Subscript) else given
+        statement = next(above(call, ast.Assign), None)
+        target = text(statement.targets[0]) if statement is not None else ""
+        label = r"(?i)(^|[._])(mask|label|seg|seg_?map|gt|target)s?(_\w+)?$"
+        if not re.search(label, text(given) or "") or not target:
+            continue
+        body = code.part(code.function(call))
+        whole = rf"\b{re.escape(target)}\b[^\n]*(\.long\(\)|int64|LongTensor|torch\.long)"
+        whole += rf"|LongTensor\({re.escape(target)}|(long|int64)\({re.escape(target)}"
+        if re.search(whole, body) and not re.search(r"> ?0|>= ?0|> ?127|round|/ ?255", body):
+            yield call
+
+
 @rule("images-normalize-error", "raises")
 def normalize_before_tensor(code):
     """`Compose([Normalize(…), ToTensor()])`: a PIL image has no mean."""

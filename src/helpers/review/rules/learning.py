@@ -214,7 +214,9 @@ def _critic_learns(code, function, weight, value):
 def average_without_buffers(code):
     """`for e, p in zip(ema.parameters(), model.parameters())` of a model with BatchNorm."""
     norm = r"BatchNorm|models\.(resnet|resnext|wide_resnet|densenet|mobilenet|efficientnet|regnet)"
-    copied = r"buffers|running_(mean|var)|update_bn|swa_utils|state_dict\(\)\.|load_state_dict"
+    copied = r"buffers|running_(mean|var)|update_bn|swa_utils|state_dict\(\)\."
+    copied += r"|load_state_dict\((?!torch\.load)"
+    norm += r"|\b(Mink|Res|Dense|Mobile|Efficient|HR|PSP|DeepLab)\w*(Net|UNet|V\d)\w*\("
     if not re.search(norm, code.source) or re.search(copied, code.source):
         return
     for loop in code.of(ast.For):
@@ -237,11 +239,17 @@ def _always_evaluates(code, loop, name):
     given = code.arguments(scope, name) if parameter(scope, name) else []
     if len(given) == 1 and isinstance(given[0], ast.Name):
         name, scope = given[0].id, given[0].scope
+    elif len(given) == 1 and (text(given[0]) or "").startswith("self."):
+        name, owner = text(given[0]), given[0].owner
+    while owner is None and scope.scope is not None and name not in scope.assigned:
+        scope = scope.scope  # a name of the module
     values = owner.attributes.get(name, ()) if owner else scope.assigned.get(name, ())
     calls = [one for one in code.calls if text(receiver(one)) == name]
     modes = {method(one) for one in calls if one.owner is owner if owner or one.scope is scope}
-    copied = len(values) == 1 and method(values[0].value) == "deepcopy"
-    return copied and "eval" in modes and "train" not in modes
+    made = values[0].value if len(values) == 1 else None
+    while method(made) in ("eval", "to", "cuda", "requires_grad_") and receiver(made) is not None:
+        modes, made = modes | {method(made)}, receiver(made)
+    return method(made) == "deepcopy" and "eval" in modes and "train" not in modes
 
 
 def _network_calls(code, node, depth):

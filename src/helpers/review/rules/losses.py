@@ -569,3 +569,48 @@ def _divisor(code, node):
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
         return ast.unparse(value.right)
     return "" if isinstance(value, ast.Call | Part) or value is None else None
+
+
+@rule("losses-weight-frequency", "wrong", "bincount")
+def weights_are_frequencies(code):
+    """`CrossEntropyLoss(weight=counts / counts.sum())`: frequent classes get the large weights."""
+    for call in code.calls:
+        name = code.called(call)
+        if name not in ("nn.CrossEntropyLoss", "nn.NLLLoss", "F.cross_entropy", "F.nll_loss"):
+            continue
+        given = argument(call, "weight", 2 if name.startswith("F.") else 0)
+        if given is not None and _is_frequency(code, given):
+            yield call
+
+
+_CASTS = ("tensor", "FloatTensor", "Tensor", "as_tensor", "from_numpy", "array", "asarray")
+
+
+def _is_frequency(code, node):
+    """Counts of the classes, or counts divided by their sum or by a number of samples."""
+    for _ in range(8):
+        if isinstance(node, ast.Name | ast.Attribute) and text(node):
+            node = code.resolved(node)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            if _counted(code, node.right):  # `counts.sum() / counts`
+                return False
+            node = node.left
+        elif method(node) in _CASTS and node.args:
+            node = node.args[0]
+        elif method(node) in ("float", "to", "cuda", "double") and receiver(node) is not None:
+            node = receiver(node)
+        else:
+            break
+    return _counted(code, node)
+
+
+def _counted(code, node):
+    """`torch.bincount(labels)`, `np.bincount(labels)`, `labels.bincount()`."""
+    for _ in range(4):
+        if isinstance(node, ast.Name | ast.Attribute) and text(node):
+            node = code.resolved(node)
+        elif method(node) in ("float", "to", "cuda", "double", "clamp") and receiver(node):
+            node = receiver(node)
+        elif method(node) in _CASTS and node.args:
+            node = node.args[0]
+    return method(node) == "bincount"

@@ -15,7 +15,7 @@ from helpers.review.kinds import (
     no_graph,
 )
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, LOOPS, above, method, place, receiver, text
+from helpers.review.syntax import FUNCTIONS, LOOPS, above, inside, method, place, receiver, text
 
 _VALIDATION = re.compile(
     r"(?i)(^|_|\.)(val|valid|validation|test|dev|eval)([_\d]|$|loader|dl|iter|data)"
@@ -40,11 +40,54 @@ def mode_lost(code):
         evals = [one for one in order if one.what == "eval"]
         trained = {one.name.split(".")[-1] for one in _trained(code, order)}
         mine = [e for e in evals if e.name.split(".")[-1] in trained] or evals
-        restored = re.search(
-            r"\.train\(|\.training = |set_mode|training_mode|freeze|set_train", _texts(code, loop)
-        )
+        restored = re.search(_RESTORES, _texts(code, loop))
         if not restored and _same_model(mine):
             yield mine[0].call
+    yield from _lost_in_epoch(code)
+
+
+def _lost_in_epoch(code):
+    """`if step % 100 == 0: evaluate(model)` between batches, and `train()` once in an epoch."""
+    for loop in code.loops:
+        if not batch_loop(code, loop) or _FRAMEWORK.search(code.source):
+            continue
+        order = events(code, loop, 3)
+        kinds = {one.what for one in order}
+        if not {"eval", "backward"} <= kinds or not kinds & {"step", "scaled"}:
+            continue
+        if re.search(_RESTORES, _texts(code, loop)):
+            continue
+        first = next(n for n, one in enumerate(order) if one.what == "backward")
+        late = [one for one in order[first:] if one.what == "eval"]
+        trained = [
+            c for c in code.methods(code.function(loop), "train") if is_model(code, receiver(c))
+        ]
+        named = {(text(receiver(one)) or "").split(".")[-1] for one in trained if not one.args}
+        late = [one for one in late if one.name.split(".")[-1] in named]
+        call = _called_in(code, loop, late[0].call) if late and _same_model(late) else None
+        if call is not None and not _ends(loop, call):
+            yield call
+
+
+_RESTORES = r"\.train\(|\.training = |set_mode|training_mode|freeze|set_train"
+
+
+def _called_in(code, loop, call):
+    """Return the call in the loop that leads to another one."""
+    for one in code.calls_under(loop):
+        if one is call or any(
+            inner is call for target in code.targets(one) for inner in code.calls_under(target, 2)
+        ):
+            return one
+    return call
+
+
+def _ends(loop, call):
+    """The loop is left after the evaluation, or the batch is the last one of the epoch."""
+    up = next(above(call, ast.If), None)
+    if up is None or not inside(up, loop):
+        return False
+    return isinstance(up.body[-1], ast.Break | ast.Return) or "len(" in ast.unparse(up.test)
 
 
 def _trained(code, steps):
@@ -300,3 +343,53 @@ def teacher_with_graph(code):
                 code.value(node.func), ast.AST | Part | None
             ):
                 yield node
+
+
+@rule("normalization-frozen-undone", "wrong", ".eval()")
+def frozen_before_train(code):
+    """`m.eval()` for each BatchNorm before the epochs, and `model.train()` in each of them."""
+    if re.search(r"def train\(\s*self", code.source) or _FRAMEWORK.search(code.source):
+        return
+    for call in [one for scope in code.scopes for one in code.methods(scope, "eval")]:
+        loop = next(above(call, ast.For), None)
+        if call.args or not _is_norm(call, loop):
+            continue
+        around = code.function(call)
+        later = [one for one in code.calls if _trains_in_loop(code, one)]
+        if isinstance(around, ast.Module):  # a cell of its own may freeze another model
+            over = [one for one in ast.walk(loop.iter) if "modules" in method(one)]
+            later = [one for one in later if text(receiver(one)) == text(receiver(over[0]))]
+            later = [one for one in later if place(one) > place(call)]
+            if ".train()" in "".join(code.lines[max(0, loop.lineno - 3) : loop.lineno - 1]):
+                continue  # written to follow each `train()`
+        alone = isinstance(around, ast.Module) or any(one.scope is around for one in later)
+        places = [call] if alone else code.callers.get(around, [])
+        for _ in range(2):  # a method that another method calls
+            outer = [code.function(one) for one in places]
+            if places and all(getattr(one, "owner", None) is not None for one in outer):
+                places = [one for f in outer for one in code.callers.get(f, [])] or places
+        frozen = [one for one in places if not _in_epochs(code, one)]
+        if later and places and len(frozen) == len(places):
+            yield call
+
+
+def _is_norm(call, loop):
+    """`for m in model.modules(): if isinstance(m, nn.BatchNorm2d): … m.eval()`."""
+    if loop is None or text(receiver(call)) not in [
+        text(one) for one in ast.walk(loop.target) if isinstance(one, ast.Name)
+    ]:
+        return False
+    tests = [ast.unparse(one.test) for one in above(call, ast.If) if inside(one, loop)]
+    modules = re.search(r"\.(named_)?modules\(\)", ast.unparse(loop.iter))
+    return modules and any("isinstance" in one and re.search("Norm|norm|BN", one) for one in tests)
+
+
+def _trains_in_loop(code, call):
+    """`model.train()` in a loop over epochs, also in a function that it calls."""
+    plain = method(call) == "train" and not call.args and not call.keywords
+    return plain and is_model(code, receiver(call)) and bool(code.loops_around(call))
+
+
+def _in_epochs(code, call):
+    """A training loop is around a call, also that of a caller."""
+    return any(code.methods(loop, "backward", follow=3) for loop in code.loops_around(call))

@@ -4,10 +4,12 @@ import ast
 import re
 
 from helpers.review.axes import axes, column
+from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
+from helpers.review.rules.data import datasets
 from helpers.review.rules.learning import differentiated
-from helpers.review.syntax import argument, method, receiver, text
+from helpers.review.syntax import argument, const, last, method, receiver, text
 from helpers.review.tracing import is_loss_call
 
 _ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
@@ -105,8 +107,13 @@ def column_and_row(code):
     """`mse_loss(model(x), y)` of (n, 1) and (n,): broadcast to (n, n)."""
     names, modules = _ELEMENTWISE[:4], _MODULES[:4]
     for call, given, target in _compared(code, names, modules):
-        if (column(code, given) and axes(code, target) == 1) or (
-            column(code, target) and axes(code, given) == 1
+        if (
+            (column(code, given) and axes(code, target) == 1)
+            or (column(code, target) and axes(code, given) == 1)
+            or any(
+                _gathered(code, one) and (axes(code, other) == 1 or _of_maximum(code, other))
+                for one, other in ((given, target), (target, given))
+            )
         ):
             yield call
     yield from _squeezed_in_loss(code)
@@ -115,6 +122,8 @@ def column_and_row(code):
             sides = (node.left, node.right), (node.right, node.left)
             if any(column(code, one) and axes(code, other) == 1 for one, other in sides):
                 yield node
+    yield from _gathered_and_masked(code)
+    yield from _axis_left_out(code)
 
 
 def _is_error(node):
@@ -123,6 +132,92 @@ def _is_error(node):
     squared = isinstance(up, ast.BinOp) and isinstance(up.op, ast.Pow)
     named = up.attr if isinstance(up, ast.Attribute) else method(up)
     return squared or named in ("abs", "pow", "square")
+
+
+_KEPT = ("log", "neg", "exp", "clamp", "float", "detach", "to", "sigmoid")
+
+
+def _gathered(code, node):
+    """Return the index of `x.gather(1, y.unsqueeze(1))`, which is (n, 1), also of its log."""
+    for _ in range(6):
+        if isinstance(node, ast.Name):
+            node = code.value(node)
+        elif isinstance(node, ast.UnaryOp):
+            node = node.operand
+        elif method(node) in _KEPT and not (code.called(node) and not node.args):
+            node = node.args[0] if code.called(node) else receiver(node)
+        else:
+            break
+    if method(node) != "gather" or not isinstance(node, ast.Call):
+        return None
+    function = code.called(node) == "torch.gather"
+    dim, index = argument(node, "dim", int(function)), argument(node, "index", 1 + function)
+    while method(index) in ("long", "to", "cuda") and receiver(index) is not None:
+        index = receiver(index)
+    what = method(index)
+    sizes = [const(one) for one in getattr(index, "args", ())]
+    column = what == "unsqueeze" and sizes in ([1], [-1])
+    column = column or what in ("view", "reshape") and sizes == [-1, 1]
+    return receiver(index) if column and const(dim) in (1, -1) else None
+
+
+def _of_maximum(code, node):
+    """`r + gamma * q.max(1)[0] * (1 - done)`, which is (n,)."""
+    value = code.resolved(node) if isinstance(node, ast.AST) else node
+    if not isinstance(value, ast.AST) or re.search(
+        r"keepdim|squeeze|view|reshape", ast.unparse(value)
+    ):
+        return False
+    return any(_is_maximum(code, one) for one in ast.walk(value))
+
+
+def _is_maximum(code, node):
+    """`x.max(1)[0]`, `x.max(1).values`, or a name of `best, _ = x.max(1)`."""
+    if isinstance(node, ast.Name):
+        found = code.value(node)
+        made = found.value if isinstance(found, Part) and found.index == 0 else None
+        made = found if isinstance(found, ast.AST) and _is_maximum_of(found) else made
+    else:
+        made = node if _is_maximum_of(node) else None
+    made = made.value if _is_maximum_of(made) else made
+    whole = method(made) == "max" and not code.called(made) and not made.keywords
+    return whole and len(made.args) == 1 and const(made.args[0]) in (1, -1)
+
+
+def _is_maximum_of(node):
+    first = isinstance(node, ast.Subscript) and const(node.slice) == 0
+    return first or isinstance(node, ast.Attribute) and node.attr == "values"
+
+
+def _gathered_and_masked(code):
+    """`torch.gather(p, 1, y.view(-1, 1)).masked_select(mask)`, and the callers index both alike."""
+    for call in code.calls:
+        if method(call) != "masked_select" or receiver(call) is None:
+            continue
+        index = _gathered(code, receiver(call))
+        mask = call.args[0] if call.args else None
+        function = code.function(call)
+        if not isinstance(index, ast.Name) or not isinstance(mask, ast.Name):
+            continue
+        if not all(_is_parameter(function, one) for one in (index.id, mask.id)):
+            continue
+        pairs = [*zip(*(code.arguments(function, one.id) for one in (index, mask)), strict=False)]
+        if pairs and all(_alike(one, other) for one, other in pairs):
+            yield call
+
+
+def _is_parameter(function, name):
+    return (
+        not isinstance(function, ast.Module)
+        and parameter(function, name)
+        and (name not in function.assigned)
+    )
+
+
+def _alike(one, other):
+    """`target[t]` and `mask[t]`."""
+    both = isinstance(one, ast.Subscript) and isinstance(other, ast.Subscript)
+    return both and ast.dump(one.slice) == ast.dump(other.slice)
 
 
 def _squeezed_in_loss(code):
@@ -153,3 +248,37 @@ def _same_value(code, node, call):
         and code.value(one) is code.value(node)
         for one in ast.walk(call)
     )
+
+
+def _axis_left_out(code):
+    """`if self.horizon == 1: return x, y[i]` in a dataset, and `nn.Linear(d, horizon)`, (n, 1)."""
+    names = {one for name, _ in datasets(code) for one in _single(code, name)}
+    heads = {
+        last(argument(one, "out_features", 1))
+        for one in code.calls
+        if code.called(one) == "nn.Linear"
+    }
+    if not names & heads - {""}:
+        return
+    for call, given, target in _compared(code, _ELEMENTWISE[:4], _MODULES[:4]):
+        model = code.resolved(given) if isinstance(given, ast.Name) else given
+        if not isinstance(model, ast.Call) or not is_model(code, model.func):
+            continue
+        around = code.part(code.function(call))
+        reshaped = r"(\.\w+\(\w*\))*(\.(view|reshape|unsqueeze|view_as)\(|\[)|squeeze\("
+        if isinstance(target, ast.Name) and not re.search(rf"\b{target.id}{reshaped}", around):
+            yield call
+
+
+def _single(code, name):
+    """Yield `horizon` of `if self.horizon == 1: return x, y[i]`, with a slice in the other case."""
+    get = code.functions.get((name, "__getitem__"))
+    for one in ast.walk(get) if get is not None else ():
+        test = one.test if isinstance(one, ast.If) else None
+        equal = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
+        if not equal or const(test.comparators[0]) != 1 or not isinstance(one.body[-1], ast.Return):
+            continue
+        value = one.body[-1].value
+        item = value.elts[-1] if isinstance(value, ast.Tuple) else None
+        if isinstance(item, ast.Subscript) and not isinstance(item.slice, ast.Slice | ast.Tuple):
+            yield last(test.left)

@@ -370,3 +370,46 @@ def _class_made(code, value):
         value = receiver(value)
     name = text(value.func) if isinstance(value, ast.Call) else None
     return name if name in code.classes else None
+
+
+@rule("training-groups-partial", "wrong", ".weight")
+def groups_of_weights(code):
+    """Groups of `m.weight` and `m.bias` of all modules: another `nn.Parameter` is in none."""
+    owned = {
+        name.removeprefix("self.")
+        for node in code.classes.values()
+        for name, values in node.attributes.items()
+        if any(code.called(one.value) == "nn.Parameter" and _learned(one.value) for one in values)
+    } - {"weight", "bias"}
+    for loop in code.of(ast.For) if owned else ():
+        module = text(loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target)
+        if method(loop.iter) not in ("modules", "named_modules") or not module:
+            continue
+        collected = {
+            text(receiver(one)): text(one.args[0])
+            for one in code.methods(loop, "append")
+            if len(one.args) == 1 and text(one.args[0]) in (f"{module}.weight", f"{module}.bias")
+        }
+        around = "\n".join(
+            code.part(one) for one in code.function(loop).body if not isinstance(one, ast.ClassDef)
+        )
+        if len(collected) < 2 or re.search(r"named_parameters|\.parameters\(", code.part(loop)):
+            continue
+        optimized = [
+            ast.unparse(one)
+            for one in code.calls_under(code.function(loop))
+            if kind(code, one) == "optimizer" or method(one) == "add_param_group"
+        ]
+        every = all(any(re.search(rf"\b{n}\b", one) for one in optimized) for n in collected)
+        whole = any(re.search(r"parameters\(\)", one) for one in optimized)
+        if (
+            optimized
+            and every
+            and not whole
+            and not any(re.search(rf"\b{name}\b", around) for name in owned)
+        ):
+            yield loop
+
+
+def _learned(call):
+    return const(argument(call, "requires_grad", 1)) is not False

@@ -288,3 +288,40 @@ def _from_zero(node):
     if method(over) not in ("range", "trange") or not over.args:
         return False
     return len(over.args) == 1 or const(over.args[0]) in (0, 1)
+
+
+@rule("checkpoints-best-kept", "wrong", "best")
+def best_not_renewed(code):
+    """`if acc > best: torch.save(…)`, and no line sets `best`: every later epoch may be saved."""
+    for node in code.of(ast.If):
+        test = node.test
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1 or node.orelse:
+            continue
+        if not isinstance(test.ops[0], ast.Gt | ast.Lt | ast.GtE | ast.LtE):
+            continue
+        sides = [test.left, test.comparators[0]]
+        best = [one for one in sides if re.search(r"(?i)(^|[._])best", text(one) or "")]
+        if len(best) != 1 or not any(above(node, *LOOPS)) or not _saves(code, node):
+            continue
+        name, scope = text(best[0]), node.scope
+        if name.startswith("self."):
+            values = node.owner.attributes.get(name, ()) if node.owner is not None else ()
+        else:
+            values = scope.assigned.get(name, ())
+        first = values[0].value if len(values) == 1 else None
+        number = (
+            const(first) is not None or ast.unparse(first).count("inf")
+            if (isinstance(first, ast.AST))
+            else False
+        )
+        changed = len(re.findall(rf"\b{re.escape(name)}\s*[-+*/]?=[^=]", code.source)) > 1
+        if number and not changed and not any(above(values[0].statement, *LOOPS)):
+            yield node
+
+
+def _saves(code, node):
+    return any(
+        code.called(one) == "torch.save" or method(one) == "deepcopy"
+        for statement in node.body
+        for one in code.calls_under(statement)
+    )

@@ -23,6 +23,110 @@ from helpers.review.syntax import (
 from helpers.review.tracing import construction
 
 
+@rule("rate-warmup-zero", "wrong", "LambdaLR")
+def warmup_from_zero(code):
+    """`LambdaLR(optimizer, lambda epoch: min(1, epoch / 5))`: the first epoch has rate 0."""
+    for call in code.calls:
+        given = argument(call, "lr_lambda", 1)
+        if code.called(call) != "sched.LambdaLR" or given is None:
+            continue
+        function = code.resolved(given) if isinstance(given, ast.Name) else given
+        if function is None and isinstance(given, ast.Name):
+            function = code.functions.get((None, given.id))
+        if not isinstance(function, ast.Lambda | ast.FunctionDef) or len(function.args.args) != 1:
+            continue
+        name = function.args.args[0].arg
+        if _zero_at_first(function, name) and _in_epochs(code, call):
+            yield call
+
+
+def _zero_at_first(function, name):
+    """The function returns `epoch / n` at 0, also in `min(1, …)` and under `epoch < n`."""
+    value = function.body
+    if isinstance(value, list):
+        first = [one for one in value if isinstance(one, ast.If | ast.Return | ast.Assign)]
+        value = first[0].body[-1] if first and isinstance(first[0], ast.If) else first[:1]
+        value = value[0] if isinstance(value, list) and value else value
+        below = first and isinstance(first[0], ast.If) and _below(first[0].test, name)
+        if not isinstance(value, ast.Return) or not (below or value is first[0]):
+            return False
+        value = value.value
+    if isinstance(value, ast.IfExp):
+        if not _below(value.test, name):
+            return False
+        value = value.body
+    if isinstance(value, ast.Call) and method(value) == "min" and len(value.args) == 2:
+        value = next((one for one in value.args if const(one) is None), None)
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
+        return False
+    over = value.left
+    if isinstance(over, ast.Call) and text(over.func) == "float" and over.args:
+        over = over.args[0]
+    return text(over) == name
+
+
+def _below(test, name):
+    """`epoch < warmup`."""
+    return (
+        isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], ast.Lt | ast.LtE)
+        and text(test.left) == name
+    )
+
+
+def _in_epochs(code, call):
+    """The scheduler steps in the loop over epochs, and not in the one over batches."""
+    statement = call.parent
+    name = text(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    steps = [
+        one for one in code.methods(code.function(call), "step") if text(receiver(one)) == name
+    ]
+    loops = [[*above(one, *LOOPS)] for one in steps]
+    return bool(name and steps) and all(
+        len(one) == 1
+        and not batch_loop(code, one[0])
+        and code.methods(one[0], "backward", follow=3)
+        or len(one) == 1
+        and "epoch" in ast.unparse(getattr(one[0], "target", one[0])).lower()
+        for one in loops
+    )
+
+
+@rule("rate-first-group", "wrong", "param_groups[0]")
+def first_group(code):
+    """`optimizer.param_groups[0]["lr"] = lr` of an optimizer with two groups."""
+    for node in code.of(ast.Assign, ast.AugAssign):
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        written = ast.unparse(target)
+        found = re.fullmatch(r"([\w.]+)\.param_groups\[0\]\['lr'\]", written)
+        if (
+            not found
+            or len(re.findall(r"param_groups\[\d\]\[.lr.\]\s*[-+*/]?=[^=]", code.source)) > 1
+        ):
+            continue
+        made = construction(code, target.value.value.value)
+        given = argument(made, "params", 0) if kind(code, made) == "optimizer" else None
+        groups = code.resolved(given) if given is not None else None
+        if isinstance(groups, ast.List) and len(groups.elts) > 1:
+            if all(isinstance(one, ast.Dict) for one in groups.elts):
+                yield node
+
+
+@rule("rate-plateau-epoch", "wrong", "ReduceLROnPlateau")
+def plateau_by_epoch(code):
+    """`ReduceLROnPlateau.step(epoch)`: the number of the epoch is taken as the metric."""
+    for call in code.calls:
+        if method(call) != "step" or receiver(call) is None:
+            continue
+        if len(call.args) != 1 or call.keywords or not isinstance(call.args[0], ast.Name):
+            continue
+        loops = [one for one in above(call, ast.For) if text(one.target) == call.args[0].id]
+        counted = loops and method(loops[0].iter) in ("range", "trange", "tqdm")
+        if counted and code.called(construction(code, receiver(call))) == "sched.ReduceLROnPlateau":
+            yield call
+
+
 @rule("rate-order-warning", "wrong")
 def scheduler_first(code):
     """`scheduler.step()` before `optimizer.step()` in the loop."""

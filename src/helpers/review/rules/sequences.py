@@ -221,7 +221,7 @@ def padding_counted(code):
     """`cross_entropy(out.view(-1, n), y.view(-1))` of `pad_sequence` without `ignore_index`."""
     padded = [one for one in code.calls if code.called(one) == "rnn.pad_sequence"]
     kept = r"ignore_index|mask|-100|pack_padded|reduction|reduce=|IGNORE"
-    if len(padded) < 1 or re.search(kept, code.source):
+    if re.search(kept, code.source) or not padded and not _fills_up(code):
         return
     for call in code.calls:
         loss = code.called(call) == "F.cross_entropy" or kind(code, call.func) == (
@@ -229,6 +229,19 @@ def padding_counted(code):
         )
         if loss and len(call.args) == 2 and all(_flat(code.resolved(one)) for one in call.args):
             yield call
+
+
+def _fills_up(code):
+    """`ids + [pad] * (length - len(ids))`, and the targets are the same tokens, one later."""
+    filled = any(
+        isinstance(one.op, ast.Mult)
+        and isinstance(one.left, ast.List)
+        and len(one.left.elts) == 1
+        and re.search(r"(?i)pad", ast.unparse(one.left) + code.part(one))
+        and re.search(r" - len\(", ast.unparse(one.right))
+        for one in code.of(ast.BinOp)
+    )
+    return filled and re.search(r"\[:, 1:\]|\[1:\]", code.source)
 
 
 def _flat(node):
@@ -416,3 +429,51 @@ def first_layer(code):
                 taken = [one.parent for one in uses if isinstance(one.parent, ast.Subscript)]
                 if len(uses) == 1 and taken and const(taken[0].slice) == 0:
                     yield taken[0]
+
+
+@rule("language-mask-unshifted", "wrong", "mask")
+def mask_of_other_positions(code):
+    """Targets `ids[:, 1:]`, and the loss is multiplied by `mask[:, :-1]`."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Mult):
+            continue
+        for losses, mask in ((node.left, node.right), (node.right, node.left)):
+            if _cut(code, mask, "mask") == ":-1" and _target_cut(code, losses) == "1:":
+                yield node
+
+
+def _cut(code, node, word):
+    """Return the slice `1:` or `:-1` of the positions of a name with a word in it."""
+    for _ in range(8):
+        if isinstance(node, ast.Name):
+            node = code.resolved(node)
+        elif method(node) in _RESHAPES and receiver(node) is not None and not code.called(node):
+            node = receiver(node)
+        else:
+            break
+    if not isinstance(node, ast.Subscript) or word not in (text(node.value) or "").lower():
+        return None
+    at = node.slice
+    if isinstance(at, ast.Tuple) and len(at.elts) == 2 and ast.unparse(at.elts[0]) == ":":
+        return ast.unparse(at.elts[1])
+    return None
+
+
+_RESHAPES = ("reshape", "view", "flatten", "contiguous", "float", "to", "long", "type_as", "bool")
+
+
+def _target_cut(code, node):
+    """Return the slice of the targets of a loss without a mean."""
+    for _ in range(8):
+        if isinstance(node, ast.Name):
+            node = code.resolved(node)
+        elif method(node) in _RESHAPES and receiver(node) is not None and not code.called(node):
+            node = receiver(node)
+        else:
+            break
+    if not isinstance(node, ast.Call) or len(node.args) < 2:
+        return None
+    name = code.called(node) or kind(code, node.func) or ""
+    if name not in ("F.cross_entropy", "F.nll_loss", "lossfn:CrossEntropyLoss", "lossfn:NLLLoss"):
+        return None
+    return _cut(code, node.args[1], "")

@@ -1,0 +1,208 @@
+"""Orders and seeds that differ or repeat: workers, lists of files, sets, names of files."""
+
+import ast
+import re
+
+from helpers.review.registry import rule
+from helpers.review.rules.data import datasets
+from helpers.review.rules.passes import SEEDS
+from helpers.review.syntax import (
+    FUNCTIONS,
+    above,
+    argument,
+    const,
+    method,
+    text,
+)
+
+_FRESH = re.compile(r"initial_seed|get_worker_info|urandom|SeedSequence|time\(|getpid|rank")
+
+
+@rule("loading-worker-seed", "wrong", "worker_init_fn")
+def one_seed(code):
+    """`def seed_worker(worker_id): np.random.seed(42)`: all workers draw the same numbers."""
+    for call in code.calls:
+        given = argument(call, "worker_init_fn")
+        function = _function(code, given)
+        if function is None or call.owner is not None and _FRESH.search(code.part(call)):
+            continue
+        body = function.body if isinstance(function.body, list) else [function.body]
+        whole = "\n".join(map(ast.unparse, body))
+        names = [one.arg for one in function.args.args]
+        if _FRESH.search(whole) or any(re.search(rf"\b{one}\b", whole) for one in names[:1]):
+            continue
+        seeds = [
+            one
+            for statement in body
+            for one in ast.walk(statement)
+            if isinstance(one, ast.Call) and code.dotted(one.func) in SEEDS and one.args
+        ]
+        if seeds:
+            yield seeds[0]
+
+
+def _function(code, node):
+    """Return the function or lambda that a name, or `partial(f, …)`, is in this file."""
+    if method(node) == "partial" and node.args:
+        if any(k.arg in ("worker_id", None) for k in node.keywords) or len(node.args) > 1:
+            return None  # the position of the worker's number is another one
+        node = node.args[0]
+    if isinstance(node, ast.Lambda):
+        return node
+    if isinstance(node, ast.Name):
+        value = code.functions.get((None, node.id)) or code.value(node)
+        inner = [f for f in code.of(*FUNCTIONS) if f.name == node.id and f.scope is node.scope]
+        value = inner[0] if value is None and inner else value
+        return value if isinstance(value, (*FUNCTIONS, ast.Lambda)) else None
+    return None
+
+
+_LISTED = {"os.listdir", "glob.glob", "glob.iglob"}
+
+
+@rule("loading-files-unsorted", "wrong", "listdir|glob")
+def lists_of_two_folders(code):
+    """`os.listdir(images)` and `os.listdir(masks)`, and both are read at one index."""
+    for name, node in datasets(code):
+        get = code.functions.get((name, "__getitem__"))
+        lists = [
+            one
+            for values in node.attributes.values()
+            for one in values
+            if _in_any_order(code, one.value) and len(values) == 1
+        ]
+        if get is None or len(lists) < 2:
+            continue
+        index = get.args.args[1].arg if len(get.args.args) > 1 else None
+        read = [
+            one
+            for one in lists
+            if _reads_at(get, text(one.statement.targets[0]), index)
+            and not _sorted_later(code, text(one.statement.targets[0]))
+        ]
+        if len({ast.unparse(one.value) for one in read}) > 1:
+            yield read[1].statement
+    yield from _zipped(code)
+
+
+def _in_any_order(code, node):
+    """`os.listdir(…)`, `list(path.glob(…))`, `[os.path.join(d, f) for f in os.listdir(d)]`."""
+    if isinstance(node, ast.ListComp) and len(node.generators) == 1:
+        return _in_any_order(code, node.generators[0].iter)
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name) and node.func.id == "list" and len(node.args) == 1:
+        return _in_any_order(code, node.args[0])
+    if code.dotted(node.func) in _LISTED:
+        return True
+    return method(node) in ("iterdir", "rglob", "glob") and not code.called(node)
+
+
+def _reads_at(get, name, index):
+    return any(
+        isinstance(one, ast.Subscript) and text(one.value) == name and text(one.slice) == index
+        for one in ast.walk(get)
+    )
+
+
+def _sorted_later(code, name):
+    quoted = re.escape(name)
+    return re.search(rf"{quoted}\.sort\(|sorted\({quoted}", code.source)
+
+
+def _zipped(code):
+    """`zip(os.listdir(images), os.listdir(masks))`."""
+    for call in code.calls:
+        if text(call.func) != "zip" or len(call.args) != 2:
+            continue
+        values = [code.resolved(one) for one in call.args]
+        if all(isinstance(one, ast.AST) and _in_any_order(code, one) for one in values):
+            names = [text(one) for one in call.args]
+            if not any(name and _sorted_later(code, name) for name in names):
+                if ast.unparse(values[0]) != ast.unparse(values[1]):
+                    yield call
+
+
+@rule("language-vocabulary-set", "wrong", "set(")
+def vocabulary_of_set(code):
+    """`{w: i for i, w in enumerate(set(words))}`, and only the weights are saved."""
+    saves = [
+        one
+        for one in code.calls
+        if code.called(one) == "torch.save" and "state_dict" in ast.unparse(one)
+    ]
+    loads = [one for one in code.calls if method(one) == "load_state_dict"]
+    if not saves and not loads:
+        return
+    if re.search(r"json\.|pickle\.|joblib|yaml|PYTHONHASHSEED|write\(|savetxt", code.source):
+        return
+    for call in code.calls:
+        if text(call.func) != "enumerate" or not call.args:
+            continue
+        value = code.resolved(call.args[0])
+        if text(getattr(value, "func", None)) == "list" and value.args:
+            value = code.resolved(value.args[0])
+        made = isinstance(value, ast.Call) and text(value.func) == "set" and value.args
+        if not made and not isinstance(value, ast.SetComp):
+            continue
+        written = ast.unparse(value)
+        if re.search(r"\b(int|range|ids?|idx|indices|numbers?)\b", written):
+            continue
+        up = next(above(call, ast.DictComp), None)
+        statement = next(above(call, ast.Assign), None)
+        name = text(statement.targets[0]) if statement is not None else None
+        if up is None or not name or any(_saved(one, name) for one in saves):
+            continue
+        if re.search(r"(?i)word|token|vocab|char|stoi|text|tag|label|class", f"{name} {written}"):
+            yield call
+
+
+def _saved(call, name):
+    return name.removeprefix("self.") in ast.unparse(call)
+
+
+@rule("checkpoints-last-wrong", "wrong", "sorted(|max(|.sort()")
+def latest_by_name(code):
+    """`sorted(glob("model_*.pt"))[-1]` of `f"model_{epoch}.pt"`: 9 is sorted after 10."""
+    saved = [
+        ast.unparse(one)
+        for call in code.calls
+        if code.called(call) == "torch.save"
+        for one in ast.walk(call)
+        if isinstance(one, ast.JoinedStr) and _unpadded(one)
+    ]
+    saved += [
+        ast.unparse(value)
+        for call in code.calls
+        if code.called(call) == "torch.save" and len(call.args) > 1
+        if isinstance(value := code.resolved(call.args[1]), ast.AST)
+        for one in ast.walk(value)
+        if isinstance(one, ast.JoinedStr) and _unpadded(one)
+    ]
+    if not saved or re.search(r"\{\w+( \+ 1)?:0\d+d?\}", code.source):
+        return
+    for node in code.of(ast.Call, ast.Subscript):
+        if isinstance(node, ast.Subscript):
+            at = node.slice  # `[-1]`, and `[:-3]` of the files to delete
+            newest = const(at) == -1 or isinstance(at, ast.Slice) and "-" in ast.unparse(at)
+            value = code.resolved(node.value) if newest else None
+            chosen = isinstance(value, ast.Call) and text(value.func) == "sorted" and value
+        else:
+            chosen = text(node.func) == "max" and node
+        if not chosen or len(chosen.args) != 1 or chosen.keywords:
+            continue
+        files = code.resolved(chosen.args[0])
+        if isinstance(files, ast.Call) and _in_any_order(code, files):
+            if re.search(r"\.(pth?|ckpt|tar|bin)\b", ast.unparse(files)):
+                yield node
+
+
+def _unpadded(string):
+    """A file name with a number of an epoch or step, and no width."""
+    for one in string.values:
+        if isinstance(one, ast.FormattedValue) and one.format_spec is None:
+            if re.search(
+                r"(?i)^(epoch|step|i|it|iteration|global_step|e)( \+ 1)?$", ast.unparse(one.value)
+            ):
+                return True
+    return False
