@@ -1,7 +1,7 @@
-// The page of errors: a reader pastes a message, a whole log or a question, and the answer is on top.
-// The rules are those of helpers/explain.py; a test compares the answers of both.
+// Page of errors: match a pasted message or log, or a question, and show the explanation on top.
+// The rules are the same as in helpers/explain.py; a test compares the results.
 
-// What the matcher needs of `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
+// Rules of the matcher, from `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
 class Rules {
   constructor({ limits, patterns, in_every_traceback: ignored, quotes, unknown }) {
     this.limits = limits;
@@ -11,7 +11,7 @@ class Rules {
     this.patterns = patterns;
     this.compiled = new Map();
   }
-  // A pattern with flags: it is made once.
+  // Return a pattern with flags, compiled once.
   get(name, flags = "") {
     const key = `${name} ${flags}`;
     if (!this.compiled.has(key)) this.compiled.set(key, new RegExp(this.patterns[name], flags));
@@ -23,7 +23,7 @@ class Rules {
   straight(text) {
     return [...text].map((c) => (this.quotes.includes(c) ? "'" : c)).join("");
   }
-  // A message as it is compared: one line, without colours, ranks and kinds of quotes.
+  // Normalize a message: one line, without ANSI colours and ranks, with one kind of quotes.
   plain(text) {
     const normal = text.replace(this.get("colour", "g"), "").normalize("NFKC");
     const lines = normal
@@ -39,26 +39,26 @@ class Rules {
   squeezed(text) {
     return text.toLowerCase().replace(this.get("other", "g"), "");
   }
-  // The query of a form that reports a text, without the folders of its paths.
+  // Return the query string of a report form with the text, without folder paths.
   report(text) {
     const body = text.replace(this.get("folders", "g"), "").slice(-this.limits.told);
     return new URLSearchParams({ title: "errors: ", body: `\`\`\`text\n${body}\n\`\`\`` });
   }
-  // What may decide on a special case of a message: no lines of a log far above it.
+  // Return the text that special cases are matched with: no log lines far above the message.
   about(text, start) {
     return text.slice(Math.max(0, start - this.limits.before));
   }
 }
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");
 
-// A constant piece of a wording as a pattern: spaces may be lost, quotes may differ.
+// Return a pattern of a constant part: spaces may be missing, quotes may differ.
 function loosePiece(rules, piece, first, last) {
   let text = rules.straight(piece.normalize("NFKC")).replace(/\s+/g, " ");
   if (first) text = text.trimStart();
-  const quote = /\w/.test(text) ? "'?" : "'"; // alone it is all that there is
+  const quote = /\w/.test(text) ? "'?" : "'"; // required if the part has no other text
   let found = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
   if (first && /^'?\w/.test(text)) found = `(?<!\\w)${found}`;
-  if (first && text === "'") found += "(?=\\S)"; // it opens a quotation
+  if (first && text === "'") found += "(?=\\S)"; // an opening quote is followed by text
   if (last && /\w'?$/.test(text)) found += "(?!\\w)";
   return found;
 }
@@ -76,26 +76,26 @@ class Wording {
     this.constant = pieces.filter((_, n) => n % 2 === 0);
     this.literal = rules.words(rules.plain(this.constant.join(" ")));
     this.numbers = this.constant.join(" ").match(rules.get("number", "g")) || []; // exit code 139 is not 1
-    // the type alone tells: KeyError: {n}
+    // Only the type identifies the message, as in KeyError: {n}.
     if (!this.literal.length)
       this.constant[0] = `${this.kind.split(".").pop()}: ${this.constant[0]}`;
     this.anchor = this.constant.map((piece) => rules.squeezed(piece)).reduce((a, b) => (b.length > a.length ? b : a));
   }
-  // The wording's type stands before this place of a plain text.
+  // Return true if the wording's type precedes this position of a normalized text.
   typed(text, start) {
     const before = text.slice(Math.max(0, start - 80), start);
     const own = this.kind.split(".").pop();
     return Boolean(own) && before.slice(-this.kind.length - 4).includes(own);
   }
-  // Whether a variable part contains the wording's type: the message begins there.
+  // Return true if a value contains the wording's type, so the message begins inside it.
   typeIn(values) {
     const own = this.kind.split(".").pop();
     return Boolean(own) && values.some((value) => value.includes(`${own}:`));
   }
-  // Where a plain text has the whole wording last: [start, end, what its variable parts hold].
-  // With `typed`, only places behind the wording's type count.
-  // Each constant part must follow the one before within a gap; there is no way back, so that no
-  // text takes long.
+  // Return [start, end, values] of the last full match in a normalized text.
+  // With `typed`, only matches after the wording's type count.
+  // Each constant part must follow the preceding one within a gap; there is no backtracking, so the
+  // time is bounded.
   match(text, typed) {
     const { rules } = this;
     const { gap } = rules.limits;
@@ -142,7 +142,7 @@ class Messages {
     const rules = new Rules(matcher);
     this.rules = rules;
     this.entries = entries;
-    // people paste the first sentence, and leave out what stands in brackets
+    // Readers often paste only the first sentence, or omit parentheses.
     const parts = (text) =>
       new Set([
         text,
@@ -161,7 +161,7 @@ class Messages {
       }
     this.rare = new Map();
     for (const [word, where] of seen) this.rare.set(word, Math.log(1 + entries.length / where.size));
-    // what is cut from a wording must still tell something
+    // Keep a shortened wording only if its words are specific enough.
     this.wordings = this.wordings.filter(
       (w) => entries[w.entry].wordings.includes(w.text) || this.weight(w.literal) >= rules.limits.telling,
     );
@@ -172,8 +172,8 @@ class Messages {
   rarest(several) {
     return Math.max(0, ...several.map((word) => this.rare.get(word) || 0));
   }
-  // What a pasted text may be, the best first: [{entry, score, sure, case}]. Only sure ones are
-  // answers; where there is none, the rest is perhaps related.
+  // Return the matching entries, best first: [{entry, score, sure, case}]. If any match is sure,
+  // only sure ones are returned, else possibly related entries.
   find(pasted) {
     const { rules } = this;
     const { longest, telling, wraps, kept, shown, perhaps } = rules.limits;
@@ -197,7 +197,7 @@ class Messages {
     if (rules.get("foreign").test(text) && !text.toLowerCase().includes("torch"))
       for (const answer of best.values()) answer.sure = false;
     const rank = (a) => Math.round(a.score * 1e6);
-    // of two answers, the one with more constant text is more specific
+    // A match with more constant text is more specific.
     const constant = ({ head = [] }) =>
       head.reduce((sum, part, n) => sum + (n % 2 ? 0 : [...part].length), 0);
     const wrapper = (a) => Boolean(this.entries[a.entry].wraps);
@@ -217,8 +217,8 @@ class Messages {
     const close = found.filter((a) => a.sure === found[0].sure && a.score >= least);
     return this.apart(close).slice(0, shown);
   }
-  // The first answer, and those to other messages of the text: another message has its type in
-  // front and no words in common with a better answer.
+  // Keep the best answer, and answers to other messages in the text. Another message follows its
+  // own type and does not overlap with a better answer.
   apart(found) {
     if (!found[0]?.sure) return found;
     const kept = found.slice(0, 1);
@@ -229,7 +229,7 @@ class Messages {
     }
     return kept;
   }
-  // The entries of which the text has a whole wording.
+  // Return the entries whose whole wording the text contains.
   whole(text) {
     const best = new Map();
     const letters = this.rules.squeezed(text);
@@ -242,7 +242,7 @@ class Messages {
   }
   wholeWording(wording, text) {
     let weight = this.weight(wording.literal);
-    // `'model'` alone tells nothing: `KeyError: 'model'` does
+    // A short wording needs its type: `'model'` is not specific, `KeyError: 'model'` is.
     const short = wording.literal.length && wording.kind && weight < this.rules.limits.telling;
     const here = wording.match(text, short);
     if (!here) return null;
@@ -258,12 +258,12 @@ class Messages {
       .map((part, n) =>
         n % 2 ? values[(n - 1) / 2]?.replace(this.rules.get("edges", "g"), "") || "…" : part,
       );
-    // a warning, and the text has another message too
+    // A warning in a text that contains other messages.
     const beside = wording.kind.endsWith("Warning") && this.rules.heads(text).length > typed;
     const answer = { entry: wording.entry, score, sure: true, typed, span: [start, end], head, beside };
     return this.cased(answer, wording, this.rules.about(text, start), values);
   }
-  // Wordings of which the text has only a part: cut short, worded anew, typed from memory.
+  // Return partial matches: truncated or reworded messages.
   parts(text) {
     const { rules } = this;
     const { limits } = rules;
@@ -290,7 +290,7 @@ class Messages {
       const covered = ((met / (whole || 1)) * mine.length) / (mine.length + unknown);
       const score = (met * (share + covered)) / 2;
       const other = kind && wording.kind && !kind.includes(wording.kind.split(".").pop());
-      const least = limits.telling * (other ? 1.5 : 1); // another type of error: more must agree
+      const least = limits.telling * (other ? 1.5 : 1); // a different type requires more
       const lacking = literal.filter((word) => !both.has(word));
       const telling = this.rarest(lacking) < this.rarest([...both]) + 1;
       const numbered = !digits || wording.numbers.every((number) => text.includes(number));
@@ -320,7 +320,7 @@ class Messages {
     answer.values = values;
     return answer;
   }
-  // Whether a relation between the values of a message is true: `related` in helpers/explain.py.
+  // Return true if a relation between the values holds, as `related` in helpers/explain.py.
   related(relation, values) {
     const [, left, name, right] = this.rules.get("relation").exec(relation);
     const [a, b] = [left, right].map((term) => this.number(term, values));
@@ -339,8 +339,8 @@ class Messages {
     }
     return value === null ? null : value * Number(factor || 1);
   }
-  // The innermost line of a pasted traceback that is not of an installed package: [file, line], or
-  // ["", "cell:line"]; null without such a line.
+  // Return the innermost location of a traceback outside installed packages: [file, line], or
+  // ["", "cell:line"]; null if there is none.
   ownLine(pasted) {
     let best = null;
     const { rules } = this;
@@ -385,7 +385,7 @@ const RELATIONS = {
   "close to": (a, b, { close }) => a !== b && Math.abs(a - b) <= close * Math.max(a, b),
 };
 
-// What an answer shows, made of its text: `code` in backticks, {variable} parts as var elements.
+// Render an answer as HTML: `code` in backticks, {variable} parts as var elements.
 const element = (name, className, ...children) => {
   const made = document.createElement(name);
   if (className) made.className = className;
@@ -398,11 +398,11 @@ const wordingOf = (text) =>
   element("code", "", ...text.split(/\{(\w+)\}/).map((part, n) => (n % 2 ? element("var", "", part) : part)));
 
 class Answers {
-  // words: those of the page, from data attributes
+  // words: labels of the page, from data attributes
   constructor(words) {
     this.words = words;
   }
-  // The message as it was pasted, its values marked, and the reader's own line of the traceback.
+  // Render the pasted message with its values marked, and the line of user code in the traceback.
   head(answer, line) {
     if (!answer.head) return [];
     const parts = answer.head.map((part, n) => (n % 2 ? element("mark", "", part) : part));
@@ -416,7 +416,7 @@ class Answers {
       ...(line ? [element("p", "own-line", place)] : []),
     ];
   }
-  // The text of an answer. advice: {cause, cure, section, cases, seen, until} of the message.
+  // Render an answer. advice: {cause, cure, section, cases, seen, until} of the message.
   text(answer, entry, advice) {
     const { cases = {}, seen = [], until = [] } = advice;
     const others = Object.keys(cases).filter((id) => id !== answer.case?.id);
@@ -432,7 +432,7 @@ class Answers {
         [wordingOf(wording), until[n] ? this.words.until.replace("{}", until[n]) : ""])),
     ];
   }
-  // Cause, cure and section; a special case has a title.
+  // Render cause, cure and section, with a title for a special case.
   advice({ title, cause, cure, section }, values) {
     const filled = (text) => inline(text.replace(/\{(\w+)\}/g, (_, name) => values[name] || name));
     const code = cure?.replace(/\{(\w+)\}/g, (slot, name) => values[name] || slot);
@@ -459,8 +459,8 @@ class Answers {
 
 if (typeof document !== "undefined")
   (() => {
-    // What was pasted stays in this tab: through Back, a reload and the other language. No host
-    // receives it; a page that is read from disk passes it on behind the # of an address.
+    // The pasted text stays in this tab, also after Back, a reload or a language switch. No host
+    // receives it; on `file://` pages it is passed in the fragment of the URL.
     const pasted = {
       get text() {
         try {
@@ -478,13 +478,13 @@ if (typeof document !== "undefined")
         location.protocol === "file:" ? `#paste=${encodeURIComponent(text.slice(-20000))}` : "",
     };
     globalThis.bookPasted = pasted;
-    // A field as high as its text, up to a part of the window.
+    // Fit the height of the field to its text, up to a part of the window.
     const grow = (field) => {
       field.style.height = "auto";
       const border = field.offsetHeight - field.clientHeight;
       field.style.height = `${Math.min(field.scrollHeight + border, innerHeight * 0.4)}px`;
     };
-    // An action once for many events: an editor may insert a long text line by line.
+    // Run an action once for several events: an editor may insert a long text line by line.
     const once = (act) => {
       let due = false;
       return () => {
@@ -496,7 +496,7 @@ if (typeof document !== "undefined")
         });
       };
     };
-    // The field of the home page: what is pasted is answered at once on the page of errors.
+    // Home page: a pasted text opens the page of errors with the answer.
     const forward = (form) => {
       const field = form.querySelector("textarea");
       const go = () => {
@@ -515,7 +515,7 @@ if (typeof document !== "undefined")
         go();
       });
     };
-    // Sections that answer a question; the scripts of the search are loaded for it.
+    // Find sections that answer a question; loads the search scripts on demand.
     const sections = async (asked) => {
       await globalThis.bookLoadSearch?.();
       await globalThis.bookSearch?.ready;
@@ -530,7 +530,7 @@ if (typeof document !== "undefined")
       const items = [...list.querySelectorAll(".error-lines > li")];
       const answers = new Answers(told.dataset);
       let messages = null;
-      // The wording and its address at once, the text as soon as it is there.
+      // Show the wording and its link immediately, the text when it is loaded.
       const shownFor = (answer, ownLine) => {
         const line = items[answer.entry];
         const link = line.querySelector("a").cloneNode(true);
@@ -546,7 +546,7 @@ if (typeof document !== "undefined")
         return item;
       };
       const heading = (text) => element("li", "note", text);
-      // The address of an answer: its id alone, so that it can be shared.
+      // Set a shareable address with only the id of the answer.
       let waiting;
       const address = (id) => {
         clearTimeout(waiting);
@@ -577,7 +577,7 @@ if (typeof document !== "undefined")
           return;
         }
         const hits = await sections(asked);
-        if (field.value.trim() !== asked) return; // typed on
+        if (field.value.trim() !== asked) return; // the text has changed
         told.textContent = hits.length
           ? told.dataset.sections
           : found.length
@@ -617,7 +617,7 @@ if (typeof document !== "undefined")
         address(sure && (found[0].case?.id || messages.entries[found[0].entry].id));
         if (asked && !sure) searched(asked, found);
       };
-      // An answer by its id alone, from an address that somebody shared.
+      // Show the answer of a shared address, which contains only its id.
       const shared = (id) => {
         messages ||= new Messages(globalThis.bookMessages.messages, globalThis.bookMessages.matcher);
         const entry = messages.entries.findIndex(
@@ -656,16 +656,16 @@ if (typeof document !== "undefined")
         }
       };
       if (globalThis.bookMessages) ready();
-      else addEventListener("load", ready); // the script with the messages follows this one
+      else addEventListener("load", ready); // the messages are in the next script
     };
-    // The advice of a family, from the script that the build writes beside its page.
+    // Load the advice of a family from its script (errors_<family>.js).
     const families = {};
     const adviceOf = (page) => {
       families[page] ||= new Promise((done) => {
         const script = document.createElement("script");
         script.src = `${page}.js`;
         script.addEventListener("load", done);
-        script.addEventListener("error", () => delete families[page]); // the link stays
+        script.addEventListener("error", () => delete families[page]); // only the link is shown
         document.head.append(script);
       });
       return families[page];
@@ -686,7 +686,7 @@ if (typeof document !== "undefined")
         cure.append(button);
       }
     };
-    // An address leads from a message's line to its text, and opens what a special case stands in.
+    // Follow the fragment to a message's full entry, and open the parent of a special case.
     const open = () => {
       const target = location.hash ? document.getElementById(location.hash.slice(1)) : null;
       const line = target?.closest(".error-lines > li");

@@ -1,4 +1,4 @@
-"""Explain an error message of PyTorch: what it means, what to do, where the book shows it.
+"""Explain an error message of PyTorch: its cause, the fix, and the section that shows it.
 
     python train.py 2>&1 | python -m helpers.explain
     python -m helpers.explain log.txt --lang zh
@@ -8,8 +8,8 @@
 In Jupyter, Colab or IPython, `%load_ext helpers.explain` adds the explanation below an exception,
 and `%explain loss does not go down` answers a question.
 
-Everything works offline and without PyTorch. `messages.json` has the messages, symptoms and titles
-of sections; `book update` makes it. The page of errors finds them by the same rules (`errors.js`).
+It works offline and without PyTorch. `messages.json`, which `book update` generates, contains the
+messages, symptoms and section titles. The site's `errors.js` matches by the same rules.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from helpers.questions import Questions
 from helpers.sentences import wrapped
 
 FILE = Path(__file__).with_name("messages.json")
-_DATA = json.loads(FILE.read_text("utf8"))  # rules of the matcher, messages
+_DATA = json.loads(FILE.read_text("utf8"))  # rules of the matcher, messages, symptoms, sections
 _LIMITS = SimpleNamespace(**_DATA["matcher"]["limits"])
 _IGNORED = set(_DATA["matcher"]["in_every_traceback"])
 _QUOTES = str.maketrans(dict.fromkeys(_DATA["matcher"]["quotes"], "'"))
@@ -53,7 +53,7 @@ _SLOT, _TYPE, _HEAD = (_PATTERNS[name] for name in ("variable", "type", "head"))
 
 
 def plain(text: str) -> str:
-    """Return a message as it is compared: one line, without colours, ranks and kinds of quotes."""
+    """Normalize a message for matching: one line, no ANSI colours or ranks, one kind of quotes."""
     text = _PATTERNS["colour"].sub("", text)
     text = unicodedata.normalize("NFKC", text)[-_LIMITS.longest :]
     text = _PATTERNS["line_break"].sub("\n", text)
@@ -63,23 +63,23 @@ def plain(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a plain text, in lower case and in order."""
+    """Return the words of a normalized text in lower case and in order."""
     return _PATTERNS["word"].findall(text.lower())
 
 
 def squeezed(text: str) -> str:
-    """Return letters and digits of a text, in lower case."""
+    """Return only the letters and digits of a text, in lower case."""
     return _PATTERNS["other"].sub("", text.lower())
 
 
 @dataclass
 class Wording:
-    """A wording with its variable parts: `text` has them as `{name}`."""
+    """A wording; variable parts are written as `{name}` in `text`."""
 
     text: str
     entry: int
-    kind: str = ""  # the exception's or warning's type
-    literal: list[str] = field(default_factory=list)  # its words outside the variable parts
+    kind: str = ""  # type of the exception or warning
+    literal: list[str] = field(default_factory=list)  # words outside the variable parts
     names: list[str] = field(default_factory=list)
     numbers: list[str] = field(default_factory=list)
 
@@ -90,18 +90,18 @@ class Wording:
         self.body = text.rstrip(" .!")
         self.literal = words(plain(_SLOT.sub(" ", text)))
         self.names = _SLOT.findall(text)
-        self.numbers = _PATTERNS["number"].findall(_SLOT.sub(" ", text))  # exit code 139 is not 1
-        if not self.literal:  # the type alone identifies it: KeyError: {n}
+        self.numbers = _PATTERNS["number"].findall(_SLOT.sub(" ", text))  # must occur: 139 is not 1
+        if not self.literal:  # only the type identifies the message, as in KeyError: {n}
             self.body = f"{_kind(self.kind)}: {self.body}"
 
     @cached_property
     def anchor(self) -> str:
-        """The longest constant part as `squeezed` gives it: a text without it is not this one."""
+        """The longest constant part, squeezed; a text that lacks it cannot match."""
         return max((squeezed(piece) for piece in _SLOT.split(self.body)[::2]), key=len)
 
     @cached_property
     def pieces(self) -> list[re.Pattern[str] | None]:
-        """The constant parts as patterns, with None for an empty one at an end."""
+        """Patterns of the constant parts; None for an empty part at the start or end."""
         texts = _SLOT.split(self.body)[::2]
         return [
             re.compile(_loose(text, n == 0, n == len(texts) - 1), re.I | re.A)
@@ -111,15 +111,15 @@ class Wording:
         ]
 
     def typed(self, text: str, start: int) -> bool:
-        """Return whether the wording's type precedes this place of a plain text."""
+        """Return True if the wording's type precedes position `start` of a normalized text."""
         before = text[max(0, start - 80) : start]
         return bool(self.kind) and _kind(self.kind) in before[-len(self.kind) - 4 :]
 
     def match(self, text: str, typed: bool = False) -> tuple[int, int, list[str]] | None:
-        """Return the last place of the whole wording in a plain text, and its variable parts.
+        """Return (start, end, values) of the last full match in a normalized text, or None.
 
-        With `typed`, only places behind the wording's type count. Each constant part must follow
-        the one before within 160 characters; there is no way back, so that no text takes long.
+        With `typed`, only matches after the wording's type count. Each constant part must follow
+        the preceding one within 160 characters; there is no backtracking, so the time is bounded.
         """
         pieces = self.pieces
         first = 0 if pieces[0] or len(pieces) == 1 else 1
@@ -132,7 +132,7 @@ class Wording:
                 values.append(_PATTERNS["before"].search(window)[0])
                 begin -= len(values[0])
             for piece in pieces[first + 1 :]:
-                if piece is None:  # a variable part ends the wording
+                if piece is None:  # the wording ends with a variable part
                     here = _PATTERNS["last"].match(text, end)
                 else:
                     here = piece.search(text, end, end + _LIMITS.gap + 2 * len(piece.pattern))
@@ -148,20 +148,20 @@ class Wording:
         return None
 
     def _type_in(self, values: list[str]) -> bool:
-        """Return whether a variable part contains the wording's type: the message begins there."""
+        """Return True if a value contains the wording's type, so the message begins inside it."""
         return bool(self.kind) and any(f"{_kind(self.kind)}:" in value for value in values)
 
 
 def _loose(piece: str, first: bool, last: bool) -> str:
-    """Return a literal piece as a pattern that allows lost spaces and other quotes."""
+    """Return a pattern of a constant part that tolerates missing spaces and different quotes."""
     text = re.sub(r"\s+", " ", unicodedata.normalize("NFKC", piece).translate(_QUOTES))
     text = text.lstrip() if first else text
-    quote = "'?" if re.search(r"\w", text) else "'"  # alone it is all that there is
+    quote = "'?" if re.search(r"\w", text) else "'"  # required if the part has no other text
     pattern = "".join(" ?" if c == " " else quote if c == "'" else re.escape(c) for c in text)
     if first and re.match(r"'?\w", text):
         pattern = r"(?<![\w])" + pattern
     if first and text == "'":
-        pattern += r"(?=\S)"  # it opens a quotation
+        pattern += r"(?=\S)"  # an opening quote is followed by text
     if last and re.search(r"\w'?$", text):
         pattern += r"(?![\w])"
     return pattern
@@ -169,33 +169,33 @@ def _loose(piece: str, first: bool, last: bool) -> str:
 
 @dataclass
 class Answer:
-    """An entry whose wording a text contains."""
+    """An entry that matches a text, with score and position of the match."""
 
     entry: dict[str, Any]
     score: float
     sure: bool
-    whole: bool = False  # the text contains the whole wording
-    typed: bool = False  # with its type in front
-    span: tuple[int, int] = (0, 0)  # where, in the plain text
-    head: list[str] = field(default_factory=list)  # the message as pasted; each second is a value
-    beside: bool = False  # a warning, and the text has another message too
+    whole: bool = False  # True if the text contains the whole wording
+    typed: bool = False  # True if the type precedes the wording
+    span: tuple[int, int] = (0, 0)  # start and end in the normalized text
+    head: list[str] = field(default_factory=list)  # message: constant parts and values alternate
+    beside: bool = False  # True for a warning in a text that contains other messages
 
     case: dict[str, Any] | None = None  # the special case whose condition is met
     values: dict[str, str] = field(default_factory=dict)
 
     @property
     def constant(self) -> int:
-        """Length of the message's constant parts; the longer ones are the more specific."""
+        """Total length of the message's constant parts; a longer match is more specific."""
         return sum(map(len, self.head[::2]))
 
     @property
     def id(self) -> str:
-        """The permanent address of what is shown first."""
+        """Permanent id of the special case if there is one, else of the entry."""
         return (self.case or self.entry)["id"]
 
 
 class Messages:
-    """The messages of the book, to be searched."""
+    """Search index of the book's messages."""
 
     def __init__(self, entries: list[dict[str, Any]]) -> None:
         self.entries = entries
@@ -216,7 +216,7 @@ class Messages:
             for word in set(wording.literal) - _IGNORED:
                 seen.setdefault(word, set()).add(wording.entry)
         self._rare = {word: math.log(1 + len(entries) / len(where)) for word, where in seen.items()}
-        # what is cut from a wording must still tell something
+        # Keep a shortened wording only if its words are specific enough.
         self.wordings = [
             w
             for w in self.wordings
@@ -224,16 +224,16 @@ class Messages:
         ]
 
     def weight(self, several: list[str]) -> float:
-        """Return the weight of words: rare ones among the messages count more, unknown ones 0."""
+        """Return the sum of the words' weights; rare words weigh more, unknown words 0."""
         return sum(self._rare.get(word, 0.0) for word in several)
 
     def _rarest(self, several: Iterable[str]) -> float:
         return max((self._rare.get(word, 0.0) for word in several), default=0.0)
 
     def find(self, pasted: str) -> list[Answer]:
-        """Return the entries that a pasted text matches, best first, certain ones before others.
+        """Return the entries that match a pasted text: sure matches first, then by score.
 
-        Only sure ones are answers; without a sure one, the rest may be related.
+        If any match is sure, only sure matches are returned, else possibly related entries.
         """
         text = plain(pasted[-_LIMITS.longest :])
         if not text:
@@ -264,7 +264,7 @@ class Messages:
         return _apart(matches)[: _LIMITS.shown]
 
     def whole(self, text: str) -> dict[int, Answer]:
-        """Return the numbers of the entries of which a plain text contains a whole wording."""
+        """Return by entry number the answers whose whole wording a normalized text contains."""
         best: dict[int, Answer] = {}
         letters = squeezed(text)
         for wording in self.wordings:
@@ -273,9 +273,9 @@ class Messages:
         return best
 
     def _whole(self, wording: Wording, text: str) -> Answer | None:
-        """Return whether the text contains the whole wording."""
+        """Return the answer if the text contains the whole wording, else None."""
         weight = self.weight(wording.literal)
-        # `'model'` alone identifies nothing, `KeyError: 'model'` does
+        # A short wording needs its type: `'model'` is not specific, `KeyError: 'model'` is.
         short = bool(wording.literal and wording.kind) and weight < _LIMITS.telling
         if (here := wording.match(text, typed=short)) is None:
             return None
@@ -293,7 +293,7 @@ class Messages:
         return _cased(answer, wording, _about(text, start), values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
-        """Return wordings that the text has only in part: cut, reworded, typed from memory."""
+        """Return (wording, score, sure) of partial matches: truncated or reworded messages."""
         heads = [*_HEAD.finditer(text)]
         kind = _kind(heads[-1][0]) if heads else ""
         line = text[heads[-1].start() :] if heads else text
@@ -318,7 +318,7 @@ class Messages:
             other = kind and wording.kind and _kind(wording.kind) not in kind
             least = _LIMITS.telling * (
                 1.5 if other else 1
-            )  # another type of error: more must agree
+            )  # a different exception type requires a better match
             telling = self._rarest(set(literal) - {*words_met}) < self._rarest(words_met) + 1
             sure = score >= least and (
                 share >= _LIMITS.sure and telling or covered >= _LIMITS.covered
@@ -330,9 +330,9 @@ class Messages:
 
 
 def _apart(matches: list[Answer]) -> list[Answer]:
-    """Return the first answer, and those to other messages of the text.
+    """Keep the best answer, and answers to other messages in the same text.
 
-    Another message has its type in front and no words in common with a better answer.
+    Another message follows its own type and does not overlap with a better answer.
     """
     if not matches or not matches[0].sure:
         return matches
@@ -346,12 +346,12 @@ def _apart(matches: list[Answer]) -> list[Answer]:
 
 
 def _head(wording: Wording, values: Sequence[str], typed: bool) -> list[str]:
-    """Return a wording with the values of a text: constant parts and values by turns.
+    """Return a wording with the values of a text, as alternating constant parts and values.
 
     Args:
         wording: the wording.
-        values: what the text has in its variable parts.
-        typed: the text has the type in front.
+        values: values of the variable parts.
+        typed: True if the type precedes the message in the text.
     """
     parts = _SLOT.split(wording.text if typed else _TYPE.sub("", wording.text))
     parts[1::2] = [_PATTERNS["edges"].sub("", value) or "…" for value in values]
@@ -368,12 +368,12 @@ def _kind(kind: str) -> str:
 
 
 def _about(text: str, start: int) -> str:
-    """Return the text that decides on a special case: no lines of a log far above it."""
+    """Return the part of a log that special cases are matched with: the message's surroundings."""
     return text[max(0, start - _LIMITS.before) :]
 
 
 def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -> Answer:
-    """Add the values of the message and the first special case whose conditions are met."""
+    """Add to `answer` the values and the first special case whose conditions are met."""
     answer.values = {
         name: _PATTERNS["edges"].sub("", value or "")
         for name, value in zip(wording.names, groups, strict=False)
@@ -409,17 +409,17 @@ _UNITS = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
 
 
 def related(relation: str, values: dict[str, str]) -> bool:
-    """Return whether a relation between the values of a message is true.
+    """Return True if a relation between the values of a message holds.
 
     Args:
         relation: two terms and `==`, `!=`, `<`, `<=`, `>`, `>=`, `multiple of` or `close to`
             (not equal, and at most 5 % apart) between them. A term is a number, the name of a
             value (its first number, in bytes if a unit follows) or `product(name)` (the product
-            of its integers), with a factor in front or not: `n > 10 * m`.
+            of its integers), optionally with a factor: `n > 10 * m`.
         values: the values of the message, by name.
 
     Returns:
-        False also if a value is missing or contains no number.
+        False if the relation does not hold, or a value is missing or contains no number.
     """
     left, name, right = _PATTERNS["relation"].fullmatch(relation).groups()
     a, b = (_number(term, values) for term in (left, right))
@@ -440,11 +440,11 @@ def _number(term: str, values: dict[str, str]) -> float | None:
 
 
 def own_line(pasted: str) -> tuple[str, str] | None:
-    """Return the innermost line of a pasted traceback that is not of an installed package.
+    """Return the innermost location in a pasted traceback outside installed packages.
 
     Returns:
-        The name of the file and the number of the line; for a cell of a notebook an empty name and
-        `number:line`. None without such a line.
+        File name and line number; for a notebook cell, an empty name and `number:line`. None if
+        there is no such line.
     """
     best = None
     for frame in _PATTERNS["frame"].finditer(pasted[-_LIMITS.longest :]):
@@ -498,17 +498,17 @@ def _advised(error: dict[str, str], lang: str) -> str:
 
 @cache
 def messages() -> Messages:
-    """Return the messages that this package ships."""
+    """Return the search index of the messages in `messages.json`."""
     return Messages(_DATA["messages"])
 
 
 @cache
 def questions() -> Questions:
-    """Return the symptoms and sections that this package ships."""
+    """Return the search index of the symptoms and sections in `messages.json`."""
     return Questions(_DATA["places"], _DATA["search"])
 
 
-# ---------------------------------------------------------------- words for people
+# ---------------------------------------------------------------- output
 
 _WORDS = {
     "en": {
@@ -541,16 +541,16 @@ _WORDS = {
 
 
 def explain(pasted: str, lang: str = "en") -> str:
-    """Cause, cure and section of a message, a traceback or a log, as text for a terminal.
+    """Return cause, fix and section of a message, traceback or log as text for a terminal.
 
-    For a question, symptoms and sections that answer it.
+    For a question, return matching symptoms and sections.
 
     Args:
-        pasted: the text, as it was printed.
+        pasted: the text as printed, or a question.
         lang: `"en"` or `"zh"`.
 
     Raises:
-        ValueError: there are no explanations in this language.
+        ValueError: `lang` is neither `"en"` nor `"zh"`.
     """
     if lang not in _WORDS:
         raise ValueError(f"lang must be one of {', '.join(_WORDS)}, got {lang!r}")
@@ -572,9 +572,9 @@ def explain(pasted: str, lang: str = "en") -> str:
 
 
 def answers(question: str, lang: str = "en") -> list[str]:
-    """Return up to two symptoms and three sections that answer a question, the best first.
+    """Return up to two symptoms and three sections that match a question, best first.
 
-    Each is given with its title, its address and, for a section, the answer in short.
+    Each result has title, address and, for a section, its answer (shortened).
     """
     places = questions().find(plain(question))
     symptoms = [place for place in places if place.kind == "symptom"][:2]
@@ -596,7 +596,7 @@ def answers(question: str, lang: str = "en") -> list[str]:
 
 
 def report(pasted: str, lang: str = "en") -> list[str]:
-    """Return a link that reports a text without its folders, if pip installed this from GitHub."""
+    """Return a link that reports a text without folder paths, if pip installed this from GitHub."""
     try:
         origin = distribution("executable-pytorch-notes").read_text("direct_url.json")
         address = json.loads(origin or "{}").get("url", "")
@@ -640,25 +640,25 @@ def _filled(cause: str, values: dict[str, str]) -> str:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext helpers.explain`: below an exception, what it means; and `%explain question`."""
+    """Load `%load_ext helpers.explain`: explain exceptions in cells, and define `%explain`."""
     shell.events.register("post_run_cell", _after_cell)
     shell.register_magic_function(_asked, "line_cell", "explain")
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """`%unload_ext helpers.explain`."""
+    """Unload the IPython extension."""
     shell.events.unregister("post_run_cell", _after_cell)
     for magics in shell.magics_manager.magics.values():
         magics.pop("explain", None)
 
 
 def _asked(line: str, cell: str = "") -> None:
-    """`%explain question`, or `%%explain` with a text below it."""
+    """Run `%explain question`, or `%%explain` with a text below it."""
     print(explain(f"{line}\n{cell}", language()))
 
 
 def _after_cell(result: Any) -> None:
-    """Print the book's answer to a cell's exception; never raises, prints nothing if unsure."""
+    """Print the explanation of a cell's exception, if there is a sure match; never raise."""
     try:
         error = result.error_in_exec
         if error is None or isinstance(error, KeyboardInterrupt | SystemExit):
@@ -668,12 +668,12 @@ def _after_cell(result: Any) -> None:
             lang = language()
             parts = [_paragraph(matches[0], lang), operands(error, lang)]
             print("\n\n".join(filter(None, parts)))
-    except Exception:  # whatever goes wrong here must not disturb the notebook
+    except Exception:  # an error in this function must not affect the notebook
         return
 
 
 def chain(error: BaseException) -> str:
-    """Return an exception after its causes, as a traceback ends: a line `Type: message` each."""
+    """Return `Type: message` lines of an exception and its causes, the exception last."""
     seen: list[BaseException] = []
     here: BaseException | None = error
     while here is not None and here not in seen:
@@ -683,10 +683,10 @@ def chain(error: BaseException) -> str:
 
 
 def operands(error: BaseException, lang: str = "en") -> str:
-    """Return shape, dtype and device of each tensor in the user's own line that raised.
+    """Return shape, dtype and device of each tensor in the line of user code that raised.
 
-    Modules in it are shown by the dtype and device of their parameters. Empty if the line has
-    neither. No tensor is read or kept.
+    For a module, return dtype and device of its parameters. Returns "" if the line contains
+    neither. Tensor values are not read and no reference is kept.
     """
     frame = _own_frame(error)
     if frame is None:
@@ -702,7 +702,7 @@ def operands(error: BaseException, lang: str = "en") -> str:
 
 
 def _folder(path: str) -> str:
-    """Return a path as it is compared: Windows has two separators and ignores case."""
+    """Normalize a path for comparison: Windows has two separators and ignores case."""
     return path.replace("\\", "/").lower()
 
 
@@ -712,14 +712,14 @@ _LIBRARY = tuple(
 
 
 def _installed(file: str, library: tuple[str, ...] = _LIBRARY) -> bool:
-    """Return whether a file of a traceback belongs to Python or to an installed package."""
+    """Return True if a file belongs to Python or to an installed package."""
     path = _folder(file)
     packages = "/site-packages/" in path or "/dist-packages/" in path
     return packages or path.startswith(("<frozen ", *library))
 
 
 def _own_frame(error: BaseException) -> tuple[Any, int] | None:
-    """Return the innermost frame of the user's own code, with the line that it was at."""
+    """Return the innermost frame of user code and its current line number."""
     frames = list(traceback.walk_tb(error.__traceback__))
     own = (at for at in reversed(frames) if not _installed(at[0].f_code.co_filename))
     return next(own, None)
@@ -756,18 +756,18 @@ def main(arguments: list[str] | None = None) -> int:
     """Run `python -m helpers.explain`.
 
     Returns:
-        0 if the book has the message, 1 if it has not, 2 if nothing could be read or written, and
-        130 after Ctrl+C.
+        0 if a message matches, 1 if none matches, 2 if the input or output fails, and
+        130 after Ctrl+C (exit codes).
     """
     parser = argparse.ArgumentParser(
         prog="python -m helpers.explain",
         description="Explain an error message of PyTorch, offline.",
     )
     parser.add_argument(
-        "file", nargs="?", help="a file with a traceback, or a question; - or nothing: the input"
+        "file", nargs="?", help="a file with a traceback, or a question; default: standard input"
     )
-    parser.add_argument("--clipboard", action="store_true", help="what was copied last")
-    parser.add_argument("--lang", choices=sorted(_WORDS), help="default: that of the locale")
+    parser.add_argument("--clipboard", action="store_true", help="read the clipboard")
+    parser.add_argument("--lang", choices=sorted(_WORDS), help="default: from the locale")
     chosen = parser.parse_args(arguments)
     try:
         pasted = _pasted(chosen.file, chosen.clipboard)
@@ -780,10 +780,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _failed("expected a message or a traceback, got nothing")
     try:
         _print(explain(pasted, chosen.lang or language()))
-    except BrokenPipeError:  # as with `| head`
+    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not written at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard buffered output at exit
         return _failed(f"cannot write the explanation: {error.strerror or error}")
     return 0 if any(answer.sure for answer in messages().find(pasted)) else 1
 
@@ -794,10 +794,10 @@ def _failed(message: str, code: int = 2) -> int:
 
 
 def _print(text: str) -> None:
-    """Print a text, with replacements for what the terminal cannot show.
+    """Print a text, replacing characters that the terminal cannot encode.
 
     Raises:
-        OSError: the output is closed, or its disk is full.
+        OSError: stdout is closed, or the disk is full.
     """
     if sys.stdout is None:
         raise OSError("the output is closed")
@@ -815,7 +815,7 @@ _CLIPBOARDS = (
 )
 
 
-# Lines, words or Chinese, without the beginning of a path and without the ending of a file.
+# Several lines or words, or Chinese text, that do not look like a path or a file name.
 _QUESTION = re.compile(
     r"(?=.*[\s\u3400-\u9fff])(?![/\\~.]|[A-Za-z]:\\)"
     r"(?!.*\.(?:txt|log|out|err|md)$).+|.*\n.*",
@@ -824,7 +824,7 @@ _QUESTION = re.compile(
 
 
 def _question(name: str) -> bool:
-    """Return whether an argument is a text to explain, and not the name of a file."""
+    """Return True if an argument is a text to explain and not a file name."""
     missing = not os.path.lexists(name) and not os.path.isdir(os.path.dirname(name))
     return not name or missing and bool(_QUESTION.fullmatch(name))
 
@@ -833,7 +833,7 @@ def _pasted(name: str | None, clipboard: bool) -> str:
     """Return the text to explain.
 
     Raises:
-        OSError: the file cannot be read, the input is closed, or no program gives the clipboard.
+        OSError: the file cannot be read, stdin is closed, or no clipboard program is installed.
     """
     if clipboard:
         command = next((c for c in _CLIPBOARDS if shutil.which(c[0])), None)
@@ -850,14 +850,14 @@ def _pasted(name: str | None, clipboard: bool) -> str:
     return decoded(sys.stdin.buffer.read())
 
 
-_MARKS = (  # UTF-32 first: its mark begins with that of UTF-16
+_MARKS = (  # UTF-32 first: its byte order mark begins with that of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
     (codecs.BOM_UTF8, "utf-8"),
 )
-_ZEROS = {  # which of four bytes are zero in most characters of a text that is mostly English
+_ZEROS = {  # positions of zero bytes in each group of four, for mostly English text
     (False, True, True, True): "utf-32-le",
     (True, True, True, False): "utf-32-be",
     (False, True, False, True): "utf-16-le",
@@ -866,9 +866,9 @@ _ZEROS = {  # which of four bytes are zero in most characters of a text that is 
 
 
 def decoded(data: bytes) -> str:
-    """Return a log as text, whatever Unicode it is in, with a byte order mark or without.
+    """Decode a log in UTF-8, UTF-16 or UTF-32, with or without a byte order mark.
 
-    `>` in Windows PowerShell 5 writes UTF-16. What is not valid is replaced.
+    `>` in Windows PowerShell 5 writes UTF-16. Invalid bytes are replaced.
     """
     for mark, name in _MARKS:
         if data.startswith(mark):

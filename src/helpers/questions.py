@@ -1,7 +1,7 @@
 """Find the symptoms and sections of the book that answer a question.
 
-`helpers.explain` asks here what matches no message. The order is a simple one; that of the page of
-errors, `search.js`, is the reference.
+`helpers.explain` uses this module for texts that match no message. The ranking is simpler than that
+of the site (`search.js`), which is the reference.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 _CHUNK = re.compile(
     r"[\u3400-\u9fff]+|[\w\u00c0-\u024f]+(?:\.[\w\u00c0-\u024f]+)*", re.A
-)  # as in search.js: Chinese characters beside a name are words of their own
+)  # as in search.js: Chinese characters beside a name are split off
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _SEAM = re.compile(r"_+|\.|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")
 _ENDS = re.compile(r"(?:ations?|at(?:es?|ed|ing)|ions?|ing|(?<!e)ed|es|e|(?<!s)s)$")
-_SHORT_NOT = re.compile(r"\b(is|are|was|were|do|does|did|has|have)n['’]t\b", re.I)  # isn't: is not
-# A word in a title, in the text below, as a name in the prose; another word for it.
+_SHORT_NOT = re.compile(r"\b(is|are|was|were|do|does|did|has|have)n['’]t\b", re.I)  # to "is not"
+# Weights: match in a title, in the text, in the names; factor for a match by a synonym.
 _TITLE, _ALSO, _NAMED, _OTHER = 6.0, 2.0, 1.0, 0.7
-_LEAST, _LONGEST = 0.35, 300  # share of what is asked for, characters of a question
+_LEAST, _LONGEST = 0.35, 300  # minimum share of matched weight; characters read of a question
 
 
 @dataclass(frozen=True)
 class Place:
-    """A symptom or a section: `href`, `title` and `also`, the text below it, by language.
+    """A symptom or a section, with `title` and `also` (the text that is searched) by language.
 
     `names` are further names in the prose of a section, such as functions and methods; `queries`
     are queries that it answers.
@@ -42,12 +42,12 @@ class Place:
 
     @property
     def own_title(self) -> dict[str, str]:
-        """The title without that of the chapter."""
+        """The title without the chapter's title."""
         return {lang: title.rpartition(" › ")[2] for lang, title in self.title.items()}
 
 
 class Questions:
-    """The places of the book, to be asked; `words` are those of `search.yml`."""
+    """Search index of symptoms and sections; `words` has the contents of `search.yml`."""
 
     def __init__(self, places: Iterable[dict[str, Any]], words: dict[str, Any]) -> None:
         self.places = [Place(**place) for place in places]
@@ -75,7 +75,7 @@ class Questions:
         self._seen = Counter(term for both in self._terms for term in set().union(*both))
 
     def find(self, question: str) -> list[Place]:
-        """Return the places that answer a question, the best first; none for what is unknown."""
+        """Return the places that match a question, best first; an empty list without a match."""
         scores = [0.0] * len(self.places)
         shares, total = scores.copy(), 0.0
         question = _SHORT_NOT.sub(r"\1 not", question[:_LONGEST])
@@ -99,9 +99,9 @@ class Questions:
         return [self.places[number] for number in sorted(numbers, key=rank)]
 
     def _hits(self, phrase: str) -> dict[int, float]:
-        """Return where a word or phrase is said, in these words or in others, and how well.
+        """Return the score of each place that contains a phrase or one of its synonyms.
 
-        The words of another phrase must be together: "not a number" is no number that is not.
+        The words of a synonym must be adjacent: "not a number" does not match scattered words.
         """
         others = self._same.get(_key(phrase), ())
         ways = [(_terms(way), _key(way)) for way in dict.fromkeys([phrase, *others])]
@@ -118,17 +118,17 @@ class Questions:
         return scores
 
     def _units(self, question: str) -> Iterator[str]:
-        """Yield known phrases that the book has, words, and pairs of Chinese characters."""
+        """Yield phrases of `search.yml` with hits, other words, and pairs of Chinese characters."""
         end = 0
         for match in self._names.finditer(question):
-            if self._hits(match[0]):  # otherwise its words count like others
+            if self._hits(match[0]):  # otherwise split the phrase into words
                 yield from self._words(question[end : match.start()])
                 yield match[0]
                 end = match.end()
         yield from self._words(question[end:])
 
     def _words(self, text: str) -> Iterator[str]:
-        """Yield the words of a text, and the pairs of Chinese characters that the book has."""
+        """Yield the words of a text, and its pairs of Chinese characters that occur in the book."""
         for chunk in _CHUNK.findall(text):
             if not _HAN.match(chunk):
                 yield from [chunk] if chunk.lower() not in self._small else []
@@ -144,7 +144,7 @@ def _stem(word: str) -> str:
 
 
 def _terms(text: str) -> set[str]:
-    """Return what a text is found by: stems, the parts of names, pairs of Chinese characters."""
+    """Return the index terms of a text: stems, parts of names, pairs of Chinese characters."""
     terms = set()
     for chunk in _CHUNK.findall(text):
         if _HAN.match(chunk):
@@ -155,7 +155,7 @@ def _terms(text: str) -> set[str]:
 
 
 def _names(text: str) -> set[str]:
-    """Return what names are found by: their parts, and the whole of each."""
+    """Return the index terms of names: their parts and each full name."""
     return _terms(text) | {_stem(name) for name in text.split()}
 
 
@@ -164,7 +164,7 @@ def _of(texts: dict[str, str]) -> set[str]:
 
 
 def _key(name: str) -> str:
-    """Return a name as it is compared: "undo the scaling" and "undo scaling" are one."""
+    """Normalize a phrase for comparison: "undo the scaling" equals "undo scaling"."""
     return re.sub(r"\b(?:the|an?|of)\b|[\s_-]+", "", name.lower())
 
 

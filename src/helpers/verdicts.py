@@ -1,9 +1,9 @@
-"""The verdicts of the checkers in Chinese.
+"""Translate the checkers' verdicts into Chinese.
 
-`verdicts.json` contains, by the module of `helpers.exercises`, the English of each sentence as it
-is in the source, with its values in braces, and the Chinese with the same values; `parts` are names
-of values, no sentences.
-This module imports no PyTorch: pages are built without it.
+`verdicts.json` maps, for each module of `helpers.exercises`, the English sentences as written in
+the source, with values in braces, to Chinese sentences with the same values; `parts` has the names
+of values.
+This module does not import PyTorch, because pages are built without it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import NamedTuple
 SENTENCES = Path(__file__).with_suffix(".json")
 MARKS = ("✓", "✗")
 _HOLE = re.compile(r"\{([^{}]*)\}")
-_VERBATIM = re.compile(r"\b(?:error|line)\b")  # values that Python or the reader wrote
-_DEPTH = 8  # a value that is a sentence with a value, and so on
+_VERBATIM = re.compile(r"\b(?:error|line)\b")  # values that are not translated
+_DEPTH = 8  # maximum nesting of sentences as values
 _HAN, _WIDE = "[\u3400-\u9fff]", "[\u2014-\u201d\u2026\u3001-\u303f\uff00-\uffef]"
 _NO_SPACE = re.compile(f"{_HAN}{{2}}|{_WIDE}.?|.?{_WIDE}", re.S)
 _SPACE = re.compile(f"{_HAN}[A-Za-z0-9]|[A-Za-z0-9]{_HAN}")
 
 
 def chinese(shown: str) -> str:
-    """Return the repr of a verdict in Chinese; return any other text unchanged.
+    """Translate the repr of a verdict into Chinese; return any other text unchanged.
 
-    Messages of Python, and sentences without an entry, stay English inside the Chinese.
+    Python's messages and sentences without an entry stay in English.
     """
     mark, _, message = shown.partition(" ")
     return f"{mark} {_translated(message)}" if mark in MARKS else shown
 
 
 class _Entry(NamedTuple):
-    """A sentence in both languages: `parts` of the English are constant, `holes` between them."""
+    """A sentence in both languages; the English has constant `parts` with `holes` between them."""
 
     parts: list[str]
     holes: list[str]
@@ -42,9 +42,9 @@ class _Entry(NamedTuple):
     module: str
 
     def values(self, text: str) -> dict[str, str] | None:
-        """Return what is in the holes if `text` is this sentence, otherwise None.
+        """Return the values of the holes if `text` matches this sentence, else None.
 
-        Each part is found once, from left to right, so the time is linear in the length of `text`.
+        Parts are searched once, from left to right, in time linear in the length of `text`.
         """
         if not self.holes:
             return {} if text == self.parts[0] else None
@@ -64,9 +64,9 @@ class _Entry(NamedTuple):
 
 @cache
 def _entries() -> tuple[list[_Entry], list[_Entry], list[_Entry]]:
-    """Return what a verdict begins with, the sentences, and these with the names of values.
+    """Return the verdict frames, the sentences, and all entries including names of values.
 
-    Those with the most constant characters are first.
+    Entries with more constant characters come first.
     """
     modules = json.loads(SENTENCES.read_text("utf8"))
     entries = []
@@ -80,7 +80,7 @@ def _entries() -> tuple[list[_Entry], list[_Entry], list[_Entry]]:
 
 
 def _translated(text: str, depth: int = 0) -> str:
-    """Return a message, or a value at some depth in it, in Chinese; unchanged without an entry."""
+    """Translate a message, or a value nested at `depth`; return it unchanged without an entry."""
     for entry in _entries()[min(depth, 2)] if depth < _DEPTH else ():
         values = entry.values(text)
         if values is not None:
@@ -92,7 +92,7 @@ def _translated(text: str, depth: int = 0) -> str:
 
 
 def _filled(template: str, values: dict[str, str]) -> str:
-    """Return a Chinese template with its values, with a space between Chinese and Latin."""
+    """Fill a Chinese template with values, separating Chinese and Latin text by a space."""
     text, *rest = _HOLE.split(template)
     for hole, part in zip(rest[::2], rest[1::2], strict=True):
         text = _joined(_joined(text, values[hole]), part)

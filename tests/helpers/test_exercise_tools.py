@@ -1,4 +1,4 @@
-"""The tools of the checkers: what they accept, what they refuse, and in which words."""
+"""Test the checkers' tools: accepted values, rejected values, and sentences."""
 
 from contextlib import suppress
 

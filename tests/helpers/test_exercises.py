@@ -1,4 +1,4 @@
-"""Every checker accepts the book's solution, and refuses what no exercise allows."""
+"""Test that every checker accepts the book's solution and rejects a shared set of attacks."""
 
 import copy
 import math

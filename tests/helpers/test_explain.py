@@ -1,4 +1,4 @@
-"""`helpers.explain` on the command line, in IPython, and on whatever is thrown at it."""
+"""Test `helpers.explain` on the command line, in IPython, and with arbitrary input."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""How often the explanation of an error message as people pasted it is right.
+"""Measure how often the explanation of a pasted error message is right.
 
-`tests/messages/pasted.tsv` has for each message what an answer must state (`must_say`) and, judged
-by reading the entries and not by what is found, the ids that state it (`right`, separated by `|`):
-an entry's id with whatever case of it is shown, or the id of a case. `none` where nothing may
-answer; empty where no entry is right yet. The matching is made with the rows marked `work` in view;
-those marked `measure` were collected afterwards and only measure it: they are not shown here.
+`tests/messages/pasted.tsv` has for each message the required statement (`must_say`) and, judged
+by reading the entries and not from search results, the ids that state it (`right`, joined by `|`):
+an entry's id, for any of its special cases, or the id of a case. `none` if no entry may
+answer; empty if no entry is right yet. The matcher was developed with the rows marked `work`;
+rows marked `measure` were collected afterwards for measurement only, and are not printed.
 """
 
 from __future__ import annotations

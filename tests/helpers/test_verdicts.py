@@ -1,4 +1,4 @@
-"""The Chinese of verdicts: every sentence of a checker has one, and no entry is left over."""
+"""Test that every checker's sentence has a Chinese entry, and that no entry is unused."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Checkers of the exercises, a module per chapter: they say what is wrong with an answer."""
+"""Check answers to the exercises; each chapter has a module with its checkers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Test = Callable[[Any], None]
 
 @dataclass
 class Verdict:
-    """What a checker found; its repr is the sentence shown to the reader."""
+    """Result of a checker; its repr is the sentence that the reader sees."""
 
     passed: bool
     message: str
@@ -25,13 +25,13 @@ class Verdict:
 def verdict(answer: Any, tests: Sequence[Test]) -> Verdict:
     """Run `tests` on `answer` in order and stop at the first that fails.
 
-    A test fails by raising; an `AssertionError` carries the sentence for the reader.
-    Any other exception comes from the answer itself and is named with its type.
-    Each test begins with gradients on and a seed of its own, and fails if `answer` leaves gradients
-    off, seeds PyTorch's global generator or changes the default dtype. All three are restored.
+    A test fails by raising; the message of an `AssertionError` is the sentence for the reader.
+    Any other exception is attributed to the answer and reported with its type.
+    Each test starts with gradients enabled and its own seed, and fails if `answer` leaves gradients
+    disabled, seeds PyTorch's global generator or changes the default dtype. All are restored.
 
     Raises:
-        ValueError: `tests` is empty, so that nothing would be checked.
+        ValueError: `tests` is empty.
     """
     if not tests:
         raise ValueError("verdict needs at least one test, got none")

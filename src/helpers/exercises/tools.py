@@ -1,4 +1,4 @@
-"""Tools of the checkers: each raises an AssertionError whose sentence is for the reader."""
+"""Provide assertions for checkers; each raises an AssertionError with a sentence for readers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from torch import Tensor, nn
 
 
 def between(low: int, high: int) -> int:
-    """Return a random int, both ends included."""
+    """Return a random int from `low` to `high`, both included."""
     return int(torch.randint(low, high + 1, ()))
 
 
 def kind(value: object) -> str:
-    """Return the name of the type of `value`; None is named as it is written."""
+    """Return the name of the type of `value`, "None" for None."""
     return "None" if value is None else type(value).__name__
 
 
 def instance(expected: str, got: Any, *types: type) -> Any:
-    """Return `got`, an instance of one of `types`, which `expected` names ("a dict")."""
+    """Return `got` if it is an instance of `types`; `expected` describes them, such as "a dict"."""
     assert isinstance(got, types), f"expected {expected}, got {kind(got)}"
     return got
 
@@ -36,9 +36,9 @@ def a_tensor(
     dtype: torch.dtype | None = None,
     name: str = "",
 ) -> Tensor:
-    """Return `got`, a tensor of this shape and dtype; `name` is its name in the sentence.
+    """Return `got` if it is a tensor of this shape and dtype; the sentence calls it `name`.
 
-    NumPy arrays, numbers, tuples and None are no tensors.
+    NumPy arrays, numbers, tuples and None are rejected.
     """
     where = f"{name}: " if name else ""
     assert isinstance(got, Tensor), f"{where}expected a tensor, got {kind(got)}"
@@ -51,14 +51,14 @@ def a_tensor(
 
 
 def tensors(got: Any, count: int, complaint: str) -> Sequence[Tensor]:
-    """Return `got`, a tuple or list of `count` tensors; otherwise raise with `complaint`."""
+    """Return `got` if it is a tuple or list of `count` tensors; else raise with `complaint`."""
     assert isinstance(got, tuple | list) and len(got) == count, complaint
     assert all(isinstance(t, Tensor) for t in got), complaint
     return got
 
 
 def a_float(got: Any, name: str = "") -> float:
-    """Return `got` as a float; NumPy's floats count, tensors and ints do not."""
+    """Return `got` as a float; accepts NumPy floats, rejects tensors and ints."""
     assert isinstance(got, Real) and not isinstance(got, Integral), (
         f"{name}{': ' * bool(name)}expected a float, got {kind(got)}"
     )
@@ -66,7 +66,7 @@ def a_float(got: Any, name: str = "") -> float:
 
 
 def an_int(got: Any, name: str = "") -> int:
-    """Return `got` as an int; NumPy's ints count, tensors and bools do not."""
+    """Return `got` as an int; accepts NumPy ints, rejects tensors and bools."""
     assert isinstance(got, Integral) and not isinstance(got, bool), (
         f"{name}{': ' * bool(name)}expected an int, got {kind(got)}"
     )
@@ -74,7 +74,7 @@ def an_int(got: Any, name: str = "") -> int:
 
 
 def ints(got: Any, complaint: str = "expected a list of ints") -> list[int]:
-    """Return `got`, a list of Python's or NumPy's ints, as a list of int."""
+    """Return `got`, a list of Python or NumPy ints, as a list of int; else raise."""
     assert isinstance(got, list), f"{complaint}, got {kind(got)}"
     for number in got:
         whole = isinstance(number, Integral) and not isinstance(number, bool)
@@ -85,10 +85,10 @@ def ints(got: Any, complaint: str = "expected a list of ints") -> list[int]:
 def close(
     got: Any, right: Tensor, wrong: str = "", rtol: float = 1e-5, atol: float = 1e-5, name: str = ""
 ) -> None:
-    """Raise with the sentence `wrong` if `got` is not a tensor near `right`.
+    """Raise with the sentence `wrong` unless `got` is a tensor close to `right`.
 
-    Shape and dtype must be the same. Without `wrong` the first difference is named. The
-    tolerances are those of float32; float64 gets a hundred-thousandth of them.
+    Shape and dtype must be equal. Without `wrong` the sentence gives the first difference. The
+    tolerances are for float32 and divided by 100,000 for float64.
     """
     a_tensor(got, right.shape, right.dtype, name)
     if right.dtype == torch.float64:
@@ -108,13 +108,13 @@ def in_dtypes(
     near: float = 0,
     wider: bool = False,
 ) -> None:
-    """Raise if `f` differs from `right`, or has another dtype, for float64 and bfloat16 inputs.
+    """Raise if `f` differs from `right` in values or dtype for float64 and bfloat16 inputs.
 
-    The floating-point tensors among `inputs` are cast, to numbers that float32 does not have.
-    Both return a tensor or several; `right` runs in float64. `near` is the smallest tolerance;
-    with `wider` a result may have more digits than the inputs.
+    Floating-point tensors in `inputs` are cast and changed to values that float32 cannot represent.
+    Both functions return one or several tensors; `right` runs in float64. `near` is the minimum
+    tolerance; with `wider` a result may have a wider dtype than the inputs.
     """
-    # Rounded to float32, one number in 200 is within 1e-10: two draws for float64.
+    # By chance 1 of 200 numbers survives rounding to float32 within 1e-10, so test two offsets.
     for dtype, own, step in (
         (torch.float64, 1e-10, 2**-30),
         (torch.float64, 1e-10, 2**-29),
@@ -141,7 +141,7 @@ def in_dtypes(
 
 
 def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Tensor]:
-    """Return the gradients of the sum of `loss`; raise `wrong` if one of `inputs` gets none."""
+    """Return the gradients of the sum of `loss`; raise with `wrong` if an input gets none."""
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     assert loss.requires_grad, wrong
     gradients = torch.autograd.grad(loss.sum(), inputs, retain_graph=True, allow_unused=True)
@@ -149,20 +149,20 @@ def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Ten
     return list(gradients)
 
 
-# ---------------------------------------------------------------- what must stay as it was
+# ---------------------------------------------------------------- unchanged state
 
 
 @contextmanager
 def global_state_kept() -> Iterator[None]:
-    """Run the block with gradients on and a seed of its own; raise if it changes the global state.
+    """Run the block with gradients enabled and its own seed; raise if it changes global state.
 
-    The state is grad mode, seed and default dtype. It is restored, and so is the state of PyTorch's
-    generator on the CPU, of which one number is drawn. If both this and a test of the block fail,
-    the state is named, because the rest follows from it.
+    The state is grad mode, seed and default dtype. It is restored, as is the state of PyTorch's
+    CPU generator, from which one number is drawn. If this check and a test of the block both fail,
+    the changed state is reported, because it may cause the other failure.
     """
     seed, dtype = between(2**40, 2**60), torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.default_generator.manual_seed(seed)  # not those of the GPUs
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the GPUs
         try:
             yield
         except Exception as wrong:
@@ -190,7 +190,7 @@ def _global_state_is(seed: int, dtype: torch.dtype) -> None:
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of the global generators of Python, NumPy and PyTorch (on the CPU)."""
+    """Return the states of the global generators of Python, NumPy and PyTorch (CPU only)."""
     name, keys, *rest = np.random.get_state()
     return {
         "random": random.getstate(),
@@ -201,24 +201,24 @@ def random_states() -> dict[str, Any]:
 
 @contextmanager
 def random_state_kept(wrong: str = "the stream of {} is not where it was") -> Iterator[None]:
-    """Raise if the block moves a global generator; `wrong` is the sentence, {} the generator."""
+    """Raise if the block advances a global generator; `{}` in `wrong` becomes its name."""
     before = random_states()
     yield
     for name, state in random_states().items():
         assert state == before[name], wrong.format(name)
 
 
-Fact = tuple[str, str, Any]  # what it is about, the sentence if it no longer holds, and its value
+Fact = tuple[str, str, Any]  # category, sentence if the value changed, value to compare
 
 
 @contextmanager
 def unchanged(but: str = "", **named: Any) -> Iterator[None]:
-    """Raise if the block changes one of the objects, which the sentence calls by its keyword.
+    """Raise if the block changes one of the objects; the sentence calls it by its keyword.
 
-    Looks into tensors (values, requires_grad, gradients), arrays, modules (also modes of all
-    submodules, settings, hooks, and that the parameters are the same objects), optimizers, dicts,
-    lists and tuples. `but` names what may change, such as "values gradients". What raises is not
-    judged.
+    Checks tensors (values, requires_grad, gradients), arrays, modules (also modes of all
+    submodules, settings, hooks, and identity of the parameters), optimizers, dicts,
+    lists and tuples. `but` lists what may change, such as "values gradients". If the block
+    raises, nothing is checked.
     """
     before = {name: list(_facts(value, name)) for name, value in named.items()}
     yield
@@ -230,9 +230,9 @@ def unchanged(but: str = "", **named: Any) -> Iterator[None]:
 
 
 def leaves(answer: Callable[..., Any], *names: str, but: str = "") -> Callable[..., Any]:
-    """Return `answer` as a function that raises if it changes its arguments (see `unchanged`).
+    """Wrap `answer` so that it raises if it changes its arguments (see `unchanged`).
 
-    `names` are the sentence's names for the arguments, in order; "" leaves one out.
+    `names` are the names of the arguments in the sentence, in order; "" skips an argument.
     """
 
     def asked(*arguments: Any) -> Any:
@@ -286,7 +286,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
 
 
 class _Bits:
-    """A copy of a tensor's values, dtype and shape; nan equals nan, and a meta tensor its like."""
+    """Copy of a tensor's values, dtype and shape, for comparison; nan equals nan."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.kind = (tensor.dtype, tensor.shape, tensor.device, tensor.layout)

@@ -1,11 +1,11 @@
-"""Read training code and name the pitfalls of the book in it; nothing is executed.
+"""Find the pitfalls of the book in training code without executing it.
 
     python -m helpers.review train.py notebooks/
     git diff --name-only | grep '\\.py$' | xargs python -m helpers.review
 
 `%load_ext helpers.review` in Jupyter, Colab or IPython reviews each cell as it runs.
 
-The standard library is all that it needs. `rules/` has the rules, `rules.json` has the words
+It requires only the standard library. `rules/` contains the rules, `rules.json` their texts
 (`book/review.yml`). `code.py`, `kinds.py`, `axes.py`, `graphless.py`, `flow.py` and `tracing.py`
 answer the rules' questions about a source, and `plain.py` puts functions where they are called.
 """

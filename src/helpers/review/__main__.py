@@ -1,4 +1,4 @@
-"""`python -m helpers.review`: the command line."""
+"""Run the command line `python -m helpers.review`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from helpers.review.review import Finding, review, words
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Review files.
+    """Review files, folders and notebooks, and print the findings.
 
     Returns:
-        0 without a finding, 1 with one, 2 if nothing could be read, 130 after Ctrl+C.
+        Exit code: 0 without findings, 1 with findings, 2 if no file could be read, 130 on Ctrl+C.
     """
     parser = _parser()
     chosen = parser.parse_args(arguments)
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _run(chosen, lang)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # as with `| head`
+    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
 
@@ -46,8 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m helpers.review",
-        description="Read training code and name the pitfalls of the book in it. "
-        "Nothing is executed. `# noqa: <id>` at the end of a line silences a rule there.",
+        description="Find the pitfalls of the book in training code. "
+        "The code is not executed. `# noqa: <id>` at the end of a line disables a rule there.",
     )
 
     def ids(text: str) -> list[str]:
@@ -55,10 +55,10 @@ def _parser() -> argparse.ArgumentParser:
 
     parser.add_argument("paths", nargs="*", help="files, folders, notebooks; -: standard input")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--lang", choices=sorted(WORDS), help="default: that of the locale")
-    parser.add_argument("--list", action="store_true", help="print all rules and stop")
-    parser.add_argument("--only", type=ids, metavar="IDS", help="apply these rules only")
-    parser.add_argument("--skip", type=ids, metavar="IDS", default=[], help="leave these out")
+    parser.add_argument("--lang", choices=sorted(WORDS), help="default: from the locale")
+    parser.add_argument("--list", action="store_true", help="print all rules and exit")
+    parser.add_argument("--only", type=ids, metavar="IDS", help="apply only these rules")
+    parser.add_argument("--skip", type=ids, metavar="IDS", default=[], help="skip these rules")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""How many axes a tensor has, and which model returns a single column."""
+"""Infer the number of axes of a tensor, and if a model returns a single column."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ELEMENTWISE = re.compile(r"(sigmoid|relu|tanh|softplus|exp|clamp|leaky_relu|flo
 
 
 def axes(code: Code, node: Any, depth: int = 0) -> int | None:
-    """Return the number of axes of a tensor, an array or a table; None if the file hides it."""
+    """Return the number of axes of a tensor, array or table; None if it cannot be inferred."""
     if depth > _DEEPEST or node is None:
         return None
     if isinstance(node, Part):
@@ -56,7 +56,7 @@ def axes(code: Code, node: Any, depth: int = 0) -> int | None:
 
 
 def _joined(code: Code, sides: tuple[ast.AST, ...], depth: int) -> int | None:
-    """The axes after broadcasting."""
+    """Return the number of axes after broadcasting."""
     counts = [0 if const(one) is not None else axes(code, one, depth) for one in sides]
     return None if None in counts else max(counts)
 
@@ -95,7 +95,7 @@ def _of_part(code: Code, part: Part, depth: int) -> int | None:
 
 
 def _batch(code: Code, loader: ast.AST, index: int, depth: int) -> int | None:
-    """Return the axes of the n-th tensor in a batch of a loader."""
+    """Return the number of axes of tensor `index` in a loader's batch."""
     constructor = construction(code, loader)
     if (
         code.called(constructor) != "data.DataLoader"
@@ -126,7 +126,7 @@ def _sample(code: Code, dataset: Any, index: int, depth: int) -> int | None:
 
 
 def _sliced(code: Code, node: ast.Subscript, depth: int) -> int | None:
-    """`x[:, 0]` has one axis less; `table["price"]` has one axis."""
+    """Return the axes of a subscript: `x[:, 0]` has one less than `x`, `table["price"]` has 1."""
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     base = node.value
     if isinstance(base, ast.Attribute) and base.attr in ("iloc", "loc"):
@@ -152,7 +152,7 @@ _TABLE = ("values", "iloc", "loc")
 
 
 def _is_index(code: Code, node: ast.AST) -> bool:
-    """A single position: a number, the index of `__getitem__`, the count of a loop."""
+    """Return True for a scalar index: a number, `__getitem__`'s argument, a loop counter."""
     if isinstance(node, ast.BinOp):
         return _is_index(code, node.left) and _is_index(code, node.right)
     if isinstance(node, ast.Name):
@@ -229,7 +229,7 @@ def _reshaped(code: Code, node: ast.Call, given: ast.AST, depth: int) -> int | N
 
 
 def _of_list(code: Code, node: ast.AST, depth: int) -> int | None:
-    """The axes of `torch.tensor(rows)`, also of a list that `append` fills."""
+    """Return the axes of `torch.tensor(rows)`, also of a list filled with `append`."""
     value = code.value(node) if isinstance(node, ast.Name) else node
     if not isinstance(value, ast.List) or value.elts or not isinstance(node, ast.Name):
         return axes(code, node, depth)
@@ -247,7 +247,7 @@ def _of_list(code: Code, node: ast.AST, depth: int) -> int | None:
 
 
 def column(code: Code, node: Any) -> bool:
-    """Return whether a node is the output, (n, 1), of a model of this file with one unit."""
+    """Return True if a node is the (n, 1) output of a local model with one output unit."""
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if not isinstance(value, ast.Call) or code.called(value):
         return False
@@ -264,7 +264,7 @@ def _is_one(code: Code, node: ast.AST | None) -> bool:
 
 
 def _last_layer(code: Code, name: str) -> ast.Call | None:
-    """Return the constructor of the layer that `forward` returns the output of."""
+    """Return the constructor of the layer whose output `forward` returns."""
     forward = code.functions.get((name, "forward"))
     statements = [n for n in code.walk(forward) if isinstance(n, ast.Return)] if forward else []
     value = statements[0].value if len(statements) == 1 else None
@@ -284,7 +284,7 @@ _ACTIVATIONS = re.compile(r"nn\.(Sigmoid|Tanh|ReLU|LeakyReLU|Softplus|ELU|Identi
 
 
 def _last_of(code: Code, constructor: ast.Call | None) -> ast.Call | None:
-    """Return the constructor of the last layer, also of nested `nn.Sequential`."""
+    """Return the constructor of the last layer, also in nested `nn.Sequential`."""
     for _ in range(4):
         if code.called(constructor) == "nn.Sequential" and constructor.args:
             inner = layers(code, constructor)

@@ -1,4 +1,4 @@
-"""`%load_ext helpers.review`: each cell of a notebook is reviewed as it runs."""
+"""Review each notebook cell before it runs, after `%load_ext helpers.review`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from helpers.review.reading import Source, syntax_problem, without_magics
 from helpers.review.report import shown
 from helpers.review.review import Finding, review
 
-MOST = 5000  # lines of earlier cells that are read again with each cell
+MOST = 5000  # maximum number of lines of earlier cells parsed with each cell
 
 
 def after(earlier: Iterable[str], text: str) -> tuple[Source, list[Finding]]:
-    """Return the source of a cell with those that ran before it, and what is found in the cell.
+    """Return the joined source of the earlier cells and this cell, and the findings in this cell.
 
     Raises:
-        SyntaxError: a text is no Python; see `without_magics`.
+        SyntaxError: a text is not valid Python; see `without_magics`.
         RecursionError: an expression is nested too deeply.
     """
     before = "".join(f"{one}\n" for one in earlier)
@@ -27,13 +27,13 @@ def after(earlier: Iterable[str], text: str) -> tuple[Source, list[Finding]]:
 
 
 class _Reviewer:
-    """The cells that ran, for what the names in the next one are."""
+    """IPython event handler; stores executed cells to resolve names in later ones."""
 
     def __init__(self) -> None:
         self.before: list[str] = []
 
     def __call__(self, info: Any) -> None:
-        """Review a cell before it runs; whatever fails here must not disturb the notebook."""
+        """Review a cell before it runs; errors of the review do not affect the notebook."""
         try:
             text = without_magics(info.raw_cell)
             if not syntax_problem(text):
@@ -55,10 +55,10 @@ _reviewer = _Reviewer()
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext helpers.review`: above a cell's output, what the review finds in the cell."""
+    """Load `%load_ext helpers.review`: print findings above the output of each cell."""
     shell.events.register("pre_run_cell", _reviewer)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """`%unload_ext helpers.review`."""
+    """Unload the IPython extension."""
     shell.events.unregister("pre_run_cell", _reviewer)

@@ -1,4 +1,4 @@
-"""A source file as the rules see it: imports, scopes, assignments, calls that are followed."""
+"""Parse a source file for the rules: imports, scopes, assignments, local calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SHORT = (
     ("torchvision.models.", "models."),
     ("torchvision.transforms.", "transforms."),
 )
-_USUAL = {  # what a pasted piece without imports means
+_USUAL = {  # meaning of names in a snippet without imports
     "torch": "torch",
     "nn": "torch.nn",
     "F": "torch.nn.functional",
@@ -61,15 +61,15 @@ _USUAL = {  # what a pasted piece without imports means
     "transforms": "torchvision.transforms",
     "torchvision": "torchvision",
 }
-# `accelerator.backward(loss)`, `self.manual_backward(loss)`
+# Objects whose method takes the loss: `accelerator.backward(loss)`, `self.manual_backward(loss)`
 _THROUGH = re.compile(r"(?i)accelerator|fabric|engine|strategy|trainer|^self$|^dist")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of several values: of a call that returns a tuple, or (`index` None) of a loop.
+    """One of several values: item `index` of a call's tuple, or a loop variable (`index` None).
 
-    `element` is the place in the tuple that each pass of a loop unpacks, `for x, y in loader`.
+    `element` is the position in the tuple that a loop unpacks, as in `for x, y in loader`.
     """
 
     value: ast.AST
@@ -79,7 +79,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Assigned:
-    """A value that a name receives; `end` is the place after which the name has it."""
+    """A value assigned to a name; it is valid after position `end`."""
 
     end: tuple[int, int]
     value: ast.AST | Part
@@ -87,7 +87,7 @@ class Assigned:
 
 
 class Code:
-    """A parsed source. Each node has `parent`, `scope` and `owner` (the class around it)."""
+    """A parsed source. Each node has `parent`, `scope` and `owner` (the enclosing class)."""
 
     def __init__(self, source: str) -> None:
         self.tree = parsed(source)
@@ -106,7 +106,7 @@ class Code:
         self._returned: dict[ast.Call, ast.AST | None] = {}
         self._returns: dict[ast.AST, list[ast.AST]] = {}
         self._arguments: dict[tuple[ast.AST, str], list[ast.AST]] = {}
-        self.events: dict[ast.Call, Any] = {}  # of `flow.event`, by call
+        self.events: dict[ast.Call, Any] = {}  # results of `flow.event` by call
         self._link()
         self._imports()
         for node in self.nodes:
@@ -210,7 +210,7 @@ class Code:
 
     @cached_property
     def uses_torch(self) -> bool:
-        """The file imports torch, or has no imports and mentions it."""
+        """True if the file imports torch, or has no imports and mentions torch."""
         modules = {name.partition(".")[0] for name in (*self.names.values(), *self.stars)}
         if self.names == _USUAL:
             return bool(re.search(r"\btorch\b|\bnn\.|optimizer|\.backward\(", self.source))
@@ -225,12 +225,12 @@ class Code:
         return nodes
 
     def of(self, *types: type) -> list[ast.AST]:
-        """All nodes of these types, in order for a single type."""
+        """Return all nodes of these types; for a single type in source order."""
         return [node for one in types for node in self._of.get(one, ())]
 
     @cached_property
     def calls(self) -> list[ast.Call]:
-        """All calls of the file, in order."""
+        """All calls in the file in source order."""
         return self.of(ast.Call)
 
     def dotted(self, node: ast.AST | None) -> str | None:
@@ -283,7 +283,7 @@ class Code:
         return None
 
     def called(self, node: object) -> str:
-        """Return the imported name that a call calls, else an empty string."""
+        """Return the imported name of the called function, "" if it was not imported."""
         if not isinstance(node, ast.Call):
             return ""
         name = self._called.get(node)
@@ -339,7 +339,7 @@ class Code:
 
     @cached_property
     def _reads(self) -> dict[str, list[ast.Name]]:
-        """The places of the file where each name is read."""
+        """The nodes that read each name."""
         places = defaultdict(list)
         for node in self.of(ast.Name):
             if isinstance(node.ctx, ast.Load):
@@ -347,7 +347,7 @@ class Code:
         return places
 
     def uses(self, scope: ast.AST, name: str) -> list[ast.Name]:
-        """Return where a scope and the functions in it read a name, without `x = f(x)`."""
+        """Return the nodes in a scope and its functions that read a name, except in `x = f(x)`."""
         return [
             node
             for node in self._reads.get(name, ())
@@ -355,7 +355,7 @@ class Code:
         ]
 
     def value(self, node: ast.AST) -> ast.AST | Part | None:
-        """Return what a name contains at this place: the last assignment before it."""
+        """Return the value of a name at `node`: that of the last assignment before it."""
         name, scope = text(node), node.scope
         if name is None:
             return None
@@ -469,10 +469,10 @@ class Code:
         return const(found) if found is not node else None
 
     def resolved(self, node: ast.AST) -> ast.AST | Part | None:
-        """Return an expression, or of a name what it contains, also through further names.
+        """Return an expression with names resolved to their values, repeatedly.
 
-        The result is None for a variable that the file does not assign, and the node itself for
-        such an attribute or an item.
+        Returns None for a variable that the file does not assign, and the node itself for an
+        attribute or item that it does not assign.
         """
         for _ in range(2 * _CHAIN):
             if isinstance(node, ast.Name):
@@ -555,7 +555,7 @@ class Code:
         return self._later_in_loop(values[at : at + 20], node)
 
     def _later_in_loop(self, values: list[Assigned], node: ast.AST) -> Assigned | None:
-        """Return an assignment below the node that an earlier pass of its loop has made."""
+        """Return an assignment below the node in the same loop, made by an earlier iteration."""
         up = node.parent
         while up is not None and not isinstance(up, (*FUNCTIONS, ast.Module)):
             if isinstance(up, LOOPS):
@@ -610,7 +610,7 @@ class Code:
 
     @cached_property
     def callers(self) -> dict[ast.AST, list[ast.Call]]:
-        """The calls of each function and method of this file."""
+        """All calls of each local function and method."""
         callers = defaultdict(list)
         forwards = {owner for owner, name in self.functions if owner and name == "forward"}
         for call in self.calls:
@@ -622,7 +622,7 @@ class Code:
         return callers
 
     def _forward_of(self, module: ast.AST) -> list[ast.AST]:
-        """Return the `forward` that a call of a module of this file runs."""
+        """Return the `forward` methods that a call of a local module may run."""
         if not isinstance(module, ast.Name | ast.Attribute):
             return []
         if isinstance(module, ast.Attribute) and text(module.value) != "self":
@@ -654,7 +654,7 @@ class Code:
         return None
 
     def _assigned_to(self, node: ast.AST, name: str) -> ast.AST | Part | None:
-        """Return the only value of a name, or of an attribute of the class."""
+        """Return the value of a name or attribute if it is assigned only once."""
         if name.startswith("self."):
             classes = self.bases(node.owner.name) if node.owner is not None else []
             given = next((one.attributes[name] for one in classes if name in one.attributes), [])
@@ -687,7 +687,7 @@ class Code:
 
     @cached_property
     def by_method(self) -> dict[str, list[ast.AST]]:
-        """The methods of all classes of this file, by name; at most five of a name are kept."""
+        """Methods of all local classes by name; at most five for each name."""
         methods = defaultdict(list)
         for (owner, name), node in self.functions.items():
             if owner and len(methods[name]) < 5:
@@ -695,7 +695,7 @@ class Code:
         return methods
 
     def bases(self, name: str) -> list[ast.ClassDef]:
-        """Return a class of this file and those that it inherits from, itself first."""
+        """Return a local class and its local base classes, the class itself first."""
         classes, names = [], [name]
         while names:
             node = self.classes.get(names.pop(0))
@@ -706,7 +706,7 @@ class Code:
 
     @cached_property
     def main(self) -> str | None:
-        """The class with `forward` that no other class makes, if it is a single one."""
+        """Name of the class with `forward` that no other class instantiates, if it is unique."""
         submodules = {
             call.func.id
             for call in self.calls
@@ -719,10 +719,10 @@ class Code:
         names = [name for name in names if name not in submodules | inherited]
         return names[0] if len(names) == 1 else None
 
-    # ------------------------------------------------------------ walking
+    # ------------------------------------------------------------ traversal
 
     def targets(self, call: ast.Call) -> list[ast.AST]:
-        """Return the functions of this file that a call may run."""
+        """Return the local functions that a call may run."""
         if isinstance(call.func, ast.Attribute) and call.func.attr in _COMMON:
             if text(call.func.value) != "self":
                 return []
@@ -733,7 +733,7 @@ class Code:
     def walk(
         self, node: ast.AST, follow: int = 0, seen: set[ast.AST] | None = None
     ) -> Iterator[ast.AST]:
-        """Yield the nodes of a scope under a node, and the bodies of local functions it calls."""
+        """Yield the nodes below a node in its scope, and the bodies of called local functions."""
         seen = set() if seen is None else seen
         stack = [node]
         while stack:
@@ -750,7 +750,7 @@ class Code:
 
     @cached_property
     def _calls_of(self) -> dict[ast.AST, tuple[list[tuple[int, int]], list[ast.Call]]]:
-        """The calls of each scope in order, and where each begins."""
+        """Start positions and calls of each scope in source order."""
         index = defaultdict(lambda: ([], []))
         for call in sorted(self.calls, key=place):
             places, calls = index[call.scope]
@@ -761,7 +761,7 @@ class Code:
     def calls_under(
         self, node: ast.AST, follow: int = 0, seen: set[ast.AST] | None = None
     ) -> Iterator[ast.Call]:
-        """Yield the calls under a node in its scope, and those of local functions it calls."""
+        """Yield the calls below a node in its scope, and those in called local functions."""
         seen = set() if seen is None else seen
         scope = node if isinstance(node, SCOPES) else node.scope
         places, calls = self._calls_of[scope]
@@ -777,7 +777,7 @@ class Code:
                     yield from self.calls_under(target, follow - 1, seen)
 
     def methods(self, node: ast.AST, *names: str, follow: int = 0) -> list[ast.Call]:
-        """Return the calls `x.name()` under a node."""
+        """Return the calls `x.name()` below a node for the given method names."""
         return [
             call
             for call in self.calls_under(node, follow)
@@ -785,13 +785,13 @@ class Code:
         ]
 
     def function(self, node: ast.AST) -> ast.AST:
-        """Return the function around a node, or the module."""
+        """Return the enclosing function of a node, or the module."""
         while not isinstance(node, (*FUNCTIONS, ast.Module)):
             node = node.parent
         return node
 
     def loops_around(self, node: ast.AST, follow: int = 2) -> list[ast.AST]:
-        """Return the loops in which a node runs, the innermost first, also those of callers."""
+        """Return the loops in which a node runs, innermost first, including loops of callers."""
         loops = [*above(node, *LOOPS)]
         function = self.function(node)
         callers = self.callers.get(function, ()) if follow else ()
@@ -802,11 +802,11 @@ class Code:
 
     @cached_property
     def loops(self) -> list[ast.AST]:
-        """All loops of the file."""
+        """All loops in the file."""
         return sorted(self.of(*LOOPS), key=place)
 
     def is_display(self, node: ast.AST) -> bool:
-        """Return whether a statement is the last of a notebook's cell, which shows its value."""
+        """Return True if a statement is the last of a notebook cell, which displays its value."""
         if not isinstance(node.parent, ast.Module):
             return False
         for line in self.lines[node.end_lineno :]:
@@ -817,12 +817,12 @@ class Code:
         return CELL in self.source
 
 
-_CHAIN = 4  # names that contain each other
+_CHAIN = 4  # maximum number of names resolved one after another
 _FOLLOWED = ("F.", "nn.", "torch.", "optim.", "sched.", "data.", "models.")
 _FOLLOWED_NODES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 _INTEGER = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 _KEEPERS = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "eval", "train"}
-_HOLDERS = {"nn.Sequential", "nn.DataParallel", "torch.compile"}  # a call begins in their first
+_HOLDERS = {"nn.Sequential", "nn.DataParallel", "torch.compile"}  # call their first argument
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
 
 
@@ -831,7 +831,7 @@ def _in_constructor(one: Assigned) -> bool:
 
 
 def _moved(value: ast.AST | Part, name: str) -> bool:
-    """Return whether a value is `model.to(device)` of its own name, or a wrapper of it."""
+    """Return True if a value is `name.to(device)` or a wrapper of `name`, assigned to `name`."""
     if not isinstance(value, ast.Call):
         return False
     of = value.func.value if isinstance(value.func, ast.Attribute) else None
@@ -839,7 +839,7 @@ def _moved(value: ast.AST | Part, name: str) -> bool:
 
 
 def _renews(node: ast.AST, name: str) -> bool:
-    """Return whether a node is part of the value that its own name receives."""
+    """Return True if a node is part of a value that is assigned to `name` itself."""
     while not isinstance(node, ast.stmt):
         node = node.parent
         if node is None:
@@ -849,7 +849,7 @@ def _renews(node: ast.AST, name: str) -> bool:
 
 
 def parameter(scope: ast.AST, name: str) -> bool:
-    """Return whether a function has a parameter of this name."""
+    """Return True if a function has a parameter called `name`."""
     if isinstance(scope, ast.Module):
         return False
     if not hasattr(scope, "parameters"):

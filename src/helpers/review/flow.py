@@ -1,4 +1,4 @@
-"""The calls of a training step in the order in which they run."""
+"""List the calls of a training step in execution order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.review.syntax import receiver, text
 
 @dataclass(frozen=True)
 class Event:
-    """A call that matters for training.
+    """A call with an effect on training.
 
     `what` is `backward`, `step`, `zero_grad`, `clip`, `unscale`, `update`, `scheduler`, `train`,
     `eval` or `scaled` (a step through a scaler); `name` is the object's name as written.
@@ -29,7 +29,7 @@ _MODES = {"train", "eval"}
 
 
 def event(code: Code, call: ast.Call) -> Event | None:
-    """Return what a call does in a training loop; None if nothing of the list."""
+    """Return the event of a call in a training loop, None if it is none of those in `Event`."""
     name = code.called(call)
     if name.startswith("utils.clip_grad_"):
         given = text(receiver(call.args[0])) if call.args and _is_parameters(call.args[0]) else ""
@@ -63,12 +63,12 @@ def _step(code: Code, call: ast.Call, base: ast.AST) -> Event | None:
 
 
 def events(code: Code, node: ast.AST, follow: int = 2) -> list[Event]:
-    """Return the events under a node in the order of a run, both arms of an `if` one by one."""
+    """Return the events below a node in execution order, both branches of an `if` in turn."""
     return list(_events(code, node, follow, set()))
 
 
 def _events(code: Code, node: ast.AST, follow: int, seen: set[ast.AST]) -> Iterator[Event]:
-    waiting: list[ast.Call] = []  # calls that are still open: their arguments run first
+    waiting: list[ast.Call] = []  # calls whose arguments are not evaluated yet
     for call in code.calls_under(node):
         while waiting and not _contains(waiting[-1], call):
             yield from _one(code, waiting.pop(), follow, seen)

@@ -1,4 +1,4 @@
-"""Which values have no graph, and what a list contains."""
+"""Infer which values have no autograd graph, and the elements of a list."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEEPS = re.compile(
 
 
 def graphless(code: Code, node: Any, depth: int = 0) -> bool:
-    """Return whether a value surely has no graph, as `argmax`, `item()` and `x > 0` have none."""
+    """Return True if a value certainly has no graph, such as `argmax`, `item()` and `x > 0`."""
     if node is None or depth > _DEEPEST:
         return False
     if isinstance(node, Part):
@@ -59,7 +59,7 @@ def _all(code: Code, nodes: Any, depth: int) -> bool:
 
 
 def _part(code: Code, part: Part, depth: int) -> bool:
-    """The indices of `max` and `topk`, or what a loop over data gets."""
+    """Return True for indices of `max` and `topk`, and for variables of a loop over data."""
     if part.index is None or isinstance(part.value, ast.Name):
         given = part if part.index is None else code.value(part.value)
         over = given.value if isinstance(given, Part) and given.index is None else None
@@ -68,7 +68,7 @@ def _part(code: Code, part: Part, depth: int) -> bool:
 
 
 def named(over: ast.AST) -> bool:
-    """Return whether a loop goes over something that is named like data."""
+    """Return True if a loop iterates over an object with a name that suggests data."""
     return bool(re.search(r"(?i)loader|_dl\b|data|batch", text(over) or ""))
 
 
@@ -88,7 +88,7 @@ def _call(code: Code, node: ast.Call, depth: int) -> bool:
 
 
 def elements(code: Code, node: ast.AST) -> list[ast.AST]:
-    """Return what a list has: of a literal, and what `append` puts into it before this place."""
+    """Return the elements of a list: those of a literal, and those appended before `node`."""
     name, value = text(node), code.value(node) if text(node) else node
     nodes = [*value.elts] if isinstance(value, ast.List) else []
     for call in code.methods(code.function(node), "append") if name else ():

@@ -1,4 +1,4 @@
-"""What a name is: tensor, loss, number, optimizer, scheduler, loader, module and so on."""
+"""Infer the kind of a value: tensor, loss, number, optimizer, scheduler, loader, module, …"""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ _MODULES = {"nn.Module", "nn.Sequential", "nn.ModuleList"}
 
 
 def is_module_class(code: Code, name: str) -> bool:
-    """Return whether a class of this file is an `nn.Module`."""
+    """Return True if a local class is an `nn.Module`."""
     return any(
         (dotted := code.dotted(base) or "") in _MODULES
         or dotted.endswith(("LightningModule", "PreTrainedModel"))
@@ -155,17 +155,17 @@ def is_module_class(code: Code, name: str) -> bool:
 
 
 def kind(code: Code, node: Any) -> str | None:
-    """Return what an expression is.
+    """Return the kind of an expression.
 
     Returns:
         `tensor`, `loss` (a tensor that a loss function returned), `number`, `optimizer`,
         `scheduler`, `loader`, `dataset`, `scaler`, `lossfn:X`, `module:X` and `object:X` with the
-        name X of the class, or None if the file does not show it.
+        name X of the class, or None if it cannot be inferred.
     """
     if node is None:
         return None
     if node not in code._kinds:
-        code._kinds[node] = None  # an assignment that leads back here shows nothing
+        code._kinds[node] = None  # a circular assignment has no kind
         code._kinds[node] = _infer(code, node)
     return code._kinds[node]
 
@@ -226,7 +226,7 @@ def _name(code: Code, node: ast.AST) -> str | None:
 
 
 def _passed(code: Code, node: ast.AST) -> str | None:
-    """Return the kind of a parameter, if all calls of its function in this file pass one kind."""
+    """Return the kind of a parameter if all local calls pass arguments of the same kind."""
     scope, name = node.scope, text(node)
     if not isinstance(node, ast.Name) or not isinstance(scope, FUNCTIONS):
         return None
@@ -239,7 +239,7 @@ def _passed(code: Code, node: ast.AST) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-WRAPPERS = {  # what they return is called like the module in them
+WRAPPERS = {  # functions whose result is called like the wrapped module
     "torch.compile",
     "nn.DataParallel",
 }
@@ -347,24 +347,24 @@ def _is(code: Code, node: ast.AST | None, expected: str, pattern: str) -> bool:
 
 
 def is_optimizer(code: Code, node: ast.AST | None) -> bool:
-    """Return whether a name is an optimizer, by its assignment or else by the name."""
+    """Return True if a node is an optimizer, by its kind or else by its name."""
     return _is(
         code, node, "optimizer", r"(?i)(^|[._])(optim|opt(_|$)|opt[dgac]?$|adam|sgd|trainer_)"
     )
 
 
 def is_scheduler(code: Code, node: ast.AST | None) -> bool:
-    """Return whether a name is a scheduler, by its assignment or else by the name."""
+    """Return True if a node is a scheduler, by its kind or else by its name."""
     return _is(code, node, "scheduler", r"(?i)sched")
 
 
 def is_scaler(code: Code, node: ast.AST | None) -> bool:
-    """Return whether a name is a gradient scaler, by its assignment or else by the name."""
+    """Return True if a node is a gradient scaler, by its kind or else by its name."""
     return _is(code, node, "scaler", r"(?i)(grad)?_?scaler$")
 
 
 def is_model(code: Code, node: ast.AST | None) -> bool:
-    """Return whether a name is a module, by its assignment or else by the name."""
+    """Return True if a node is a module, by its kind or else by its name."""
     name = (
         "model|net|network|classifier|encoder|decoder|generator|discriminator|policy|critic|actor"
     )
@@ -373,19 +373,19 @@ def is_model(code: Code, node: ast.AST | None) -> bool:
 
 
 def is_loader(code: Code, node: ast.AST | None) -> bool:
-    """Return whether a name is a data loader, by its assignment or else by the name."""
+    """Return True if a node is a data loader, by its kind or else by its name."""
     return _is(code, node, "loader", r"(?i)(loader|_dl)s?(\[[\w'\".]+\])?$|^(loader|dl)s?(\[|$)")
 
 
 def iterated(node: ast.AST) -> ast.AST:
-    """Return what a loop goes over, without `enumerate`, `tqdm` and the like."""
+    """Return the iterated object without wrappers such as `enumerate` and `tqdm`."""
     while (inner := wrapped(node)) is not None:
         node = inner
     return node
 
 
 def batch_loop(code: Code, loop: ast.AST) -> bool:
-    """Return whether a loop goes over the batches of a loader."""
+    """Return True if a loop iterates over the batches of a loader."""
     if not isinstance(loop, ast.For):
         return False
     over = iterated(loop.iter)
@@ -395,7 +395,7 @@ def batch_loop(code: Code, loop: ast.AST) -> bool:
 
 
 def steps(code: Code, node: ast.AST, follow: int = 0) -> list[ast.Call]:
-    """Return the calls `optimizer.step()` and `scaler.step(optimizer)` under a node."""
+    """Return the calls `optimizer.step()` and `scaler.step(optimizer)` below a node."""
     return [
         call
         for call in code.methods(node, "step", follow=follow)
@@ -404,7 +404,7 @@ def steps(code: Code, node: ast.AST, follow: int = 0) -> list[ast.Call]:
 
 
 def no_graph(code: Code, node: ast.AST) -> bool:
-    """Return whether gradients are off at a node, by a `with` or a decorator."""
+    """Return True if a `with` statement or a decorator disables gradients at a node."""
     off = ("no_grad", "inference_mode", "set_grad_enabled")
     for one in above(node, ast.With, stop=(ast.Module,)):
         for item in one.items:

@@ -1,4 +1,4 @@
-"""Reads Python files, folders and notebooks as text; what cannot be read is named."""
+"""Read the source of scripts, folders and notebooks, and report files that cannot be read."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pathlib import Path
 from helpers.review.code import CELL
 from helpers.review.syntax import parsed
 
-LARGEST = 2_000_000  # bytes of a script; a notebook may have images, so its cells are counted
+LARGEST = 2_000_000  # limit in bytes of a script; in characters of a notebook's code cells
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a file; `cells` has for a notebook the first line and the number of each cell."""
+    """Source of a file; for a notebook, `cells` has the first line and number of each cell."""
 
     path: str
     text: str
     cells: list[tuple[int, int]] = field(default_factory=list)
 
     def where(self, line: int) -> str:
-        """Return the file and a line of the text, for a notebook the cell and its line."""
+        """Return the location of `line` as text: file and line, for a notebook cell and line."""
         if not self.cells:
             return f"{self.path}:{line}"
         first, number = max(one for one in self.cells if one[0] <= line)
@@ -44,7 +44,7 @@ class Unread:
 
 
 def sources(paths: Iterable[str]) -> Iterator[Source | Unread]:
-    """Yield the sources of files and folders; `-` is the standard input."""
+    """Yield the sources of files and folders; `-` reads standard input."""
     for path in paths:
         if path == "-":
             yield from script("<stdin>", sys.stdin.buffer.read())
@@ -56,7 +56,7 @@ def sources(paths: Iterable[str]) -> Iterator[Source | Unread]:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """Yield the scripts and notebooks of a folder, without hidden ones and environments."""
+    """Yield the scripts and notebooks in a folder, except hidden ones and virtual environments."""
     for here, folders, names in os.walk(folder):
         kept = (one for one in sorted(folders) if one not in _SKIPPED and one[0] != ".")
         folders[:] = [one for one in kept if not Path(here, one, "pyvenv.cfg").exists()]
@@ -66,7 +66,7 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def read(path: Path) -> Iterator[Source | Unread]:
-    """Yield the source of a file, or what cannot be read."""
+    """Yield the source of a file, or an `Unread` with the reason."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -77,7 +77,7 @@ def read(path: Path) -> Iterator[Source | Unread]:
 
 
 def script(path: str, data: bytes) -> Iterator[Source | Unread]:
-    """Yield the source of a script."""
+    """Yield the source of a script, or an `Unread` if it is too large or not valid Python."""
     if len(data) > LARGEST:
         yield Unread(path, f"{len(data):,} bytes, at most {LARGEST:,}")
         return
@@ -103,7 +103,7 @@ def _decoded(data: bytes) -> str | None:
 
 
 def syntax_problem(text: str) -> str:
-    """Return why a text is no Python that can be parsed, empty if it is."""
+    """Return the reason why a text cannot be parsed as Python, "" if it can."""
     try:
         parsed(text)
     except SyntaxError as error:
@@ -121,9 +121,9 @@ _PYTHON_MAGICS = {"%%time", "%%timeit", "%%capture", "%%prun"}
 
 
 def without_magics(text: str) -> str:
-    """Return the text of a cell with magics and shell commands replaced; lines keep their number.
+    """Replace the magics and shell commands of a cell; the number of lines does not change.
 
-    A cell of another language, such as `%%bash`, becomes empty lines.
+    A cell in another language, such as `%%bash`, is replaced by empty lines.
     """
     first = next((line for line in text.split("\n") if line.strip()), "")
     if first.startswith("%%") and first.split()[0] not in _PYTHON_MAGICS:
@@ -132,7 +132,7 @@ def without_magics(text: str) -> str:
 
 
 def notebook(path: str, data: bytes) -> Iterator[Source | Unread]:
-    """Yield the code cells of a notebook as one source, after the cells that cannot be read."""
+    """Yield the unreadable cells of a notebook, then all other code cells as one source."""
     try:
         content = json.loads(data)
         sheets = content.get("worksheets") or [content]

@@ -1,4 +1,4 @@
-"""The rules by their ids. A rule is a function that yields the nodes of a file that it names."""
+"""Register the rules by id. A rule is a function that yields the nodes with a mistake."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from helpers.review.code import Code
 
 Check = Callable[[Code], Iterator[ast.AST]]
-SEVERITIES = ("wrong", "wasted", "raises")  # a wrong result, wasted work, an error when it runs
+SEVERITIES = ("wrong", "wasted", "raises")  # wrong result, wasted work, error at run time
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: the id of its pitfall, what follows from the mistake, and the function.
+    """A rule: id of the pitfall, severity, and function.
 
-    A source with none of the words in `mentions`, `a|b`, is not searched.
+    `mentions` (`"a|b"`) lists words; a source that contains none of them is skipped.
     """
 
     id: str
@@ -29,10 +29,10 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(pitfall: str, severity: str, mentions: str = "") -> Callable[[Check], Check]:
-    """Register a function as the rule of a pitfall; `book/review.yml` has its words.
+    """Register a function as the rule of a pitfall; its texts are in `book/review.yml`.
 
     Raises:
-        ValueError: the severity is unknown, or the pitfall has a rule.
+        ValueError: the severity is unknown, or the pitfall already has a rule.
     """
     if severity not in SEVERITIES:
         raise ValueError(f"{pitfall}: severity {severity!r}: expected one of {SEVERITIES}")

@@ -1,4 +1,4 @@
-"""Findings as text for a terminal and as JSON."""
+"""Format findings as text for a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from helpers.review.registry import RULES
 from helpers.review.review import Finding, line_of, words
 from helpers.sentences import wrapped
 
-WIDTH = 79  # columns of an English sentence
+WIDTH = 79  # maximum width of an English line, in columns
 WORDS = {
     "en": {
         "line": "Line {line}",
@@ -44,7 +44,7 @@ WORDS = {
 
 
 def shown(source: Source, finding: Finding, lang: str) -> str:
-    """Return a finding as text: place, the line, what happens, the fix, the section."""
+    """Return a finding as text: location, source line, effect, fix, section."""
     w, row = WORDS[lang], words()[finding.rule]
     where = place(source, finding, lang)
     kind = w["kind"].format(rule=finding.rule, kind=w[RULES[finding.rule].severity])
@@ -60,14 +60,14 @@ def shown(source: Source, finding: Finding, lang: str) -> str:
 
 
 def place(source: Source, finding: Finding, lang: str) -> str:
-    """Return file and line of a finding, or the line in the cell for one that runs."""
+    """Return file and line of a finding, or only the line for the cell being run."""
     if source.path:
         return source.where(finding.line)
     return WORDS[lang]["line"].format(line=finding.line - source.cells[0][0] + 1)
 
 
 def total(findings: int, files: int, lang: str) -> str:
-    """Return the last lines of a report: the numbers, and what a clean report proves."""
+    """Return the end of a report: number of findings, and the limits of a clean report."""
     w = WORDS[lang]
     counts = {"findings": _count(w["finding"], findings), "files": _count(w["file"], files)}
     return f"{w['total'].format(**counts)}{w['proves'].format(n=len(RULES))}"
@@ -78,7 +78,7 @@ def _count(forms: tuple[str, str], n: int) -> str:
 
 
 def record(source: Source, finding: Finding, lang: str) -> dict[str, Any]:
-    """Return a finding as values of JSON."""
+    """Return a finding as a JSON-serializable dict."""
     row = words()[finding.rule]
     return {
         "file": source.path,

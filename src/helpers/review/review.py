@@ -1,4 +1,4 @@
-"""Applies the rules to a source."""
+"""Apply the rules to a source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE = Path(__file__).with_name("rules.json")
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """A place in a source and the id of the rule that names it."""
+    """Location of a mistake in a source, and the id of the rule that reports it."""
 
     line: int
     column: int
@@ -32,7 +32,7 @@ class Finding:
 
 @cache
 def words() -> dict[str, dict[str, Any]]:
-    """Return for each rule what the book states: `effect`, `fix`, `section`, by the rule's id."""
+    """Return the texts of each rule by id: `effect`, `fix`, `section`."""
     return {row["id"]: row for row in json.loads(FILE.read_text("utf8"))["rules"]}
 
 
@@ -40,23 +40,23 @@ _NOQA = re.compile(r"#\s*noqa(?::\s*([\w-]+(?:[,\s]+[\w-]+)*))?", re.I)
 
 
 def silenced(line: str, rule: str) -> bool:
-    """Return whether a line has `# noqa`, or `# noqa: <id>` with the id of this rule."""
+    """Return True if a line has `# noqa`, or `# noqa: <id>` with the id of `rule`."""
     if "noqa" not in line.lower() or not (comment := _NOQA.search(line)):
         return False
     return comment[1] is None or rule in re.split(r"[,\s]+", comment[1])
 
 
 def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -> list[Finding]:
-    """Return what the rules find in a source, in the order of its lines.
+    """Return the findings in a source in line order.
 
     Args:
-        source: Python; nothing of it is executed.
+        source: Python code; it is not executed.
         chosen: ids of the rules to apply; None for all.
-        first: findings before this line are left out.
+        first: first line to report.
 
     Raises:
-        SyntaxError: the source is no Python.
-        RecursionError: an expression of it is nested too deeply.
+        SyntaxError: the source is not valid Python.
+        RecursionError: an expression is nested too deeply.
     """
     code = Code(source)
     if not code.uses_torch:
@@ -102,7 +102,7 @@ def _in_plain(code: Code, rules: dict[str, Rule]) -> set[Finding]:
 
 
 def _named(rule: Rule, code: Code) -> Iterator[ast.AST]:
-    """Yield what a rule names; it stops at an expression that is nested too deeply for it."""
+    """Yield the nodes that a rule reports; stop at an expression that is nested too deeply."""
     if not any(word in code.source for word in rule.mentions.split("|")):
         return
     with suppress(RecursionError):
@@ -110,5 +110,5 @@ def _named(rule: Rule, code: Code) -> Iterator[ast.AST]:
 
 
 def line_of(source: Source, finding: Finding) -> str:
-    """Return the line of a finding as the file has it, without indentation."""
+    """Return the source line of a finding without indentation."""
     return source.text.split("\n")[finding.line - 1].strip()

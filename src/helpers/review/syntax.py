@@ -1,4 +1,4 @@
-"""Small questions about the nodes of a syntax tree."""
+"""Query the nodes of a syntax tree."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SCOPES = (ast.Module, *FUNCTIONS, ast.Lambda)
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
 
-@lru_cache(maxsize=1)  # a file is read and then reviewed
+@lru_cache(maxsize=1)  # reading and reviewing a file parse the same source
 def parsed(source: str) -> ast.Module:
-    """Return the tree of a source, without warnings about its strings.
+    """Parse a source, suppressing warnings about its string escapes.
 
     Raises:
-        SyntaxError, ValueError: the source is no Python.
+        SyntaxError, ValueError: the source is not valid Python.
         RecursionError, MemoryError: an expression is nested too deeply.
     """
     with warnings.catch_warnings():
@@ -26,7 +26,7 @@ def parsed(source: str) -> ast.Module:
 
 
 def text(node: object) -> str | None:
-    """Return a name as it is written, `model`, `self.net` or `a.b[0]`; None for other nodes."""
+    """Return the source text of a name such as `model`, `self.net`, `a.b[0]`; None for others."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -46,7 +46,7 @@ def last(node: object) -> str:
 
 
 def method(node: object) -> str:
-    """Return the name of the method or function that a call calls, empty for other nodes."""
+    """Return the name of a called method or function, "" for other nodes."""
     return last(node.func) if isinstance(node, ast.Call) else ""
 
 
@@ -65,7 +65,7 @@ _WRAPPERS = {
 
 
 def wrapped(node: object) -> ast.AST | None:
-    """Return what `enumerate`, `tqdm`, `zip` and the like go over; None for other nodes."""
+    """Return the argument of `enumerate`, `tqdm`, `zip` or similar; None for other nodes."""
     if isinstance(node, ast.NamedExpr):
         return node.value
     if isinstance(node, ast.Call) and node.args and last(node.func) in _WRAPPERS:
@@ -79,12 +79,12 @@ def receiver(call: ast.Call) -> ast.AST | None:
 
 
 def place(node: ast.AST) -> tuple[int, int]:
-    """Return where a node begins, as line and column."""
+    """Return the line and column where a node begins."""
     return node.lineno, node.col_offset
 
 
 def const(node: object) -> object:
-    """Return the value of a constant, also of a negative number; None for other nodes."""
+    """Return the value of a constant or negative number; None for other nodes."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = const(node.operand)
         return -value if isinstance(value, int | float) else None
@@ -102,7 +102,7 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.AST 
 
 
 def is_open(call: ast.Call) -> bool:
-    """Return whether a call has `*args` or `**kwargs`: its arguments are not known."""
+    """Return True if a call has `*args` or `**kwargs`, so its arguments are unknown."""
     starred = any(isinstance(given, ast.Starred) for given in call.args)
     return starred or any(given.arg is None for given in call.keywords)
 
@@ -110,7 +110,7 @@ def is_open(call: ast.Call) -> bool:
 def above(
     node: ast.AST, *types: type, stop: tuple[type, ...] = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 ) -> Iterator[ast.AST]:
-    """Yield the nodes of these types around a node, the innermost first, within its function."""
+    """Yield the enclosing nodes of these types within a function, innermost first."""
     node = node.parent
     while node is not None and not isinstance(node, stop):
         if not types or isinstance(node, types):
@@ -119,14 +119,14 @@ def above(
 
 
 def inside(node: ast.AST, outer: ast.AST) -> bool:
-    """Return whether a node is `outer` or a part of it."""
+    """Return True if a node is `outer` or one of its descendants."""
     while node is not None and node is not outer:
         node = node.parent
     return node is outer
 
 
 def names_in(node: object) -> set[str]:
-    """Return all names in an expression, each also with its attributes."""
+    """Return all names in an expression, with and without attributes."""
     if not isinstance(node, ast.AST):
         return set()
     return {
@@ -137,7 +137,7 @@ def names_in(node: object) -> set[str]:
 
 
 def branches(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
-    """Yield the `if`, `try` and `match` statements around a node and the arm that has the node."""
+    """Yield each enclosing `if`, `try` and `match` statement and the branch with the node."""
     child, node = node, node.parent
     while node is not None and not isinstance(node, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
         if isinstance(node, ast.If | ast.IfExp):
@@ -153,7 +153,7 @@ def _within(child: ast.AST, arm: object) -> bool:
 
 
 def exclusive(a: ast.AST, b: ast.AST) -> bool:
-    """Return whether two nodes are in different arms of one statement, so that one run has one."""
+    """Return True if two nodes are in different branches of a statement, so only one runs."""
     arms = dict(branches(a))
     return any(
         node in arms and arms[node] != arm and "test" not in (arms[node], arm)

@@ -1,4 +1,4 @@
-"""Follows a value back: through names, models of the file, and calls that keep its meaning."""
+"""Trace a value to its origin through names, local models, and calls such as `to`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DEEPEST = 8
 
 
 def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0) -> bool:
-    """Return whether an expression is a softmax or the like, also through names and models.
+    """Return True if an expression is the output of an activation, also via names and models.
 
     Args:
         code: the file.
-        node: an expression, or what `Code.value` returns.
-        names: functions, such as `{"softmax"}`.
-        depth: how many steps were made.
+        node: an expression, or a result of `Code.value`.
+        names: names of activation functions, such as `{"softmax"}`.
+        depth: number of steps made so far, for recursion.
     """
     if node is None or depth > _DEEPEST:
         return False
@@ -49,7 +49,7 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
 
 
 def _item_of_output(code: Code, node: ast.Subscript) -> ast.AST | None:
-    """Return what `forward` puts at `out["scores"]` or `out[0]`."""
+    """Return the item that `forward` returns as `out["scores"]` or `out[0]`."""
     call, key = code.resolved(node.value), getattr(node.slice, "value", None)
     values = _forward(code, call.func) if isinstance(call, ast.Call) else []
     whole = values[0] if len(values) == 1 else None
@@ -62,13 +62,13 @@ def _item_of_output(code: Code, node: ast.Subscript) -> ast.AST | None:
 
 
 def _sliced(node: ast.Subscript) -> ast.AST | None:
-    """Return `x` of `x[:, 1]`, whose values have gone through the same function."""
+    """Return `x` of `x[:, 1]`: slicing does not change the activation."""
     several = isinstance(node.slice, ast.Tuple | ast.Slice)
     return node.value if several else None
 
 
 def _is_method(call: ast.Call) -> bool:
-    """`x.softmax(1)`, and not the layer `self.softmax(x)`."""
+    """Return True for `x.softmax(1)`, False for the layer `self.softmax(x)`."""
     return receiver(call) is not None and text(receiver(call)) != "self"
 
 
@@ -114,7 +114,7 @@ def replaced_head(code: Code, model: Any) -> ast.AST | None:
 
 
 def ends_in(code: Code, model: ast.AST, names: Collection[str], depth: int = 0) -> bool:
-    """Return whether the last operation of a module is one of these."""
+    """Return True if the last operation of a module is one of `names`."""
     if isinstance(model, ast.Attribute) and model.attr == "forward":
         model = model.value
     type_name = kind(code, model) or ""
@@ -134,7 +134,7 @@ def ends_in(code: Code, model: ast.AST, names: Collection[str], depth: int = 0) 
 
 
 def construction(code: Code, node: Any) -> ast.Call | None:
-    """Return the call that made what a name contains: `nn.Linear(…)` of `net.to(device)`."""
+    """Return the constructor call of a value: `nn.Linear(…)` for `net.to(device)`."""
     for _ in range(_DEEPEST):
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             node = code.value(node)
@@ -156,13 +156,13 @@ def construction(code: Code, node: Any) -> ast.Call | None:
 
 
 def _made_by(code: Code, call: ast.Call) -> ast.AST | None:
-    """Return what a function of this file makes, `nn.Sequential(…)` of `net = build()`."""
+    """Return the result of a local function: `nn.Sequential(…)` for `net = build()`."""
     value = code.returned(call)
     return value if not isinstance(value, ast.Tuple) else None
 
 
 def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
-    """Return the layers of `nn.Sequential(…)`, also of `*layers` and of an `OrderedDict`."""
+    """Return the layers of `nn.Sequential(…)`, also if passed as `*layers` or `OrderedDict`."""
     parts = []
     for given in constructor.args:
         if isinstance(given, ast.Starred):
@@ -176,7 +176,7 @@ def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
 
 
 def _collected(code: Code, node: ast.AST) -> list[ast.AST]:
-    """Return the elements of a list, with those that `append` and `+=` add before this place."""
+    """Return the elements of a list, including those that `append` and `+=` add before `node`."""
     name, value = text(node), code.resolved(node)
     modules = [*value.elts] if isinstance(value, ast.List | ast.Tuple) else []
     for one in code.walk(code.function(node)) if name else ():
@@ -190,7 +190,7 @@ def _collected(code: Code, node: ast.AST) -> list[ast.AST]:
 
 
 def loss_calls(code: Code, function: str, module: str) -> Iterator[tuple[ast.Call, ast.AST]]:
-    """Yield the calls of a loss, as function or as module, each with its first argument."""
+    """Yield each call of a loss (function or module) with its first argument."""
     for call in code.calls:
         name = code.called(call)
         if name != f"F.{function}" if name else kind(code, call.func) != f"lossfn:{module}":
@@ -200,7 +200,7 @@ def loss_calls(code: Code, function: str, module: str) -> Iterator[tuple[ast.Cal
 
 
 def is_loss_call(code: Code, call: ast.Call) -> bool:
-    """Return whether a call computes a loss of PyTorch."""
+    """Return True if a call computes a loss of PyTorch."""
     name = code.called(call)
     if name:
         return kind(code, call) == "loss" and name.startswith("F.")

@@ -1,4 +1,4 @@
-"""The rules on the cells of the book: wrong cells are named, other cells are not."""
+"""Test the rules on the book's cells: only cells tagged `wrong` have findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m helpers.review`, `# noqa`, and the extension of IPython."""
+"""Test `python -m helpers.review`, `# noqa`, and the IPython extension."""
 
 from __future__ import annotations
 

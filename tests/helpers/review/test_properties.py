@@ -1,4 +1,4 @@
-"""No input stops the review, and its time is linear in the number of lines."""
+"""Test that no input crashes the review, and that its time is linear in the number of lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `helpers.review` reads, and what it names and skips."""
+"""Test which files `helpers.review` reads, skips and reports as unreadable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule of `helpers.review` names its mistake, and nothing in the corrected code."""
+"""Test that each rule reports its mistake and nothing in the corrected code."""
 
 from __future__ import annotations
 

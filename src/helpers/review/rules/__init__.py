@@ -1,7 +1,7 @@
-"""The rules, a small file for each family; importing this package registers all of them.
+"""Import and thereby register all rules; each family of rules has a module.
 
-A rule reads a `Code` and yields the nodes where a mistake is. It does not explain: its sentence,
-its fix and its section are in `book/review.yml`, from which `book update` makes `rules.json`.
+A rule takes a `Code` and yields the nodes with a mistake. Its texts (effect,
+fix, section) are in `book/review.yml`, from which `book update` generates `rules.json`.
 """
 
 from importlib import import_module
