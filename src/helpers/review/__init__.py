@@ -7,7 +7,7 @@
 
 It requires only the standard library. `rules/` contains the rules, `rules.json` their texts
 (`book/review.yml`). `code.py`, `kinds.py`, `axes.py`, `graphless.py`, `flow.py` and `tracing.py`
-answer the rules' questions about a source, and `plain.py` puts functions where they are called.
+analyse a source for the rules, and `inlining.py` inlines local functions at their calls.
 """
 
 from helpers.review.cells import load_ipython_extension, unload_ipython_extension

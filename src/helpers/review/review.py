@@ -14,7 +14,7 @@ from typing import Any
 
 from helpers.review import rules as _rules  # noqa: F401 (registers the rules)
 from helpers.review.code import Code
-from helpers.review.plain import places, plain
+from helpers.review.inlining import inlined, places
 from helpers.review.reading import Source
 from helpers.review.registry import RULES, Rule
 
@@ -68,7 +68,7 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
         for place in map(_place, _named(rule, code))
     }
     named = {(one.line, one.rule) for one in findings}
-    findings |= {one for one in _in_plain(code, rules) if (one.line, one.rule) not in named}
+    findings |= {one for one in _in_inlined(code, rules) if (one.line, one.rule) not in named}
     return sorted(
         one
         for one in findings
@@ -76,19 +76,19 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     )
 
 
-_OF_NAMES = re.compile(r"names-|rate-same-optimizer")  # of what a copy changes
+_OF_NAMES = re.compile(r"names-|rate-same-optimizer")  # about names, which a copy changes
 
 
 def _place(node: ast.AST) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def _in_plain(code: Code, rules: dict[str, Rule]) -> set[Finding]:
-    """Return what the rules name once the functions of a file are put where they are called."""
-    with suppress(RecursionError, SyntaxError, ValueError):  # no source can express the copy
-        made = plain(code)
-        if made is not None:
-            text, body = made
+def _in_inlined(code: Code, rules: dict[str, Rule]) -> set[Finding]:
+    """Return the findings of the rules in the source with its functions inlined."""
+    with suppress(RecursionError, SyntaxError, ValueError):  # the copy has no valid source
+        copied = inlined(code)
+        if copied is not None:
+            text, body = copied
             copy = Code(text)
             at = places(copy.tree, body)
             return {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.review.code import CELL, Code
-from helpers.review.plain import places, plain
+from helpers.review.inlining import inlined, places
 from helpers.review.review import review
 
 FLOWS = re.findall(
@@ -30,7 +30,7 @@ def test_a_mistake_between_functions_is_named_and_the_corrected_code_is_not(rule
 
 
 def copied(text: str) -> str | None:
-    made = plain(Code(text))
+    made = inlined(Code(text))
     return made and made[0]
 
 
@@ -102,7 +102,7 @@ def test_a_function_that_is_called_often_is_not_copied_more_than_its_bound():
 
 def test_each_node_of_a_copy_is_where_it_is_in_the_file():
     text = "import torch\n\ndef f(n):\n    return n.backward()\n\n# note\nx = f(loss)\n"
-    source, statements = plain(Code(text))
+    source, statements = inlined(Code(text))
     copy = Code(source)
     at = places(copy.tree, statements)
     call = next(one for one in copy.calls if ast.unparse(one) == "loss.backward()")
@@ -125,7 +125,7 @@ def test_the_file_itself_is_not_changed_by_the_copy():
     text += "    def g(self, n):\n        return self.added(n)\n"
     code = Code(text)
     before = ast.dump(code.tree)
-    assert plain(code) is not None and ast.dump(code.tree) == before
+    assert inlined(code) is not None and ast.dump(code.tree) == before
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""A source with its functions put where they are called, so that rules see one plain script.
+"""Inline the functions of a source at their calls, so that rules read one straight script.
 
-A mistake is often spread over functions: one makes the optimizer, one computes the loss, one steps.
-`plain` copies the body of a function of the file to its call, names its parameters like what the
-call passes, and remembers where each copied line comes from.
+A mistake is often spread over functions: one creates the optimizer, one computes the loss, one
+updates. `inlined` copies the body of a local function to its call, substitutes the arguments for
+the parameters, and keeps the original position of each copied node.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from helpers.review.code import CELL, Code
 from helpers.review.kinds import kind
 from helpers.review.syntax import FUNCTIONS, is_open, method, receiver, text
 
-_DEEPEST = 4  # functions in functions
-_LONGEST = 60  # statements of a function that is copied
+_DEEPEST = 4  # nested calls
+_LONGEST = 60  # statements of a function
 _MOST = 3  # copies of one function
-_GROWTH = 2  # the result has at most this many times the statements
+_GROWTH = 2  # copied statements per statement of the file
 _NOT_COPIED = (
     *FUNCTIONS,
     ast.ClassDef,
@@ -31,11 +31,11 @@ _NOT_COPIED = (
 )
 _LATER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp)
 _TRAINS = re.compile(r"backward\(|def training_step|DataLoader\(")
-_LONGEST_FILE, _SHORT_FILE = 600, 120  # lines of a file that trains, and of another
+_LONGEST_FILE, _SHORT_FILE = 600, 120  # maximum lines of a file with training code, of other files
 _GRADIENTS = {"no_grad", "inference_mode"}
 
 
-def plain(code: Code) -> tuple[str, dict[int, list[tuple[int, int]]]] | None:
+def inlined(code: Code) -> tuple[str, dict[int, list[tuple[int, int]]]] | None:
     """Return the source with calls replaced by bodies, and the places of its nodes in the file.
 
     The places are those of the nodes in the order of `ast.walk`, by statement of the module. The
@@ -61,7 +61,7 @@ def plain(code: Code) -> tuple[str, dict[int, list[tuple[int, int]]]] | None:
 
 
 def places(tree: ast.Module, body: list[ast.stmt]) -> dict[ast.AST, tuple[int, int]]:
-    """Return for the nodes of a parsed copy where they are in the file."""
+    """Return the line and column in the file for each node of a parsed copy."""
     found = {}
     stack = [*zip(tree.body, body, strict=False)]
     while stack:
@@ -81,7 +81,7 @@ def places(tree: ast.Module, body: list[ast.stmt]) -> dict[ast.AST, tuple[int, i
 
 
 class _Inliner:
-    """Copies the tree of a file with the bodies of its functions at their calls."""
+    """Copy the tree of a file with its local functions inlined."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
@@ -111,7 +111,7 @@ class _Inliner:
     # ------------------------------------------------------------ the file
 
     def module(self) -> list[ast.stmt]:
-        """Return the statements of the file with copies, without functions that became copies."""
+        """Return the statements of the file, without functions whose every call was inlined."""
         self.left = _GROWTH * sum(isinstance(n, ast.stmt) for n in self.code.nodes)
         for call in self.code.calls:
             if self._callee(call, ()) is not None:
@@ -203,7 +203,7 @@ class _Inliner:
     # ------------------------------------------------------------ calls
 
     def _expressions(self, node, copy, names, depth, around, before) -> None:
-        """Replace the calls in the expressions of a statement; `before` gets the bodies."""
+        """Replace the calls in the expressions of a statement; append their bodies to `before`."""
         if isinstance(node, ast.While | ast.With | ast.AsyncWith | ast.Assert | ast.Try):
             return
         for field in ("iter",) if isinstance(node, ast.For) else node._fields:
@@ -233,7 +233,7 @@ class _Inliner:
         return copy
 
     def _callee(self, node: ast.Call, around) -> tuple[ast.AST, ast.AST | None] | None:
-        """Return the function that a call runs, and the object of a method."""
+        """Return the function that a call runs, and the object if it is a method."""
         targets = self.code.targets(node)
         if len(targets) != 1 or targets[0] not in self.functions or targets[0] in around:
             return None
@@ -289,7 +289,7 @@ class _Inliner:
         return ast.copy_location(ast.Constant(None), node) if value is None else value
 
     def _named(self, callee, given, names, target):
-        """Return the names of a copied body, and the assignments of its parameters."""
+        """Return the renaming of a copied body, and assignments for its parameters."""
         inner, first = _Names(names.used), []
         for name, value in given.items():
             simple = text(value) is not None and "[" not in text(value)
@@ -316,7 +316,7 @@ _BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def _replaced(node: ast.AST, copy: ast.AST) -> bool:
-    """Return whether the copy of a call is what its function returns."""
+    """Return True if a call was replaced by the result of its function."""
     return (node.lineno, node.col_offset) != (copy.lineno, copy.col_offset)
 
 
@@ -339,14 +339,14 @@ def _decorator(node: ast.AST) -> str:
 
 
 class _Names:
-    """What names of a copied body become."""
+    """The renaming of the variables of a copied body."""
 
     def __init__(self, used: set[str]) -> None:
         self.used = used
         self.renamed: dict[str, ast.AST] = {}
 
     def unused(self, name: str) -> str:
-        """Return a name that the scope does not use, `loss2` for `loss`."""
+        """Return a name that is unused in the scope, `loss2` for `loss`."""
         new = name
         for n in range(2, 100):
             if new not in self.used:
@@ -356,13 +356,13 @@ class _Names:
         return new
 
     def fresh(self) -> int:
-        """Return a number that grows."""
+        """Return a number that increases with each name."""
         return len(self.used)
 
     def copied(
         self, node: ast.AST, skip: tuple[str, ...] = (), body: list[ast.stmt] | None = None
     ) -> ast.AST:
-        """Return a copy of a node under the new names, without what is in the fields to skip."""
+        """Copy a node with renamed variables; list fields in `skip` are replaced by `body`."""
         if isinstance(node, ast.Name) and node.id in self.renamed:
             return self._substituted(node)
         own = isinstance(node, ast.Attribute) and node.attr == "forward" and "self" in self.renamed
@@ -397,7 +397,7 @@ class _Names:
 
 
 class _Callee:
-    """A function whose body may be copied."""
+    """A local function that may be inlined."""
 
     def __init__(self, node: ast.FunctionDef, body: list[ast.stmt] | None = None) -> None:
         body = node.body if body is None else body
@@ -422,7 +422,7 @@ class _Callee:
         self.without_gradients = bool(node.decorator_list)
 
     def bound(self, node: ast.Call, copy: ast.Call, own: ast.AST | None):
-        """Return what a call passes for each parameter; None if that is not plain to see."""
+        """Return the argument of each parameter, or None if the call does not determine them."""
         names = [one.arg for one in self.parameters]
         given = {}
         if own is not None:
@@ -444,7 +444,7 @@ class _Callee:
         return given
 
     def pruned(self, given: dict[str, ast.AST]) -> _Callee:
-        """Return the function without the arms of `if name == "sgd":` that a call does not run."""
+        """Return the function without the branches of `if name == "sgd":` that the call skips."""
         known = {
             name: value.value for name, value in given.items() if isinstance(value, ast.Constant)
         }
@@ -453,7 +453,7 @@ class _Callee:
         return _Callee(self.node, _run(self.body, known)) if known else self
 
     def results(self, target: ast.AST | None) -> dict[str, ast.AST]:
-        """Return the names of the caller for what the body returns."""
+        """Return the caller's names for the returned variables."""
         pairs = [(self.result, target)]
         if isinstance(self.result, ast.Tuple) and isinstance(target, ast.Tuple):
             pairs = [*zip(self.result.elts, target.elts, strict=False)]
@@ -464,7 +464,7 @@ class _Callee:
 
 
 def _run(body: list[ast.stmt], known: dict[str, object]) -> list[ast.stmt]:
-    """Return the statements of a body that run with these values, up to a `return`."""
+    """Return the statements that run with the known values, up to a `return`."""
     run: list[ast.stmt] = []
     for one in body:
         arm = _holds(one.test, known) if isinstance(one, ast.If) else None
@@ -478,7 +478,7 @@ def _run(body: list[ast.stmt], known: dict[str, object]) -> list[ast.stmt]:
 
 
 def _holds(test: ast.AST, known: dict[str, object]) -> bool | None:
-    """Return whether a condition holds, if it only asks for known values."""
+    """Return the truth value of a condition on known values, None for other conditions."""
     if isinstance(test, ast.Name) and test.id in known:
         return bool(known[test.id])
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
