@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from itertools import islice
 from pathlib import Path
 
 from docutils import nodes
@@ -46,6 +45,7 @@ WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
 # Names that queries may contain: attributes, calls, arguments, classes; not local variables.
 PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=class )\w+")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
+_LONG = 120  # bytes of a sentence: 40 Chinese characters
 _SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.+", re.S)
 LEFT_OUT = {
     "tag_solution",
@@ -265,15 +265,17 @@ class _Entries(HTMLParser):
     def end_line(self) -> None:
         """Add the line to the entry, except a link to a section, which has its own record.
 
-        Only the first two sentences of a line are added, the first of a special case: they name
-        the cause; the rest is advice.
+        Only the first two sentences of a line are added, the first of a special case or if it is
+        long: they name the cause; the rest is advice.
         """
         uses = {use for _, use in self.open}
         if "name" in uses:
             self.here.names |= {" ".join(self.line.split()): None}
         elif not self.line.lstrip().startswith("→"):
-            several = 1 if "case" in uses else 2 if self.inside else None
-            _add(self.here, "".join(islice(_SENTENCE.findall(self.line), several)))
+            sentences = _SENTENCE.findall(self.line)
+            long = bool(sentences) and len(sentences[0].encode()) >= _LONG
+            several = 1 if "case" in uses or long else 2
+            _add(self.here, "".join(sentences[: several if self.inside else None]))
         self.line = ""
 
 
