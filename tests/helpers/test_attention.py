@@ -81,6 +81,8 @@ def test_reach_looks_through_norms_modes_and_other_lengths():
     constant = torch.randn(2, 4, 8)  # has a gradient, but not by x
     assert not attention.reach(lambda t: layer(constant), x).any()
     assert attention.reach(lambda t: t * math.nan, x).diag().all()
+    top = attention.reach(lambda t: t * (t >= t.amax(1, keepdim=True)), x)
+    assert not top.triu(1).any()  # a choice has no gradient
     assert all(p.grad is None for p in layer.parameters())
 
 

@@ -195,17 +195,6 @@ def test_the_picture_of_promotion_is_what_torch_says():
             assert promoted == getattr(torch, first)
 
 
-def test_images_are_drawn_as_they_are():
-    image = PIL.Image.new("L", (4, 3), 100)
-    figure = demos.draw_images({"grey": image, "again": image})
-    assert [axis.get_title(loc="left") for axis in figure.axes] == ["grey", "again"]
-    shown = figure.axes[0].images[0]
-    assert shown.get_array().tolist() == np.array(image).tolist()
-    assert shown.get_clim() == (0, 255)
-    with pytest.raises(ValueError, match="at least one image"):
-        demos.draw_images({})
-
-
 # ---------------------------------------------------------------- exercises
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 
-import torch
-
-from helpers import child
 from helpers.figures import COLORS, Figure, figure, title
 
 _CHINESE = {
@@ -106,22 +102,6 @@ def draw_timeline(gpu: ToyGPU, readings: Mapping[str, int]) -> Figure:
     axis.set(yticks=[0.4, 1.5], yticklabels=["GPU", "Python"], xlabel="time in steps")
     axis.set(xlim=(0, gpu.free * 1.02), ylim=(-0.1, 2.2 + 0.5 * len(readings)))
     return drawing
-
-
-def devices_seen_when_hidden() -> int:
-    """Return the number of GPUs in a new process that hides them after `import torch`.
-
-    The process sets `CUDA_VISIBLE_DEVICES=""` before CUDA starts.
-
-    Raises:
-        RuntimeError: the process failed.
-    """
-    return child.call(_count_hidden_devices)
-
-
-def _count_hidden_devices() -> int:
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    return torch.cuda.device_count()
 
 
 def copies(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
-from helpers.figures import COLORS, Figure, figure, legend, title
+from helpers.figures import COLORS, Figure, figure, legend
 from helpers.tensors import gap
 
 _DTYPES = (
@@ -53,23 +52,6 @@ def draw_gaps() -> Figure:
     axis.set(xscale="log", yscale="log", xlabel="a number x", ylabel="gap to the next number")
     axis.set_xlim(right=2e9)
     legend(axis, columns=3, columnspacing=1)
-    return drawing
-
-
-def draw_images(images: dict[str, Any]) -> Figure:
-    """Draw PIL images one below the other, each with its title.
-
-    Raises:
-        ValueError: `images` is empty.
-    """
-    if not images:
-        raise ValueError("draw_images needs at least one image, got none")
-    drawing, axes = figure(len(images), size=(3.5, 0.9))
-    for axis, (name, image) in zip(axes, images.items(), strict=True):
-        axis.imshow(image, cmap="gray", vmin=0, vmax=255, aspect="auto", interpolation="none")
-        title(axis, name, code=True)
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set_visible(True)
     return drawing
 
 
