@@ -7,7 +7,7 @@
   const SHORT_NOT = /\b(is|are|was|were|do|does|did|has|have)n['’]t\b/gi; // isn't → is not
   const LONGEST_WORD = 40; // maximum length of a word for typo correction
   const HAN = /^[\u3400-\u9fff]/;
-  const FEW = 5; // sections; a longer Chinese word in fewer is shortened to two characters
+  const FEW = 5; // a Chinese word in fewer sections is rare
   const BOOST = { title: 6, names: 3, queries: 1, text: 1, code: 0.5 };
   const MESSAGE = /\b\w*(?:Error|Exception|Warning|Interrupt)\b/;
   const LONG_QUESTION = 80; // in characters; a longer text may be a message
@@ -163,8 +163,8 @@
   }
 
   // Split a run of Chinese into pairs of characters that are frequent in the index. A particle
-  // separates words; another single character is appended to the preceding word, unless few
-  // sections contain the longer word.
+  // separates words; another single character is appended to the preceding word, unless it
+  // makes a frequent word rare.
   function pairs(chunk) {
     const best = [[0, []]];
     for (let end = 1; end <= chunk.length; end++) {
@@ -178,9 +178,10 @@
       const with_ = best[end - 2][0] + Math.log(1 + look(pair).size);
       if (with_ > best[end][0]) best[end] = [with_, [...best[end - 2][1], pair]];
     }
-    return best[chunk.length][1].map((word) =>
-      word.length === 3 && run(word).size < FEW ? word.slice(0, 2) : word,
-    );
+    return best[chunk.length][1].map((word) => {
+      const rare = word.length === 3 && run(word).size < FEW;
+      return rare && look(word.slice(0, 2)).size >= FEW ? word.slice(0, 2) : word;
+    });
   }
 
   // Merge the results of a synonym, keeping the best score of each section.
