@@ -7,6 +7,7 @@
   const SHORT_NOT = /\b(is|are|was|were|do|does|did|has|have)n['’]t\b/gi; // isn't → is not
   const LONGEST_WORD = 40; // maximum length of a word for typo correction
   const HAN = /^[\u3400-\u9fff]/;
+  const FEW = 5; // a Chinese word in fewer sections is rare
   const BOOST = { title: 6, names: 3, queries: 1, text: 1, code: 0.5 };
   const MESSAGE = /\b\w*(?:Error|Exception|Warning|Interrupt)\b/;
   const LONG_QUESTION = 80; // in characters; a longer text may be a message
@@ -78,6 +79,7 @@
   const sections = columns[0].map((_, row) => columns.map((column) => column[row]));
   const SMALL = new Set(words.small.split(" "));
   const SMALL_HAN = new RegExp(words.small_han);
+  const PARTICLES = new Set(words.particles_han);
   const WEAK = new Set(words.weak.split(" ").map(stem));
   const isWeak = ({ text }) => WEAK.has(stem(text.toLowerCase()));
   const [PAGE, ANCHOR, TITLE, TEXT, CODE, NAMES, EXPLAINED] = [0, 1, 2, 3, 4, 5, 6];
@@ -160,20 +162,26 @@
     return telling.length ? telling : found;
   }
 
-  // Split a run of Chinese into pairs of characters that are frequent in the index; a single
-  // remaining character is appended to the preceding word.
-  function pairs(run) {
+  // Split a run of Chinese into pairs of characters that are frequent in the index. A particle
+  // separates words; another single character is appended to the preceding word, unless it
+  // makes a frequent word rare.
+  function pairs(chunk) {
     const best = [[0, []]];
-    for (let end = 1; end <= run.length; end++) {
+    for (let end = 1; end <= chunk.length; end++) {
       const [score, words] = best[end - 1];
-      const alone = end > 1 && words.length && words.at(-1).length < 3 ? words.slice(0, -1) : words;
-      best[end] = [score, [...alone, (alone === words ? "" : words.at(-1)) + run[end - 1]]];
-      if (end < 2) continue;
-      const pair = run.slice(end - 2, end);
+      const particle = PARTICLES.has(chunk[end - 1]);
+      const joined = !particle && words.at(-1) && words.at(-1).length < 3;
+      const last = particle ? "" : chunk[end - 1];
+      best[end] = [score, joined ? [...words.slice(0, -1), words.at(-1) + last] : [...words, last]];
+      if (end < 2 || particle || PARTICLES.has(chunk[end - 2])) continue;
+      const pair = chunk.slice(end - 2, end);
       const with_ = best[end - 2][0] + Math.log(1 + look(pair).size);
       if (with_ > best[end][0]) best[end] = [with_, [...best[end - 2][1], pair]];
     }
-    return best[run.length][1];
+    return best[chunk.length][1].map((word) => {
+      const rare = word.length === 3 && run(word).size < FEW;
+      return rare && look(word.slice(0, 2)).size >= FEW ? word.slice(0, 2) : word;
+    });
   }
 
   // Merge the results of a synonym, keeping the best score of each section.

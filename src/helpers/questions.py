@@ -53,6 +53,7 @@ class Questions:
         self.places = [Place(**place) for place in places]
         self._small = set(words["small"].split())
         self._small_han = re.compile(words["small_han"])
+        self._particles = set(words["particles_han"])
         self._weak = {_stem(word) for word in words["weak"].split()}
         self._same: dict[str, list[str]] = {}
         for group in words["same"]:
@@ -134,7 +135,9 @@ class Questions:
                 yield from [chunk] if chunk.lower() not in self._small else []
                 continue
             for run in self._small_han.split(chunk):
-                yield from (pair for pair in sorted(_terms(run)) if pair[1:] and self._seen[pair])
+                for pair in sorted(_terms(run)):
+                    if pair[1:] and self._seen[pair] and self._particles.isdisjoint(pair):
+                        yield pair
 
 
 def _stem(word: str) -> str:

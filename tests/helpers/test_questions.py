@@ -6,7 +6,13 @@ import pytest
 
 from helpers.questions import Questions
 
-WORDS = {"small": "how to", "small_han": "怎么", "weak": "", "same": [["worker", "工作进程"]]}
+WORDS = {
+    "small": "how to",
+    "small_han": "怎么",
+    "particles_han": "是在",
+    "weak": "",
+    "same": [["worker", "工作进程"]],
+}
 
 
 def place(title: str, answer: str = "", **more: str) -> dict:
@@ -22,7 +28,7 @@ def place(title: str, answer: str = "", **more: str) -> dict:
 QUESTIONS = Questions(
     [
         place("Workers", "Measure them.", queries="num_workers too high · 开几个 worker 合适"),
-        place("Memory", "Workers copy it, never high."),
+        place("Memory", "Workers copy it, never high. 它是副本"),
         place("Speed", names="num_workers"),
     ],
     WORDS,
@@ -37,6 +43,8 @@ QUESTIONS = Questions(
         ("how to measure", "Workers"),
         ("copy", "Memory"),
         ("工作进程", "Workers"),
+        ("副本", "Memory"),
+        ("它是", None),  # a particle
         ("cooks", None),
     ],
 )

@@ -274,6 +274,22 @@ def marks(hits: list[dict]) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("样本与特征", "样本 特征"),
+        ("位置会偏移", "位置 偏移"),
+        ("样本还在目录", "样本 目录"),
+        ("样本变化剧烈", "样本 变化"),  # no section contains 变化剧
+    ],
+)
+def test_a_chinese_sentence_is_split_at_particles_and_into_words_of_the_book(
+    found, sentence, words
+):
+    split = [(hit["page"], hit["anchor"]) for hit in found("zh", words)]
+    assert split and [(hit["page"], hit["anchor"]) for hit in found("zh", sentence)] == split
+
+
+@pytest.mark.parametrize(
     ("words", "never"),
     [("out ", "layout"), ("mask ", "unmask"), ("rate ", "iterate"), ("grad ", "degrade")],
 )
