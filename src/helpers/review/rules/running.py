@@ -58,10 +58,7 @@ def _rises(code, node):
 
 def _in_each_step(code, node, name):
     """A method other than `__init__` with a setting, or a loop that the setting comes before."""
-    function = code.function(node)
     if name.startswith("self.") and node.owner is not None:
-        if getattr(function, "name", "__init__") == "__init__":
-            return False
         given = [
             one
             for one in node.owner.attributes[name]
@@ -290,10 +287,7 @@ def norm_of_one_axis(code):
         dim = argument(call, "dim", 1 + function)
         if code.const(dim) != 1 or not isinstance(given, ast.Name):
             continue
-        if not _less_one(call) or not _gradient_of(code, given):
-            continue
-        around = code.part(code.function(call))
-        if not re.search(rf"\b{given.id}\b[^\n]*(view|reshape|flatten)\(", around):
+        if _less_one(call) and _gradient_of(code, given):
             yield call
 
 
