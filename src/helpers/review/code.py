@@ -136,7 +136,7 @@ class Code:
                 node.attributes = defaultdict(list)
             inner = node if isinstance(node, SCOPES) else scope
             mine = node if isinstance(node, ast.ClassDef) else owner
-            node.children = [*ast.iter_child_nodes(node)]
+            node.children = _children(node)
             stack.extend([(child, node, inner, mine) for child in reversed(node.children)])
 
     def _imports(self) -> None:
@@ -745,7 +745,7 @@ class Code:
                         seen.add(target)
                         for statement in target.body:
                             yield from self.walk(statement, follow - 1, seen)
-            if one is node or not isinstance(one, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
+            if one is node or type(one) not in _OWN_SCOPE:
                 stack.extend(reversed(one.children))
 
     @cached_property
@@ -821,9 +821,22 @@ _CHAIN = 4  # maximum number of names resolved one after another
 _FOLLOWED = ("F.", "nn.", "torch.", "optim.", "sched.", "data.", "models.")
 _FOLLOWED_NODES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 _INTEGER = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+_OWN_SCOPE = {*FUNCTIONS, ast.Lambda, ast.ClassDef}
 _KEEPERS = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "eval", "train"}
 _HOLDERS = {"nn.Sequential", "nn.DataParallel", "torch.compile"}  # call their first argument
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes directly below a node, without the contexts `Load` and `Store`."""
+    found = []
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if isinstance(value, list):
+            found += [one for one in value if isinstance(one, ast.AST)]
+        elif isinstance(value, ast.AST) and field != "ctx":
+            found.append(value)
+    return found
 
 
 def _in_constructor(one: Assigned) -> bool:

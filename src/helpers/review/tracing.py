@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from helpers.review.code import Code, Part
+from helpers.review.code import Code, Part, item
 from helpers.review.kinds import MOVES, WRAPPERS, kind, returns
 from helpers.review.syntax import argument, method, receiver, text
 
@@ -51,7 +51,7 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
 def _item_of_output(code: Code, node: ast.Subscript) -> ast.AST | None:
     """Return the item that `forward` returns as `out["scores"]` or `out[0]`."""
     call, key = code.resolved(node.value), getattr(node.slice, "value", None)
-    values = _forward(code, call.func) if isinstance(call, ast.Call) else []
+    values = forward_values(code, call.func) if isinstance(call, ast.Call) else []
     whole = values[0] if len(values) == 1 else None
     if isinstance(whole, ast.Tuple) and isinstance(key, int) and 0 <= key < len(whole.elts):
         return whole.elts[key]
@@ -74,18 +74,20 @@ def _is_method(call: ast.Call) -> bool:
 
 def _part(code: Code, part: Part, names: Collection[str], depth: int) -> bool:
     """The n-th value of a model that returns a tuple."""
-    if not isinstance(part.value, ast.Call) or part.index is None:
-        return False
-    values = _forward(code, part.value.func)
-    return (
-        len(values) == 1
-        and isinstance(values[0], ast.Tuple)
-        and part.index < len(values[0].elts)
-        and is_activation(code, values[0].elts[part.index], names, depth + 1)
-    )
+    given = output(code, part)
+    return given is not None and is_activation(code, given, names, depth + 1)
 
 
-def _forward(code: Code, model: ast.AST) -> list[ast.AST]:
+def output(code: Code, part: Any) -> ast.AST | None:
+    """Return the expression that `forward` returns for `value` of `scores, value = model(x)`."""
+    if not isinstance(part, Part) or not isinstance(part.value, ast.Call):
+        return None
+    values = forward_values(code, part.value.func)
+    return item(values[0], part.index) if len(values) == 1 else None
+
+
+def forward_values(code: Code, model: ast.AST) -> list[ast.AST]:
+    """Return what the `forward` of a local model returns."""
     if isinstance(model, ast.Attribute) and model.attr == "forward":
         model = model.value
     name = (kind(code, model) or "").removeprefix("module:")
@@ -129,7 +131,7 @@ def ends_in(code: Code, model: ast.AST, names: Collection[str], depth: int = 0) 
     if name == "Sequential" and constructor is not None and constructor.args:
         inner = layers(code, constructor)
         return bool(inner) and ends_in(code, inner[-1], names, depth + 1)
-    values = _forward(code, model)
+    values = forward_values(code, model)
     return len(values) == 1 and is_activation(code, values[0], names, depth + 1)
 
 

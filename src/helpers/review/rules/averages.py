@@ -246,6 +246,7 @@ def last_batch(code):
             if _of_batch(code, values[-1].value, name) and _counts(node, summed):
                 yield node
     yield from _metric_of_last(code)
+    yield from _returned_beside(code)
 
 
 _TAKES_ALL = {
@@ -258,6 +259,60 @@ _TAKES_ALL = {
     "recall_score",
     "roc_auc_score",
 }
+
+
+def _returned_beside(code):
+    """`return total / n, acc` below the loop, where `total` is summed and `acc` replaced in it."""
+    for node in code.of(ast.Return):
+        values = node.value.elts if isinstance(node.value, ast.Tuple) else []
+        loops = [
+            one
+            for one in code.loops
+            if one.scope is node.scope and one.end_lineno < node.lineno and isinstance(one, ast.For)
+        ]
+        loop = loops[-1] if loops else None
+        if loop is None or not code.methods(loop, "backward") and not batch_loop(code, loop):
+            continue
+        if any(isinstance(one, ast.Break) for one in code.walk(loop)):
+            continue
+        averaged = [one for one in values if _is_average(code, one, loop)]
+        for one in values if averaged else ():
+            name = one.id if isinstance(one, ast.Name) else ""
+            if re.fullmatch(r"(\w+_)?(acc(uracy)?|f1|iou|dice|auc|mae|rmse)\d?", name) and (
+                [v for v in node.scope.assigned.get(name, ()) if v.end < place(node)]
+                and all(_only_in(code, v, loop) for v in node.scope.assigned[name])
+                and not any(
+                    isinstance(n, ast.AugAssign) and text(n.target) == name for n in ast.walk(loop)
+                )
+                and name not in {m for v in node.scope.assigned[name] for m in _read_by(v.value)}
+            ):
+                yield node
+
+
+def _read_by(value):
+    whole = value.value if isinstance(value, Part) else value
+    return names_in(whole)
+
+
+def _only_in(code, given, loop):
+    """An assignment is in the loop, or it is a number before the loop."""
+    number = isinstance(given.value, ast.AST) and const(given.value) is not None
+    outer = [*above(given.statement, ast.For)]
+    return number or bool(outer) and outer[0] is loop
+
+
+def _is_average(code, node, loop):
+    """A quotient, or a mean of what the loop has collected."""
+    value = code.resolved(node) if isinstance(node, ast.Name) else node
+    if isinstance(value, ast.Call) and method(value) in ("mean", "average"):
+        read = names_in(value)
+    elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
+        read = names_in(value.left)
+    else:
+        return False
+    added = {text(one.target) for one in code.walk(loop) if isinstance(one, ast.AugAssign)}
+    added |= {text(receiver(one)) for one in code.methods(loop, "append")}
+    return bool(read & added) and getattr(value, "lineno", 0) > loop.end_lineno
 
 
 def _metric_of_last(code):

@@ -5,7 +5,7 @@ import re
 
 from helpers.review.registry import rule
 from helpers.review.rules.learning import negated
-from helpers.review.syntax import argument, const, method, names_in, receiver, text
+from helpers.review.syntax import argument, const, last, method, names_in, receiver, text
 from helpers.review.tracing import construction, is_activation
 
 
@@ -127,7 +127,7 @@ def keeps_true(code, node, depth=0):
     if name in ("logical_not",):
         inner = keeps_true(code, receiver(node) or node.args[0], depth + 1)
         return None if inner is None else not inner
-    if name in ("bool", "to", "cuda", "unsqueeze", "expand", "repeat") and not code.called(node):
+    if name in _SHAPED and not code.called(node) and receiver(node) is not None:
         return keeps_true(code, receiver(node), depth + 1)
     return None
 
@@ -144,6 +144,9 @@ def _triangle(code, call):
     return False if shift == 1 else None
 
 
+_SHAPED = ("bool", "to", "cuda", "unsqueeze", "expand", "repeat", "view", "reshape")
+
+
 def _compared_mask(code, node, depth):
     """`ids != pad` is True where a token is, `mask == 0` reverses a mask."""
     other, equal = node.comparators[0], isinstance(node.ops[0], ast.Eq)
@@ -154,6 +157,8 @@ def _compared_mask(code, node, depth):
     ):
         return not equal
     inner = keeps_true(code, node.left, depth + 1)
+    if inner is None and re.fullmatch(r"(\w+\.)?attention_masks?", text(node.left) or ""):
+        inner = True  # that of a tokenizer
     one = const(other)
     if inner is None or one not in (0, 1, True, False):
         return None
@@ -260,6 +265,7 @@ def _log_of_log(code, node):
     for one in _terms(inner if isinstance(inner, ast.AST) else node.args[0]):
         one = code.resolved(one)
         base = receiver(one) if method(one) in ("pow", "square") else getattr(one, "left", None)
+        base = one.args[0] if code.called(one) in ("torch.pow", "torch.square") else base
         squared = method(one) in ("pow", "square") or isinstance(getattr(one, "op", None), ast.Pow)
         if squared and re.search(r"(?i)(^|[._])log_?(var|sigma|std)", text(base) or ""):
             return True
@@ -406,7 +412,7 @@ def _is_summed_kl(code, node):
     return whole and bool(re.search(r"(?i)log_?(var|sigma).*exp|exp.*log_?var", ast.unparse(node)))
 
 
-@rule("diffusion-sqrt", "wrong", "alpha|Alpha")
+@rule("diffusion-sqrt", "wrong", "alpha|Alpha|sqrt")
 def noise_without_root(code):
     """`alpha_bar * x0 + (1 - alpha_bar) * noise`: the factors are the square roots."""
     for node in code.of(ast.BinOp):
@@ -427,6 +433,57 @@ def noise_without_root(code):
         if not re.search(r"(?i)sqrt|\*\* *0?\.5|root|pow", " ".join([*factors, written, *names])):
             if not re.search(r"sqrt|\*\* 0\.5|pow", ast.unparse(node)):
                 yield node
+    yield from _one_root(code)
+
+
+def _one_root(code):
+    """`ab.sqrt()[t] * x + (1 - ab[t]) * noise`: the root of one factor, and not of the other."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Add):
+            continue
+        sides = [one for one in (node.left, node.right) if isinstance(one, ast.BinOp)]
+        if len(sides) != 2 or not all(isinstance(one.op, ast.Mult) for one in sides):
+            continue
+        noisy = [any(_NOISE.search(last(n)) for n in (one.left, one.right)) for one in sides]
+        if noisy.count(True) != 1:
+            continue
+        a, b = ([_factor(code, one) for one in (side.left, side.right)] for side in sides)
+        pairs = [(one, two) for one in a for two in b if one and two and one[0] == two[0]]
+        if any(one[1] != two[1] and one[2] != two[2] for one, two in pairs):
+            yield node
+
+
+_NOISE = re.compile(r"(?i)^(noise|eps(ilon)?|z)(_\w+)?$|_noise$")
+
+
+def _factor(code, node, depth=0):
+    """Return name, whether `1 - name`, and whether a root: `(ab, True, True)` of `sqrt(1 - ab)`."""
+    if depth > 6 or node is None:
+        return None
+    if isinstance(node, ast.Subscript):
+        return _factor(code, node.value, depth + 1)
+    if isinstance(node, ast.Call):
+        name, given = method(node), node.args[0] if node.args else None
+        if name == "sqrt":
+            inner = _factor(code, given if code.called(node) else receiver(node), depth + 1)
+            return inner and (*inner[:2], True)
+        if name in ("view", "reshape", "unsqueeze", "to", "gather", "expand", "index_select"):
+            return _factor(code, receiver(node), depth + 1)
+        if isinstance(node.func, ast.Name) and name in ("extract", "_extract", "gather") and given:
+            return _factor(code, given, depth + 1)
+        return None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        inner = _factor(code, node.left, depth + 1) if const(node.right) == 0.5 else None
+        return inner and (*inner[:2], True)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        whole = const(node.left) in (1, 1.0) and _factor(code, node.right, depth + 1)
+        return (whole[0], not whole[1], whole[2]) if whole and not whole[2] else None
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return None
+    value = code.value(node)
+    made = isinstance(value, ast.Call | ast.BinOp | ast.Subscript)
+    inner = _factor(code, value, depth + 1) if made else None
+    return inner if inner is not None and depth < 4 else (text(node), False, False)
 
 
 def _own(sides):

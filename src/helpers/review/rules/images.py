@@ -101,7 +101,7 @@ def _scales(code, call):
     return isinstance(transform, ast.Call) and code.called(transform) == "transforms.ToTensor"
 
 
-@rule("images-mask-resize", "wrong", "cv2.resize|interpolate(")
+@rule("images-mask-resize", "wrong", "resize(|interpolate(")
 def mask_interpolated(code):
     """`cv2.resize(mask, size)` and `mask.long()`: the borders get classes that are not there."""
     for call in code.calls:
@@ -128,6 +128,51 @@ def mask_interpolated(code):
         whole += rf"|LongTensor\({re.escape(target)}|(long|int64)\({re.escape(target)}"
         if re.search(whole, body) and not re.search(r"> ?0|>= ?0|> ?127|round|/ ?255", body):
             yield call
+    yield from _resized_by_pillow(code)
+
+
+def _resized_by_pillow(code):
+    """`mask.resize((w, h))` of `Image.open(…)`, and the array of it becomes class indices."""
+    if not re.search(r"import PIL|from PIL|PIL\.Image", code.source):
+        return
+    if re.search(
+        r"(?i)> ?0\b|> ?0\.|>= ?0\.5|> ?127|round\(|/ ?255(\.0?)?\s*\)?\s*#? *mask", code.source
+    ):
+        return
+    for call in code.methods(code.tree, "resize") + [
+        one for f in code.of(*FUNCTIONS) for one in code.methods(f, "resize")
+    ]:
+        given = receiver(call)
+        how = argument(call, "resample", 1)
+        nearest = how is not None and not re.search(
+            r"BILINEAR|BICUBIC|LANCZOS|BOX", ast.unparse(how)
+        )
+        if code.called(call) or given is None or nearest or len(call.args) + len(call.keywords) < 1:
+            continue
+        if len(call.args) == 1 and not isinstance(
+            call.args[0], ast.Tuple | ast.Name | ast.Attribute
+        ):
+            continue
+        names = {text(given) or ""}
+        function = code.function(call)
+        if isinstance(given, ast.Name) and isinstance(function, FUNCTIONS):
+            names |= {text(one) or "" for one in code.arguments(function, given.id)}
+            if "NEAREST" in code.part(function):
+                continue
+        masks = [one for one in names if _LABELS.search(one)]
+        if any(_becomes_classes(code, one) for one in masks):
+            yield call
+
+
+_LABELS = re.compile(r"(?i)(^|[._])(mask|label|seg|seg_?map|gt|annotation)(_(img|image|pil))?$")
+
+
+def _becomes_classes(code, name):
+    """The file makes the tensor of a name integer, and opens its image with Pillow."""
+    last_part = re.escape(name.rpartition(".")[2])
+    opened = re.search(rf"\b{last_part} = [^\n]*\b(Image|PIL\.Image)\.open\(", code.source)
+    whole = rf"\b{last_part}\b[^\n]*(\.long\(\)|int64|LongTensor|torch\.long)"
+    return bool(opened and re.search(rf"{whole}|(LongTensor|long|int64)\({last_part}", code.source))
 
 
 @rule("images-normalize-error", "raises")
@@ -197,11 +242,52 @@ def augmented_split(code):
         if name not in ("data.random_split", "data.Subset") or not node.value.args:
             continue
         dataset = construction(code, node.value.args[0])
-        if dataset is None or not random_parts(code, argument(dataset, "transform")):
+        if dataset is None:
+            continue
+        if not random_parts(code, argument(dataset, "transform")) and not _draws_itself(
+            code, dataset
+        ):
             continue
         if re.search(r"(?i)val|test|dev", target) and _trained_too(code, node, target):
             yield node
     yield from _sampled_split(code)
+
+
+_DRAWN = re.compile(r"(random|numpy\.random|torch)\.(random|rand|uniform|randint|choice)$")
+
+
+def _draws_itself(code, dataset):
+    """`if random.random() < p: x = flip(x)` in `__getitem__`, which no option switches off."""
+    name = text(dataset.func)
+    get = code.functions.get((name, "__getitem__"))
+    if get is None or re.search(
+        r"\.(train|training|augment\w*|is_train|mode|split|phase)\b", code.part(get)
+    ):
+        return False
+    for one in ast.walk(get):
+        if not isinstance(one, ast.If) or not isinstance(one.test, ast.Compare):
+            continue
+        drawn = [n for n in ast.walk(one.test) if isinstance(n, ast.Call)]
+        changed = re.search(
+            r"(?i)flip|rot90|rotate|bright|contrast|saturat|hue|crop|noise", code.part(one)
+        )
+        if any(_DRAWN.match(code.dotted(n.func) or "") for n in drawn) and changed:
+            probability = one.test.comparators[0]
+            passed = isinstance(probability, ast.Attribute) and _switched_off(
+                code, dataset, probability
+            )
+            if not passed:
+                return True
+    return False
+
+
+def _switched_off(code, dataset, attribute):
+    """The split is followed by `set.dataset.flip_prob = 0`, or the probability is given as 0."""
+    set_later = re.search(
+        rf"\.{attribute.attr} = ", code.source.replace(f"self.{attribute.attr} = ", "")
+    )
+    given = argument(dataset, attribute.attr)
+    return bool(set_later) or given is not None and const(given) in (0, 0.0)
 
 
 def _sampled_split(code):

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import defaultdict
 
 from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_model, kind, no_graph
@@ -44,6 +45,27 @@ def same_object(code):
             and not _TARGET.search(text(node.value))
         ):
             yield node
+    yield from _moved_alike(code)
+
+
+def _moved_alike(code):
+    """`self.policy = model.to(d)` and `self.target = model.to(d)`: `to` returns the module."""
+    moved = defaultdict(list)
+    for node in code.of(ast.Assign):
+        call, name = node.value, text(node.targets[0])
+        if method(call) in ("to", "cuda", "float", "eval", "train") and name:
+            if isinstance(receiver(call), ast.Name) and len(node.targets) == 1:
+                moved[code.function(node), receiver(call).id].append((name, node))
+    for (function, source), pairs in moved.items():
+        names = {name for name, _ in pairs}
+        given = next((receiver(one.value) for _, one in pairs), None)
+        known = is_model(code, given) or (kind(code, given) or "").startswith("module:")
+        if len(names) != len(pairs) or len(pairs) != 2 or not known or source in names:
+            continue
+        targets = [one for name, one in pairs if _TARGET.search(name)]
+        both = code.value(receiver(pairs[0][1].value)) is code.value(receiver(pairs[1][1].value))
+        if len(targets) == 1 and both and "deepcopy" not in code.part(function):
+            yield targets[0]
 
 
 @rule("rl-target-graph", "wrong")

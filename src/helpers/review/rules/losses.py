@@ -14,6 +14,7 @@ from helpers.review.syntax import (
     above,
     argument,
     const,
+    inside,
     is_open,
     method,
     receiver,
@@ -90,8 +91,16 @@ def kl_mean(code):
 
 
 def _summed(call):
-    """A scale follows, so the author has thought of the size."""
-    return any(isinstance(up.op, ast.Mult) for up in above(call, ast.BinOp))
+    """A scale follows that is not the square of a temperature: the author thought of the size."""
+    factors, below = [], call
+    for up in above(call, ast.BinOp):
+        if isinstance(up.op, ast.Mult):
+            factors.append(ast.unparse(up.right if inside(below, up.left) else up.left))
+        below = up
+    return bool(factors) and not _SQUARE.search(" * ".join(factors))
+
+
+_SQUARE = re.compile(r"(?i)\b([\w.]*temp\w*|t|tau)\)? (\*\* 2|\* \1\b)")
 
 
 @rule("losses-class-error", "raises")

@@ -123,7 +123,7 @@ def _zipped(code):
                     yield call
 
 
-@rule("language-vocabulary-set", "wrong", "set(")
+@rule("language-vocabulary-set", "wrong", "enumerate(")
 def vocabulary_of_set(code):
     """`{w: i for i, w in enumerate(set(words))}`, and only the weights are saved."""
     saves = [
@@ -192,7 +192,7 @@ def latest_by_name(code):
         if not chosen or len(chosen.args) != 1 or chosen.keywords:
             continue
         files = code.resolved(chosen.args[0])
-        if isinstance(files, ast.Call) and _in_any_order(code, files):
+        if isinstance(files, ast.Call | ast.ListComp) and _in_any_order(code, files):
             if re.search(r"\.(pth?|ckpt|tar|bin)\b", ast.unparse(files)):
                 yield node
 

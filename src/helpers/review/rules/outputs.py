@@ -3,16 +3,18 @@
 import ast
 import re
 
-from helpers.review.code import Part
+from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
-from helpers.review.syntax import argument, const, is_open, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, argument, const, is_open, method, receiver, text
 from helpers.review.tracing import (
     construction,
+    forward_values,
     is_activation,
     is_loss_call,
     loss_calls,
+    output,
     replaced_head,
 )
 
@@ -83,7 +85,18 @@ def one_class(code):
     for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         layer = last_linear(code, given)
         if layer is not None and code.const(argument(layer, "out_features", 1)) == 1:
-            yield call
+            if not _squeezed(code, given):
+                yield call
+
+
+def _squeezed(code, node, depth=0):
+    """The axis of the one unit is removed, so another axis has the classes."""
+    node = code.resolved(node) if isinstance(node, ast.AST) else None
+    if not isinstance(node, ast.Call) or depth > 4:
+        return False
+    if method(node) in ("squeeze", "view", "reshape", "flatten"):
+        return True
+    return any(_squeezed(code, one, depth + 1) for one in forward_values(code, node.func))
 
 
 @rule("losses-squashed", "wrong")
@@ -125,7 +138,7 @@ def mask_after_mean(code):
         for loss, other in ((node.left, node.right), (node.right, node.left)):
             if re.search(
                 r"(?i)(^|_)(mask|one_?hots?)$", getattr(other, "id", getattr(other, "attr", ""))
-            ):
+            ) or _of_samples(code, other):
                 value = code.resolved(loss)
                 value = value.right if isinstance(value, ast.BinOp) else value
                 if isinstance(value, ast.Call) and (
@@ -141,6 +154,25 @@ def _whole_sum(code, node, value):
     value = node if isinstance(node, ast.Call) else value
     named = code.called(value) in ("torch.sum", "torch.mean")
     return named and len(value.args) == 1 and not value.keywords
+
+
+def _of_samples(code, node):
+    """`keep = (a != b).float()`: one number for each sample, of a comparison of two tensors."""
+    value = code.value(node) if isinstance(node, ast.Name) else None
+    while method(value) in ("float", "to", "detach", "type", "cuda", "long", "double"):
+        value = receiver(value)
+    value = value.left if isinstance(getattr(value, "op", None), ast.BitOr | ast.BitAnd) else value
+    value = code.resolved(value) if isinstance(value, ast.Name) else value
+    if not isinstance(value, ast.Compare) or len(value.ops) != 1:
+        return False
+    sides = [code.value(one) for one in (value.left, value.comparators[0])]
+    return any(
+        isinstance(one, Part)
+        and one.index == 1
+        and method(one.value) in ("max", "topk")
+        or method(one) == "argmax"
+        for one in sides
+    )
 
 
 def _reduces(code, call):
@@ -204,12 +236,22 @@ def ctc_of_logits(code):
         if name != "F.ctc_loss" if name else kind(code, call.func) != "lossfn:CTCLoss":
             continue
         given = argument(call, "log_probs", 0)
-        for _ in range(6):
-            given = code.resolved(given)
-            if method(given) in ("permute", "transpose", "contiguous") and receiver(given):
-                given = receiver(given)
-        if given is not None and last_linear(code, given) is not None:
-            yield call
+        for one in _passed_on(code, given):
+            for _ in range(6):
+                one = (output(code, code.value(one)) if text(one) else None) or code.resolved(one)
+                if method(one) in ("permute", "transpose", "contiguous") and receiver(one):
+                    one = receiver(one)
+            if one is not None and last_linear(code, one) is not None:
+                yield call
+                break
+
+
+def _passed_on(code, node):
+    """Return what the callers pass for a parameter, else the node itself."""
+    scope = getattr(node, "scope", None)
+    own = isinstance(node, ast.Name) and isinstance(scope, FUNCTIONS) and parameter(scope, node.id)
+    passed = code.arguments(scope, node.id) if own and node.id not in scope.assigned else []
+    return passed or [node]
 
 
 @rule("losses-rounded", "wrong", "round(|floor(|ceil(|sign(")

@@ -10,7 +10,7 @@ from helpers.review.registry import rule
 from helpers.review.rules.data import datasets
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import argument, const, last, method, receiver, text
-from helpers.review.tracing import is_loss_call
+from helpers.review.tracing import is_loss_call, output
 
 _ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
 _MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "KLDivLoss")
@@ -227,13 +227,21 @@ def _squeezed_in_loss(code):
             continue
         for given, other in (call.args[:2], call.args[1::-1]):
             column, row = text(receiver(given) if method(given) == "squeeze" else None), text(other)
-            last_axis = column and row and code.const(argument(given, "dim", 0)) in (1, -1)
+            last_axis = column and row and _last_squeezed(code, given)
             for node in code.walk(code.function(call)) if last_axis else ():
                 if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
                     sides = [_undetached(node.left), _undetached(node.right)]
                     same = sorted(map(text, sides), key=str) == sorted((column, row))
                     if same and all(_same_value(code, one, call) for one in sides):
                         yield node
+
+
+def _last_squeezed(code, call):
+    """`value.squeeze(-1)`, or `value.squeeze()` of a model's output with one column."""
+    dim = argument(call, "dim", 0)
+    if dim is not None:
+        return code.const(dim) in (1, -1)
+    return axes(code, receiver(call)) == 2 or column(code, output(code, code.value(receiver(call))))
 
 
 def _undetached(node):
@@ -243,7 +251,7 @@ def _undetached(node):
 def _same_value(code, node, call):
     """A name has the same value here as in the arguments of the loss."""
     return any(
-        isinstance(one, ast.Name)
+        isinstance(one, ast.Name | ast.Subscript)
         and text(one) == text(node)
         and code.value(one) is code.value(node)
         for one in ast.walk(call)

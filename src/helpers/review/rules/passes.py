@@ -173,6 +173,8 @@ def _quotient_of_sums(code, call):
     named = re.search(r"(?i)(^|_)(iou|jaccard|f1|precision|recall)(_|$)", name)
     if function is None or not named or re.search(r"(?i)box|nms|giou", name):
         return False
+    if _mean_of_classes(code, function):
+        return True
     values = returns(code, function)
     value = values[0] if len(values) == 1 else None
     while method(value) in ("item", "float", "mean") and receiver(value) is not None:
@@ -183,6 +185,28 @@ def _quotient_of_sums(code, call):
     sums = code.methods(function, "sum")
     whole = len(sums) > 1 and not any(one.args or one.keywords for one in sums)
     return whole and not any(isinstance(one, LOOPS) for one in code.walk(function))
+
+
+def _mean_of_classes(code, function):
+    """`ious.append(inter / union)` for each class, and the function returns their mean."""
+    loops = [one for one in code.walk(function) if isinstance(one, LOOPS)]
+    if len(loops) != 1 or not re.match(
+        r"for (c|cls|cl|k|i|class_?\w*|label|lab) in range\((1, )?\w*(cls|class)\w*\)",
+        code.part(loops[0]).lstrip(),
+    ):
+        return False
+    added = [one.args[0] for one in code.methods(loops[0], "append") if one.args]
+    value = added[-1] if added else None
+    value = code.resolved(value) if isinstance(value, ast.Name) else value
+    value = value.args[0] if text(getattr(value, "func", None)) == "float" else value
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
+        return False
+    sums = code.methods(loops[0], "sum")
+    whole = len(sums) > 1 and not any(one.args or one.keywords for one in sums)
+    values = returns(code, function)
+    return (
+        whole and len(values) == 1 and bool(re.search(r"mean\(|sum\(.*/", ast.unparse(values[0])))
+    )
 
 
 def _collected(code, call, loop):

@@ -7,7 +7,16 @@ from helpers.review.code import Part, parameter
 from helpers.review.kinds import kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
-from helpers.review.syntax import above, argument, const, method, names_in, receiver, text
+from helpers.review.syntax import (
+    above,
+    argument,
+    const,
+    inside,
+    method,
+    names_in,
+    receiver,
+    text,
+)
 from helpers.review.tracing import construction, layers
 
 _RECURRENT = {"nn.LSTM": 4, "nn.GRU": 4, "nn.RNN": 5}
@@ -119,8 +128,7 @@ def _of_loader(code, node, depth):
             and argument(constructor, "collate_fn") is None
             and argument(constructor, "batch_sampler") is None
             and argument(constructor, "batch_size", 1) is not None
-            and code.const(argument(constructor, "batch_size", 1)) not in (1, None)
-            or isinstance(argument(constructor, "batch_size", 1), ast.Name | ast.Attribute)
+            and code.const(argument(constructor, "batch_size", 1)) != 1
         )
     if not isinstance(value, ast.Call):
         return False
@@ -285,6 +293,39 @@ def _rest_is_whole(at):
     return all(isinstance(one, ast.Slice) and ast.unparse(one) == ":" for one in at.elts[1:])
 
 
+def _counted_positions(code):
+    """`self.pos(torch.arange(x.size(0)).unsqueeze(1))`, added to `self.tok(x)`."""
+    for call in code.calls:
+        if code.called(call) != "torch.arange" or len(call.args) != 1:
+            continue
+        counted = re.fullmatch(
+            r"(?:len\((\w+)\)|(\w+)\.(?:size\(0\)|shape\[0\]))", ast.unparse(call.args[0])
+        )
+        forward = code.function(call)
+        if counted is None or getattr(forward, "name", "") != "forward":
+            continue
+        given, name = counted[1] or counted[2], _name_of(call)
+        for one in code.calls_under(forward):
+            if code.called(construction(code, one.func)) != "nn.Embedding" or not one.args:
+                continue
+            added = isinstance(one.parent, ast.BinOp) and isinstance(one.parent.op, ast.Add)
+            if not added or not (text(one.args[0]) == name or inside(call, one)):
+                continue
+            if any(
+                isinstance(other, ast.Call)
+                and text(other.args[0] if other.args else None) == given
+                and code.called(construction(code, other.func)) == "nn.Embedding"
+                for other in ast.walk(one.parent)
+            ):
+                yield call
+
+
+def _name_of(call):
+    """Return the name that an expression around a call is assigned to."""
+    up = next(above(call, ast.Assign), None)
+    return text(up.targets[0]) if up is not None and len(up.targets) == 1 else None
+
+
 @rule("attention-position-axis", "wrong", "batch_first")
 def positions_of_batch(code):
     """`x + self.pe[:x.size(0)]` with layers that have `batch_first=True`: the batch is counted."""
@@ -296,6 +337,7 @@ def positions_of_batch(code):
         or _MOVED.search(re.sub(r"pe\w*\.\w+\([^)]*\)(\.\w+\([^)]*\))*", "", code.source))
     ):
         return
+    yield from _counted_positions(code)
     for node in code.of(ast.Subscript):
         table = re.fullmatch(r"self\.(pe|pos\w*|encoding)(\.data)?", text(node.value) or "")
         at = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice

@@ -43,6 +43,35 @@ def loss_unused(code):
         if is_loss_call(code, statement.value) and not code.uses(scope, name):
             if any(above(statement, *LOOPS)) and not no_graph(code, statement):
                 yield statement
+    yield from _penalty_printed(code)
+
+
+_PENALTY = re.compile(r"(?i)(^|_)(penalty|gp|regulari[sz]ation|kld|kl_loss|reg_loss)$")
+
+
+def _penalty_printed(code):
+    """`gp = gradient_penalty(real, fake)`, which is printed and not added to a loss."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items() if scope.backward else ():
+            if not _PENALTY.search(name) or len(values) != 1 or name in scope.backward:
+                continue
+            statement = values[0].statement
+            loop = next(above(statement, *LOOPS), None)
+            if loop is None or not isinstance(statement, ast.Assign) or no_graph(code, statement):
+                continue
+            if not any(isinstance(one, ast.Call) for one in ast.walk(statement.value)):
+                continue
+            if not code.methods(loop, "backward") or re.search("item|detach", code.part(statement)):
+                continue
+            if all(_shown(one) for one in code.uses(scope, name)):
+                yield statement
+
+
+def _shown(node):
+    """A value is read for a number: `gp.item()`, `print(gp)`, `f"{gp:.3f}"`."""
+    up = node.parent
+    number = isinstance(up, ast.Attribute) and up.attr in ("item", "detach", "data", "cpu")
+    return number or isinstance(up, ast.FormattedValue) or method(up) in ("print", "float")
 
 
 @rule("losses-overwritten", "wrong")

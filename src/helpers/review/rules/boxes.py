@@ -1,0 +1,135 @@
+"""Formats of boxes: corners, centre and size."""
+
+import ast
+import re
+
+from helpers.review.registry import rule
+from helpers.review.syntax import argument, const, method, receiver, text
+
+_CORNERS = re.compile(
+    r"torchvision\.ops\.(\w+\.)?(box_iou|generalized_box_iou(_loss)?|distance_box_iou(_loss)?|"
+    r"complete_box_iou(_loss)?|nms|batched_nms|box_area|clip_boxes_to_image|remove_small_boxes|"
+    r"roi_align|roi_pool)$"
+)
+_CONVERTED = re.compile(
+    r"(?i)xyxy|convert|corners?\b|x_?1, ?y_?1|xmin, ?ymin|\[:, 2:\] \+|2:4?\] ?\+=|cx ?[-+] |"
+    r"\[\w*,? ?0\] ?[-+] ?\w+\[\w*,? ?2\]"
+)
+
+
+@rule("images-box-format", "wrong", "torchvision")
+def centres_for_corners(code):
+    """`generalized_box_iou(pred, gt)` of `[x + w / 2, y + h / 2, w, h]`: it expects corners."""
+    for call in code.calls:
+        name = code.dotted(call.func) or ""
+        if not _CORNERS.match(name) or name.endswith(("roi_align", "roi_pool")):
+            continue
+        given = call.args[: 1 if "nms" in name or "area" in name else 2]
+        if any(_format(code, one) not in (None, "xyxy") for one in given):
+            yield call
+    if not _CONVERTED.search(_without_strings(code)):
+        yield from _centred_in_dataset(code)
+        yield from _coco_to_detector(code)
+
+
+def _without_strings(code):
+    """The source, without what is quoted or is a comment."""
+    text_ = re.sub(r"(?s)\"\"\".*?\"\"\"|#[^\n]*", "", code.source)
+    return re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "''", text_)
+
+
+def _format(code, node, depth=0):
+    """Return `cxcywh`, `xywh` or `xyxy` of boxes; None if the file does not show it."""
+    if isinstance(node, ast.Name | ast.Attribute) and depth < 6:
+        value = code.value(node)
+        return _format(code, value, depth + 1) if isinstance(value, ast.AST) else None
+    if not isinstance(node, ast.Call) or depth > 6:
+        return None
+    if method(node) == "box_convert":
+        out = code.const(argument(node, "out_fmt", 2))
+        return out if isinstance(out, str) else None
+    if method(node) in ("to", "float", "cuda", "cpu", "reshape", "view", "clone", "detach"):
+        inner = node.args[0] if code.called(node) and node.args else receiver(node)
+        return _format(code, inner, depth + 1)
+    if code.called(node) in ("torch.tensor", "torch.as_tensor", "torch.FloatTensor") and node.args:
+        return _of_rows(code, node.args[0])
+    if code.called(node) in ("torch.stack", "torch.cat") and node.args:
+        return _of_row(node.args[0])
+    return None
+
+
+def _of_rows(code, node):
+    """`[[cx, cy, w, h], …]`, `[a["bbox"] for a in annotations]`."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if isinstance(value, ast.ListComp):
+        return _of_row(value.elt)
+    if isinstance(value, ast.List) and value.elts:
+        return _of_row(value.elts[0])
+    if isinstance(value, ast.List) and isinstance(node, ast.Name):
+        function = code.function(node)
+        added = [
+            one.args[0]
+            for one in code.methods(function, "append")
+            if text(receiver(one)) == node.id and len(one.args) == 1
+        ]
+        rows = {_of_row(code.resolved(one) if text(one) else one) for one in added}
+        return rows.pop() if len(rows) == 1 else None
+    return None
+
+
+def _of_row(node):
+    """`[x + w / 2, y + h / 2, w, h]` and `(cx, cy, w, h)`, or the `"bbox"` of COCO."""
+    if isinstance(node, ast.Subscript) and const(node.slice) == "bbox":
+        return "xywh"
+    items = node.elts if isinstance(node, ast.List | ast.Tuple) else ()
+    if len(items) != 4:
+        return None
+    words = [ast.unparse(one) for one in items]
+    half = (
+        r"/ 2|\* 0\.5|\b\w*(cx|xc|center_x|x_center)\b",
+        r"/ 2|\* 0\.5|\b\w*(cy|yc|center_y|y_center)\b",
+    )
+    sizes = r"\b\w*(w|width)\b", r"\b\w*(h|height)\b"
+    centred = all(re.search(p, w) for p, w in zip(half, words[:2], strict=True))
+    sized = all(re.match(p, w) for p, w in zip(sizes, words[2:], strict=True))
+    halves = any("+" in w for w in words[:2]) or not any("/ 2" in w for w in words[:2])
+    return "cxcywh" if centred and sized and halves else None
+
+
+def _centred_in_dataset(code):
+    """The dataset of the file makes boxes with a centre, and they are compared as corners."""
+    made = [
+        one
+        for (owner, name), one in code.functions.items()
+        if owner and name == "__getitem__" and "cxcywh" in _rows_in(code, one)
+    ]
+    for call in code.calls if made else ():
+        name = code.dotted(call.func) or ""
+        if re.search(r"(box_iou(_loss)?|nms)$", name) and _CORNERS.match(name):
+            if not any(isinstance(one, ast.Call) and method(one) not in _KEPT for one in call.args):
+                yield call
+
+
+_KEPT = ("to", "float", "cuda", "detach", "reshape", "view", "clone", "cpu", "unsqueeze")
+
+
+def _rows_in(code, function):
+    rows = [one for one in code.walk(function) if isinstance(one, ast.List | ast.Tuple)]
+    return {_of_row(one) for one in rows}
+
+
+def _coco_to_detector(code):
+    """`target["boxes"]` of COCO's `[x, y, w, h]` for a detector of torchvision."""
+    if not re.search(
+        r"(fasterrcnn|maskrcnn|retinanet|fcos|ssd\w*|keypointrcnn)_\w+\(", code.source
+    ):
+        return
+    for node in code.of(ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if const(key) == "boxes" and _format(code, value) in ("xywh", "cxcywh"):
+                yield value
+    for node in code.of(ast.Assign):
+        target = node.targets[0]
+        if isinstance(target, ast.Subscript) and const(target.slice) == "boxes":
+            if _format(code, node.value) in ("xywh", "cxcywh"):
+                yield node

@@ -1,0 +1,316 @@
+"""Values that run over the steps: decays, totals of all processes, statistics, saved states."""
+
+import ast
+import re
+
+from helpers.review.axes import axes
+from helpers.review.kinds import batch_loop
+from helpers.review.registry import rule
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    above,
+    argument,
+    const,
+    exclusive,
+    inside,
+    method,
+    names_in,
+    place,
+    receiver,
+    text,
+)
+from helpers.review.tracing import construction
+
+_DECAY = re.compile(r"(?i)(decay|momentum|ema_?(rate|beta|alpha)|^beta|^alpha|^tau|keep_rate)$")
+
+
+@rule("fine-tuning-average-decay", "wrong", "min(")
+def decay_overwritten(code):
+    """`self.decay = min(self.decay, (1 + n) / (10 + n))` in each step: it keeps the first value."""
+    for node in code.of(ast.Assign):
+        name = text(node.targets[0]) if len(node.targets) == 1 else None
+        if not name or not _DECAY.search(name.rpartition(".")[2]) or "lr" in name:
+            continue
+        least = [one for one in ast.walk(node.value) if text(getattr(one, "func", None)) == "min"]
+        if len(least) != 1 or len(least[0].args) != 2 or name not in map(text, least[0].args):
+            continue
+        other = next(one for one in least[0].args if text(one) != name)
+        if _rises(code, other) and _in_each_step(code, node, name):
+            yield node
+
+
+def _rises(code, node):
+    """`(1 + n) / (10 + n)`, `1 - 1 / (n + 1)`: a quotient of a number of steps."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if not isinstance(value, ast.AST):
+        return False
+    quotients = [
+        one for one in ast.walk(value) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)
+    ]
+    return any(
+        names_in(one.right)
+        and any(isinstance(n, ast.BinOp | ast.Constant) for n in ast.walk(one))
+        and any(const(n) is not None for n in ast.walk(one.right))
+        for one in quotients
+    )
+
+
+def _in_each_step(code, node, name):
+    """A method other than `__init__` with a setting, or a loop that the setting comes before."""
+    if name.startswith("self.") and node.owner is not None:
+        given = [
+            one
+            for one in node.owner.attributes[name]
+            if getattr(one.statement.scope, "name", "") == "__init__"
+        ]
+        return len(given) == 1 and len(node.owner.attributes[name]) == 2
+    loops = [*above(node, *LOOPS)]
+    if not loops or not isinstance(node.targets[0], ast.Name):
+        return False
+    inner = [v for v in node.scope.assigned.get(name, ()) if inside(v.statement, loops[-1])]
+    return len(inner) == 1
+
+
+# ---------------------------------------------------------------- totals of all processes
+
+
+@rule("distributed-metric-running", "wrong", "all_reduce|reduce_|gather|aggregate")
+def total_reduced_again(code):
+    """`total += …; dist.all_reduce(total)` for each batch: earlier sums are added again."""
+    for loop in code.loops:
+        if not isinstance(loop, ast.For) or not batch_loop(code, loop):
+            continue
+        if any(method(one) == "zero_" for one in code.calls_under(loop)):
+            continue
+        for call in code.calls_under(loop):
+            inner = next(above(call, *LOOPS), None)
+            if inner is not loop and (inner is None or not inside(inner, loop)):
+                continue
+            name = _reduced(code, call)
+            if name and _runs(code, loop, name, call):
+                yield call
+
+
+def _reduced(code, call):
+    """`dist.all_reduce(total)`, or `total = average_over_processes(total)` of a local function."""
+    op = argument(call, "op", 1)
+    if code.called(call) == "dist.all_reduce":
+        summed = op is None or re.search(r"SUM|AVG", ast.unparse(op))
+        return text(call.args[0]) if call.args and summed else None
+    up = call.parent
+    if not isinstance(up, ast.Assign) or len(up.targets) != 1 or not call.args:
+        return None
+    name = text(up.targets[0])
+    if name is None or text(call.args[0]) != name:
+        return None
+    functions = code.targets(call)
+    reduces = len(functions) == 1 and any(
+        code.called(one) == "dist.all_reduce" for one in code.calls_under(functions[0], 2)
+    )
+    return name if reduces else None
+
+
+def _runs(code, loop, name, call):
+    """A value is made before the loop, and the loop adds to it."""
+    if "[" in name:
+        return False
+    values = loop.scope.assigned.get(name, ())
+    before = [one for one in values if one.end < place(loop)]
+    if not before:
+        return False
+    fresh = [
+        one
+        for one in values
+        if inside(one.statement, loop)
+        and one.statement is not call.parent
+        and name not in _reads(one.value)
+    ]
+    added = any(
+        isinstance(one, ast.AugAssign) and text(one.target) == name and isinstance(one.op, ast.Add)
+        for one in code.walk(loop)
+    )
+    grown = [
+        one
+        for one in values
+        if inside(one.statement, loop)
+        and one.statement is not call.parent
+        and name in _reads(one.value)
+    ]
+    under = [one for one in above(call, ast.If) if inside(one, loop)]
+    return not fresh and (added or bool(grown)) and not under
+
+
+def _reads(value):
+    return names_in(value if isinstance(value, ast.AST) else value.value)
+
+
+# ---------------------------------------------------------------- one BatchNorm for several layers
+
+
+@rule("normalization-shared", "wrong", "BatchNorm")
+def one_norm_for_layers(code):
+    """`self.bn(self.conv1(x))` and `self.bn(self.conv2(x))`: one set of running statistics."""
+    for (owner, name), forward in code.functions.items():
+        if owner is None or name != "forward":
+            continue
+        layers = {}
+        for call in code.calls_under(forward):
+            norm = text(call.func) or ""
+            if not norm.startswith("self.") or len(call.args) != 1 or "[" in norm:
+                continue
+            if not re.match(r"nn\.(Sync)?BatchNorm", code.called(construction(code, call.func))):
+                continue
+            layers.setdefault(norm, []).append((call, _layer_of(code, call.args[0])))
+        for pairs in layers.values():
+            made = [one for _, one in pairs]
+            several = len({*made}) == len(made) > 1 and None not in made
+            if several and not any(exclusive(pairs[0][0], one) for one, _ in pairs[1:]):
+                yield pairs[1][0]
+
+
+def _layer_of(code, node, depth=0):
+    """Return the attribute of the parametric layer whose output an expression is."""
+    if depth > 5:
+        return None
+    if isinstance(node, ast.Name):
+        value = code.value(node)
+        return _layer_of(code, value, depth + 1) if isinstance(value, ast.AST) else None
+    if not isinstance(node, ast.Call):
+        return None
+    made = code.called(construction(code, node.func)) if not code.called(node) else ""
+    if re.match(r"nn\.(Linear|Conv(Transpose)?\dd|LazyLinear|LazyConv\dd|Bilinear)$", made):
+        name = text(node.func)
+        return name if name and name.startswith("self.") and "[" not in name else None
+    if code.called(node) in ("F.relu", "F.leaky_relu", "F.dropout", "torch.relu") and node.args:
+        return _layer_of(code, node.args[0], depth + 1)
+    if made in ("nn.ReLU", "nn.Dropout", "nn.LeakyReLU", "nn.MaxPool2d") and node.args:
+        return _layer_of(code, node.args[0], depth + 1)
+    return None
+
+
+# ---------------------------------------------------------------- the state of an optimizer to come
+
+
+@rule("checkpoints-resume-none", "wrong", "load_state_dict")
+def loaded_before_made(code):
+    """`if self.optimizer is not None: self.optimizer.load_state_dict(…)` before `setup()`."""
+    for node in code.of(ast.If):
+        name = _guarded(node)
+        resume = code.function(node)
+        if name is None or node.orelse or not isinstance(resume, FUNCTIONS) or node.owner is None:
+            continue
+        given = node.owner.attributes.get(name, [])
+        made = {one.statement.scope for one in given if not _is_none(one.value)}
+        constructor = code.functions.get((node.owner.name, "__init__"))
+        if (
+            not made
+            or constructor is None
+            or len(made) == len({one.statement.scope for one in given})
+        ):
+            continue
+        late = _reaching(code, node.owner, made)
+        if constructor in late or resume in late:
+            continue
+        if _is_resumed_first(code, resume, late):
+            yield node
+
+
+def _guarded(node):
+    """Return `self.optimizer` of `if self.optimizer is not None …: self.optimizer.load…`."""
+    tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+    names = [
+        text(one.left)
+        for one in tests
+        if isinstance(one, ast.Compare)
+        and isinstance(one.ops[0], ast.IsNot)
+        and const(one.comparators[0]) is None
+        and isinstance(one.comparators[0], ast.Constant)
+    ]
+    names += [text(one) for one in tests if text(one)]
+    loads = [
+        text(receiver(one))
+        for statement in node.body
+        for one in ast.walk(statement)
+        if method(one) == "load_state_dict"
+    ]
+    found = [one for one in names if one and one.startswith("self.") and one in loads]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_none(value):
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _reaching(code, owner, made):
+    """Return the methods that assign, and those that call them through `self`."""
+    found = set(made)
+    for _ in range(4):
+        for (name, _method), function in code.functions.items():
+            if name != owner.name or function in found:
+                continue
+            calls = [one for one in code.calls_under(function) if text(receiver(one)) == "self"]
+            inner = [code.functions.get((owner.name, method(one))) for one in calls]
+            if any(one in found for one in inner):
+                found.add(function)
+    return found
+
+
+def _is_resumed_first(code, resume, late):
+    """All calls of `resume` on an object come before the call that makes the attribute."""
+    names = {one.name for one in late}
+    orders = []
+    for call in code.calls:
+        if method(call) != resume.name or receiver(call) is None or code.called(call):
+            continue
+        others = [
+            one
+            for one in code.calls_under(code.function(call))
+            if method(one) in names and text(receiver(one)) == text(receiver(call))
+        ]
+        before = [one for one in others if place(one) < place(call)]
+        orders.append(bool(others) and not before)
+    return bool(orders) and all(orders)
+
+
+# ---------------------------------------------------------------- the norm of a gradient
+
+
+@rule("gan-penalty-norm", "wrong", "grad(")
+def norm_of_one_axis(code):
+    """`(g.norm(2, dim=1) - 1) ** 2` of the gradient of images: the norm over the channels."""
+    for call in code.calls:
+        if method(call) != "norm" or code.called(call).startswith("nn."):
+            continue
+        function = code.called(call) == "torch.norm"
+        given = call.args[0] if function and call.args else receiver(call)
+        dim = argument(call, "dim", 1 + function)
+        if code.const(dim) != 1 or not isinstance(given, ast.Name):
+            continue
+        if _less_one(call) and _gradient_of(code, given):
+            yield call
+
+
+def _less_one(call):
+    up = call.parent
+    return isinstance(up, ast.BinOp) and isinstance(up.op, ast.Sub) and const(up.right) == 1
+
+
+def _gradient_of(code, name):
+    """The name has `autograd.grad(…, inputs=mixed)[0]`, and `mixed` has more than two axes."""
+    value = code.value(name)
+    value = value.value if isinstance(value, ast.Subscript) else getattr(value, "value", value)
+    if not isinstance(value, ast.Call) or method(value) != "grad":
+        return False
+    mixed = argument(value, "inputs", 1)
+    mixed = mixed.elts[0] if isinstance(mixed, ast.List | ast.Tuple) and mixed.elts else mixed
+    made = code.value(mixed) if isinstance(mixed, ast.Name) else None
+    while method(made) in ("requires_grad_", "detach", "clone", "to", "Variable"):
+        inner = receiver(made)
+        made = code.value(inner) if isinstance(inner, ast.Name) else inner
+    parts = (
+        [one for one in ast.walk(made) if isinstance(one, ast.Name | ast.Call)]
+        if isinstance(made, ast.AST)
+        else []
+    )
+    return any((axes(code, one) or 0) > 2 for one in parts)
