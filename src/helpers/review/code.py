@@ -390,13 +390,13 @@ class Code:
         """Return what the attribute of an object of this file contains, as `args.lr`."""
         if not isinstance(node, ast.Attribute) or node.attr in self._set_outside:
             return None
-        made = self.resolved(node.value) if text(node.value) != "self" else None
-        if method(made) in ("parse_args", "parse_known_args"):
+        resolved = self.resolved(node.value) if text(node.value) != "self" else None
+        if method(resolved) in ("parse_args", "parse_known_args"):
             return self._options.get(node.attr)
-        if method(made) in ("Namespace", "SimpleNamespace"):
-            return item(made, node.attr)
-        annotation = self._annotation(node.value) if made is None else None
-        name = made.func if isinstance(made, ast.Call) else annotation
+        if method(resolved) in ("Namespace", "SimpleNamespace"):
+            return item(resolved, node.attr)
+        annotation = self._annotation(node.value) if resolved is None else None
+        name = resolved.func if isinstance(resolved, ast.Call) else annotation
         name = getattr(name, "id", None)
         return self._attribute_of(name, node.attr) if name in self.classes else None
 
@@ -629,16 +629,16 @@ class Code:
             return []
         key = module.scope if isinstance(module, ast.Name) else module.owner, last(module)
         if key not in self._forwards:
-            self._forwards[key] = self._forwards_made(module)
+            self._forwards[key] = self._constructed_forwards(module)
         return self._forwards[key]
 
-    def _forwards_made(self, module: ast.AST) -> list[ast.AST]:
-        made = self._made(module)
-        name = made.func.id if made is not None and isinstance(made.func, ast.Name) else ""
+    def _constructed_forwards(self, module: ast.AST) -> list[ast.AST]:
+        call = self._construction(module)
+        name = call.func.id if call is not None and isinstance(call.func, ast.Name) else ""
         keys = [(one.name, "forward") for one in self.bases(name)]
         return [self.functions[key] for key in keys if key in self.functions][:1]
 
-    def _made(self, node: ast.AST | Part) -> ast.Call | None:
+    def _construction(self, node: ast.AST | Part) -> ast.Call | None:
         """Return the constructor of a module, the first one of a `nn.Sequential`."""
         for _ in range(2 * _CHAIN):
             if isinstance(node, ast.Name | ast.Attribute) and (name := text(node)):

@@ -243,8 +243,8 @@ class _Inliner:
         if not isinstance(function.parent, ast.ClassDef) or text(own) is None:
             return None
         if text(own) != "self":
-            made = (kind(self.code, own) or "").partition(":")[2]
-            if made not in self.code.classes or function.parent not in self.code.bases(made):
+            cls = (kind(self.code, own) or "").partition(":")[2]
+            if cls not in self.code.classes or function.parent not in self.code.bases(cls):
                 return None
         return function, own
 

@@ -36,7 +36,7 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
             return True
         if not name and method(node) in _SAME and receiver(node) is not None:
             return is_activation(code, receiver(node), names, depth + 1)
-        factory = _made_by(code, node)
+        factory = _constructor_of(code, node)
         if factory is not None and kind(code, node.func) is None:
             return is_activation(code, factory, names, depth + 1)
         return ends_in(code, node.func, names, depth + 1)
@@ -103,10 +103,10 @@ _HEAD = re.compile(r"\.(fc|classifier|head|heads|last_linear)(\[-1\]|\[\d\]|\.\w
 def replaced_head(code: Code, model: Any) -> ast.AST | None:
     """Return what `net.fc = …` has put in the place of the last layer of a pretrained model."""
     name, up = text(model), getattr(model, "scope", None)
-    made = construction(code, model) if name else None
-    if made is None or not re.match(r"(models|timm)\.", code.called(made)):
+    call = construction(code, model) if name else None
+    if call is None or not re.match(r"(models|timm)\.", code.called(call)):
         return None
-    places = [(up, name), (made.scope, text(getattr(made.parent, "targets", [None])[0]))]
+    places = [(up, name), (call.scope, text(getattr(call.parent, "targets", [None])[0]))]
     for scope, written in places:
         for key, values in getattr(scope, "assigned", {}).items():
             if written and key.startswith(f"{written}.") and _HEAD.fullmatch(key[len(written) :]):
@@ -142,7 +142,9 @@ def construction(code: Code, node: Any) -> ast.Call | None:
             node = code.value(node)
         elif isinstance(node, Part):
             node = code.element(node)
-        elif isinstance(node, ast.Call) and (constructor := _made_by(code, node)) is not None:
+        elif (
+            isinstance(node, ast.Call) and (constructor := _constructor_of(code, node)) is not None
+        ):
             node = constructor
         elif isinstance(node, ast.Call) and method(node) in MOVES | {"eval", "train"}:
             if code.called(node) or receiver(node) is None:
@@ -157,7 +159,7 @@ def construction(code: Code, node: Any) -> ast.Call | None:
     return node if isinstance(node, ast.Call) else None
 
 
-def _made_by(code: Code, call: ast.Call) -> ast.AST | None:
+def _constructor_of(code: Code, call: ast.Call) -> ast.AST | None:
     """Return the result of a local function: `nn.Sequential(…)` for `net = build()`."""
     value = code.returned(call)
     return value if not isinstance(value, ast.Tuple) else None

@@ -98,12 +98,12 @@ def _of_row(node):
 
 def _centred_in_dataset(code):
     """The dataset of the file makes boxes with a centre, and they are compared as corners."""
-    made = [
+    models = [
         one
         for (owner, name), one in code.functions.items()
         if owner and name == "__getitem__" and "cxcywh" in _rows_in(code, one)
     ]
-    for call in code.calls if made else ():
+    for call in code.calls if models else ():
         name = code.dotted(call.func) or ""
         if re.search(r"(box_iou(_loss)?|nms)$", name) and _CORNERS.match(name):
             if not any(isinstance(one, ast.Call) and method(one) not in _KEPT for one in call.args):

@@ -481,8 +481,8 @@ def _factor(code, node, depth=0):
     if not isinstance(node, ast.Name | ast.Attribute):
         return None
     value = code.value(node)
-    made = isinstance(value, ast.Call | ast.BinOp | ast.Subscript)
-    inner = _factor(code, value, depth + 1) if made else None
+    composite = isinstance(value, ast.Call | ast.BinOp | ast.Subscript)
+    inner = _factor(code, value, depth + 1) if composite else None
     return inner if inner is not None and depth < 4 else (text(node), False, False)
 
 

@@ -268,10 +268,10 @@ def _always_evaluates(code, loop, name):
     values = owner.attributes.get(name, ()) if owner else scope.assigned.get(name, ())
     calls = [one for one in code.calls if text(receiver(one)) == name]
     modes = {method(one) for one in calls if one.owner is owner if owner or one.scope is scope}
-    made = values[0].value if len(values) == 1 else None
-    while method(made) in ("eval", "to", "cuda", "requires_grad_") and receiver(made) is not None:
-        modes, made = modes | {method(made)}, receiver(made)
-    return method(made) == "deepcopy" and "eval" in modes and "train" not in modes
+    call = values[0].value if len(values) == 1 else None
+    while method(call) in ("eval", "to", "cuda", "requires_grad_") and receiver(call) is not None:
+        modes, call = modes | {method(call)}, receiver(call)
+    return method(call) == "deepcopy" and "eval" in modes and "train" not in modes
 
 
 def _network_calls(code, node, depth):

@@ -60,8 +60,8 @@ def training_in_eval(code):
             if place(one.call) < place(loop)
         ]
         if modes and modes[-1].what == "eval" and _calls(code, loop, modes[-1].name):
-            made = loop.scope.assigned.get(modes[-1].name, ())
-            if not any(place(modes[-1].call) < one.end < place(loop) for one in made):
+            assignments = loop.scope.assigned.get(modes[-1].name, ())
+            if not any(place(modes[-1].call) < one.end < place(loop) for one in assignments):
                 yield modes[-1].call
 
 

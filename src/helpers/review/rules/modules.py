@@ -138,7 +138,7 @@ def _filled(code, owner, name, called):
             if any(_layer(code, given.value, called) for given in owner.attributes[one]):
                 return True
     for call in code.methods(owner, "append", "insert") + _in_methods(code, owner, "append"):
-        if text(call.func.value) == name and call.args and _made(code, call.args[-1], called):
+        if text(call.func.value) == name and call.args and _constructs(code, call.args[-1], called):
             return True
     return False
 
@@ -148,7 +148,7 @@ def _in_methods(code, owner, name):
     return [call for body in bodies for call in code.methods(body, name)]
 
 
-def _made(code, node, called):
+def _constructs(code, node, called):
     value = code.resolved(node)
     return not isinstance(value, Part) and _layer(code, value, called)
 
@@ -250,9 +250,9 @@ def _runs_in_forward(code, call, around):
     up = call.parent
     if isinstance(up, ast.Call) and up.func is call:
         return True
-    made = method(up) == "append" and receiver(up) or isinstance(up, ast.Assign) and up.targets[0]
-    name = text(made) if made else None
-    if not isinstance(made, ast.Name):
+    target = method(up) == "append" and receiver(up) or isinstance(up, ast.Assign) and up.targets[0]
+    name = text(target) if target else None
+    if not isinstance(target, ast.Name):
         return False
     over = {name} | {
         one.target.id
@@ -337,10 +337,10 @@ def no_super(code):
         if name != "__init__" or not owner or not is_module_class(code, owner):
             continue
         inits = [one for one in code.methods(node, "__init__") if not _unbound(one)]
-        made = [one for one in code.walk(node) if _assigns_layer(code, one)]
-        late = made and (not inits or min(map(place, inits)) > place(made[0]))
+        assignments = [one for one in code.walk(node) if _assigns_layer(code, one)]
+        late = assignments and (not inits or min(map(place, inits)) > place(assignments[0]))
         if late and _is_plain_module(code, owner):
-            yield made[0]
+            yield assignments[0]
 
 
 def _is_plain_module(code, name):

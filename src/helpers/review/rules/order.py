@@ -142,8 +142,8 @@ def vocabulary_of_set(code):
         value = code.resolved(call.args[0])
         if text(getattr(value, "func", None)) == "list" and value.args:
             value = code.resolved(value.args[0])
-        made = isinstance(value, ast.Call) and text(value.func) == "set" and value.args
-        if not made and not isinstance(value, ast.SetComp):
+        from_set = isinstance(value, ast.Call) and text(value.func) == "set" and value.args
+        if not from_set and not isinstance(value, ast.SetComp):
             continue
         written = ast.unparse(value)
         if re.search(r"\b(int|range|ids?|idx|indices|numbers?)\b", written):

@@ -175,13 +175,13 @@ def _is_maximum(code, node):
     """`x.max(1)[0]`, `x.max(1).values`, or a name of `best, _ = x.max(1)`."""
     if isinstance(node, ast.Name):
         found = code.value(node)
-        made = found.value if isinstance(found, Part) and found.index == 0 else None
-        made = found if isinstance(found, ast.AST) and _is_maximum_of(found) else made
+        maximum = found.value if isinstance(found, Part) and found.index == 0 else None
+        maximum = found if isinstance(found, ast.AST) and _is_maximum_of(found) else maximum
     else:
-        made = node if _is_maximum_of(node) else None
-    made = made.value if _is_maximum_of(made) else made
-    whole = method(made) == "max" and not code.called(made) and not made.keywords
-    return whole and len(made.args) == 1 and const(made.args[0]) in (1, -1)
+        maximum = node if _is_maximum_of(node) else None
+    maximum = maximum.value if _is_maximum_of(maximum) else maximum
+    whole = method(maximum) == "max" and not code.called(maximum) and not maximum.keywords
+    return whole and len(maximum.args) == 1 and const(maximum.args[0]) in (1, -1)
 
 
 def _is_maximum_of(node):

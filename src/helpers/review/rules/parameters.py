@@ -334,7 +334,7 @@ def swapped_options(code):
 
 
 @rule("training-model-replaced", "wrong", "optim")
-def model_made_again(code):
+def rebuilt_model(code):
     """`model = Net()` again after the optimizer has got `model.parameters()`."""
     for scope, name, assignment, model in optimizers(code):
         if not model or "." in model:
@@ -342,12 +342,13 @@ def model_made_again(code):
         later = [one.end for one in scope.assigned[name] if one.end > assignment.end]
         stop = min(later, default=(1 << 30, 0))
         models = scope.assigned.get(model, ())
-        first = [_class_made(code, one.value) for one in models if one.end < assignment.end][-1:]
+        before = [one for one in models if one.end < assignment.end]
+        first = [_constructed_class(code, one.value) for one in before][-1:]
         for one in models:
             again = assignment.end < one.end < stop and not exclusive(
                 one.statement, assignment.statement
             )
-            if not again or [_class_made(code, one.value)] != first or first == [None]:
+            if not again or [_constructed_class(code, one.value)] != first or first == [None]:
                 continue
             loops = set(above(one.statement, *LOOPS))
             together = loops & set(above(assignment.statement, *LOOPS))
@@ -364,7 +365,7 @@ def model_made_again(code):
                 yield one.statement
 
 
-def _class_made(code, value):
+def _constructed_class(code, value):
     """Return the class of this file that a call makes, also moved to a device."""
     while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)

@@ -112,8 +112,8 @@ def iterator_in_epochs(code):
         outer = [*above(loop, *LOOPS)]
         if len(values) != 1 or not outer or values[0].end > place(outer[-1]):
             continue
-        made = values[0].value
-        once = isinstance(made, ast.Call) and text(made.func) in ("iter", "zip", "enumerate")
+        source = values[0].value
+        once = isinstance(source, ast.Call) and text(source.func) in ("iter", "zip", "enumerate")
         if (
             not once
             or len([*above(values[0].statement, *LOOPS)])
@@ -122,7 +122,7 @@ def iterator_in_epochs(code):
             continue
         if any(isinstance(one, ast.Break | ast.Return) for one in code.walk(outer[-1])):
             continue
-        if any(is_loader(code, iterated(one)) for one in made.args):
+        if any(is_loader(code, iterated(one)) for one in source.args):
             yield loop
 
 

@@ -163,8 +163,8 @@ def one_norm_for_layers(code):
                 continue
             layers.setdefault(norm, []).append((call, _layer_of(code, call.args[0])))
         for pairs in layers.values():
-            made = [one for _, one in pairs]
-            several = len({*made}) == len(made) > 1 and None not in made
+            values = [one for _, one in pairs]
+            several = len({*values}) == len(values) > 1 and None not in values
             if several and not any(exclusive(pairs[0][0], one) for one, _ in pairs[1:]):
                 yield pairs[1][0]
 
@@ -178,13 +178,13 @@ def _layer_of(code, node, depth=0):
         return _layer_of(code, value, depth + 1) if isinstance(value, ast.AST) else None
     if not isinstance(node, ast.Call):
         return None
-    made = code.called(construction(code, node.func)) if not code.called(node) else ""
-    if re.match(r"nn\.(Linear|Conv(Transpose)?\dd|LazyLinear|LazyConv\dd|Bilinear)$", made):
+    layer = code.called(construction(code, node.func)) if not code.called(node) else ""
+    if re.match(r"nn\.(Linear|Conv(Transpose)?\dd|LazyLinear|LazyConv\dd|Bilinear)$", layer):
         name = text(node.func)
         return name if name and name.startswith("self.") and "[" not in name else None
     if code.called(node) in ("F.relu", "F.leaky_relu", "F.dropout", "torch.relu") and node.args:
         return _layer_of(code, node.args[0], depth + 1)
-    if made in ("nn.ReLU", "nn.Dropout", "nn.LeakyReLU", "nn.MaxPool2d") and node.args:
+    if layer in ("nn.ReLU", "nn.Dropout", "nn.LeakyReLU", "nn.MaxPool2d") and node.args:
         return _layer_of(code, node.args[0], depth + 1)
     return None
 
@@ -201,15 +201,15 @@ def loaded_before_made(code):
         if name is None or node.orelse or not isinstance(resume, FUNCTIONS) or node.owner is None:
             continue
         given = node.owner.attributes.get(name, [])
-        made = {one.statement.scope for one in given if not _is_none(one.value)}
+        scopes = {one.statement.scope for one in given if not _is_none(one.value)}
         constructor = code.functions.get((node.owner.name, "__init__"))
         if (
-            not made
+            not scopes
             or constructor is None
-            or len(made) == len({one.statement.scope for one in given})
+            or len(scopes) == len({one.statement.scope for one in given})
         ):
             continue
-        late = _reaching(code, node.owner, made)
+        late = _reaching(code, node.owner, scopes)
         if constructor in late or resume in late:
             continue
         if _is_resumed_first(code, resume, late):
@@ -242,9 +242,9 @@ def _is_none(value):
     return isinstance(value, ast.Constant) and value.value is None
 
 
-def _reaching(code, owner, made):
+def _reaching(code, owner, scopes):
     """Return the methods that assign, and those that call them through `self`."""
-    found = set(made)
+    found = set(scopes)
     for _ in range(4):
         for (name, _method), function in code.functions.items():
             if name != owner.name or function in found:
@@ -304,13 +304,13 @@ def _gradient_of(code, name):
         return False
     mixed = argument(value, "inputs", 1)
     mixed = mixed.elts[0] if isinstance(mixed, ast.List | ast.Tuple) and mixed.elts else mixed
-    made = code.value(mixed) if isinstance(mixed, ast.Name) else None
-    while method(made) in ("requires_grad_", "detach", "clone", "to", "Variable"):
-        inner = receiver(made)
-        made = code.value(inner) if isinstance(inner, ast.Name) else inner
+    source = code.value(mixed) if isinstance(mixed, ast.Name) else None
+    while method(source) in ("requires_grad_", "detach", "clone", "to", "Variable"):
+        inner = receiver(source)
+        source = code.value(inner) if isinstance(inner, ast.Name) else inner
     parts = (
-        [one for one in ast.walk(made) if isinstance(one, ast.Name | ast.Call)]
-        if isinstance(made, ast.AST)
+        [one for one in ast.walk(source) if isinstance(one, ast.Name | ast.Call)]
+        if isinstance(source, ast.AST)
         else []
     )
     return any((axes(code, one) or 0) > 2 for one in parts)

@@ -103,7 +103,7 @@ def snapshots_alias(code):
         if not loop or method(given) != "state_dict" or not is_model(code, receiver(given)):
             continue
         name = text(receiver(given))
-        if name and not _made_again(code, name, loop[0]) and not _loop_variable(name, loop):
+        if name and not _rebuilt_in(code, name, loop[0]) and not _loop_variable(name, loop):
             if code.methods(loop[0], "step", "backward", follow=2):
                 yield call
 
@@ -122,13 +122,13 @@ def best_model_alias(code):
             continue
         if not isinstance(given, ast.Name | ast.Attribute) or not is_model(code, given):
             continue
-        if next(above(node, ast.If), None) is None or _made_again(code, text(given), loop[-1]):
+        if next(above(node, ast.If), None) is None or _rebuilt_in(code, text(given), loop[-1]):
             continue
         if code.methods(loop[-1], "backward", "step", follow=2) and _read_after(code, name, loop):
             yield node
 
 
-def _made_again(code, name, loop):
+def _rebuilt_in(code, name, loop):
     """Each pass of the loop makes a model of its own."""
     values = loop.scope.assigned.get(name, ())
     return any(loop.lineno <= one.statement.lineno <= loop.end_lineno for one in values)

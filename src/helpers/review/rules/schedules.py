@@ -105,8 +105,8 @@ def first_group(code):
             or len(re.findall(r"param_groups\[\d\]\[.lr.\]\s*[-+*/]?=[^=]", code.source)) > 1
         ):
             continue
-        made = construction(code, target.value.value.value)
-        given = argument(made, "params", 0) if kind(code, made) == "optimizer" else None
+        call = construction(code, target.value.value.value)
+        given = argument(call, "params", 0) if kind(code, call) == "optimizer" else None
         groups = code.resolved(given) if given is not None else None
         if isinstance(groups, ast.List) and len(groups.elts) > 1:
             if all(isinstance(one, ast.Dict) for one in groups.elts):

@@ -329,8 +329,8 @@ def _name_of(call):
 @rule("attention-position-axis", "wrong", "batch_first")
 def positions_of_batch(code):
     """`x + self.pe[:x.size(0)]` with layers that have `batch_first=True`: the batch is counted."""
-    made = [call for call in code.calls if code.called(call) in (*_LAYERS, "nn.Transformer")]
-    first = [code.const(argument(call, "batch_first")) is True for call in made]
+    layers = [call for call in code.calls if code.called(call) in (*_LAYERS, "nn.Transformer")]
+    first = [code.const(argument(call, "batch_first")) is True for call in layers]
     if (
         not first
         or not all(first)
@@ -434,8 +434,8 @@ def state_not_passed(code):
         return
     read = {one.attr for one in code.of(ast.Attribute) if isinstance(one.ctx, ast.Load)}
     for node in code.of(ast.Assign):
-        made = method(node.value) in _INITIAL
-        for target in node.targets if made else ():
+        initial = method(node.value) in _INITIAL
+        for target in node.targets if initial else ():
             kept = isinstance(target, ast.Attribute) and _STATE.fullmatch(target.attr)
             if kept and target.attr not in read and _recurrent_alone(code):
                 yield node
@@ -463,8 +463,8 @@ def first_layer(code):
     for node in module_classes(code):
         forward = code.functions.get((node.name, "forward"))
         for layer in _several(code, node) if forward is not None else ():
-            made = node.attributes[layer][0].value
-            if argument(made, "bidirectional") is not None:
+            constructor = node.attributes[layer][0].value
+            if argument(constructor, "bidirectional") is not None:
                 continue
             for name in _states(code, forward, layer):
                 uses = code.uses(forward, name)
