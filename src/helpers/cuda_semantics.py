@@ -161,7 +161,8 @@ def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
             refers to the parameters of its model.
 
     Raises:
-        TypeError: an argument cannot be copied, such as a lock or a generator.
+        TypeError: an argument cannot be copied, such as a lock, a generator or the iterator
+            of a DataLoader.
         RuntimeError: this PyTorch is not built for the device that the step names.
     """
     copies = None
@@ -172,7 +173,7 @@ def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
             copies = fake_copy(arguments)
             step(*copies)
     except Exception as error:
-        if copies is None and isinstance(error, TypeError | SystemError):
+        if copies is None and isinstance(error, TypeError | SystemError | NotImplementedError):
             raise TypeError(f"expected arguments that can be copied, got: {error}") from error
         message = str(error)
         if "not linked with support" in message:

@@ -91,7 +91,6 @@ def fake_tensors() -> Iterator[None]:
     another device; `torch.autograd.grad` on another device than the CPU; products of mixed dtypes,
     which a real device rejects; a custom backward function that mixes devices; optimizers
     that depend on values, such as Adafactor; real tensors from outside (use `fake_copy`).
-    of them).
 
     Raises:
         RuntimeError: tensors on different devices meet, or PyTorch is not built for a device.

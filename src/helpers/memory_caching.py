@@ -234,7 +234,8 @@ def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> 
 
     Args:
         build: returns the model, its optimizer, and a function that runs one training step. All
-            tensors stay on the CPU; the bytes are the same.
+            tensors stay on the CPU. A GPU saves other tensors in some operations: dropout
+            saves a bool mask there, and one of the dtype of its input on a CPU.
 
     Raises:
         ValueError: the step uses another device than the CPU, or a model or tensor that `build` has

@@ -845,6 +845,17 @@ def flat_namespaces(value):
     return flat | {"args": args}
 
 
+def some_numbers(value):
+    if isinstance(value, (dict, argparse.Namespace)):
+        entries = value if isinstance(value, dict) else vars(value)
+        return {key: some_numbers(v) for key, v in entries.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(some_numbers, value))
+    rest = isinstance(value, np.generic)
+    rest = rest and not isinstance(value, (np.float32, np.float64, np.int64, np.bool_))
+    return value if rest else make_plain({"v": value})["v"]
+
+
 def in_place(value):
     for key, v in make_plain(value).items():
         value[key] = v
@@ -867,6 +878,7 @@ def in_place(value):
         (lambda s: {k: str(v) for k, v in s.items()}, "'weight' has another value or type"),
         (lambda s: make_plain(s) | {"done": 1}, "'done' has another value or type"),
         (in_place, "the state was changed"),
+        (some_numbers, "raises for the entry 'others'"),
     ],
 )
 def test_plain(answer, says):

@@ -957,7 +957,8 @@ class Uncopied:
 
 
 def test_rehearse_names_arguments_that_cannot_be_copied():
-    for argument in (Uncopied(), threading.Lock(), (i for i in [1])):
+    batches = iter(torch.utils.data.DataLoader([1]))
+    for argument in (Uncopied(), threading.Lock(), (i for i in [1]), batches):
         with pytest.raises(TypeError, match="expected arguments that can be copied"):
             cs.rehearse(lambda x: x, argument)
 

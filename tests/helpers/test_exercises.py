@@ -379,8 +379,9 @@ def cross_entropy(logits, target, weight, ignore_index, least=0.0, graph=True):
     keep = target != ignore_index
     w = weight[target.where(keep, 0)] * keep
     each = -logits.log_softmax(1).gather(1, target.where(keep, 0)[:, None])[:, 0]
-    loss = (w * each).sum() / w.sum().clamp(min=least)
-    return loss if graph else loss + ((~keep)[:, None] * (logits - logits.detach())).sum()
+    loss = (w * each.where(keep, 0)).sum() / w.sum().clamp(min=least)
+    zero = logits.nan_to_num() - logits.detach().nan_to_num()
+    return loss if graph else loss + zero[~keep].sum()
 
 
 def smoothed_by_hand(logits, target, eps):

@@ -394,6 +394,10 @@ TRAINABLE = [
         lambda v, d: v.detach().float().to(d, copy=True).requires_grad_(),
         "float64: the values are not the same",
     ),
+    (
+        lambda v, d: torch.from_numpy(v.detach().numpy().copy()).to(d).requires_grad_(),
+        "unsupported ScalarType BFloat16",
+    ),
     (flags_the_source, "a plain tensor: the source's requires_grad changed"),
 ]
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from verdicts import expect
 
-from helpers import autograd, fine_tuning
+from helpers import autograd, evaluation, fine_tuning
 from helpers import language_models as lm
 from helpers.demos import language_models as demos
 from helpers.exercises import language_models as exercises
@@ -776,6 +776,14 @@ def ppl_train_and_eval(model, batches):
     return value
 
 
+@torch.no_grad()
+def ppl_of_losses(model, batches):
+    with evaluation.evaluating(model):
+        each = [F.cross_entropy(model(i).mT, y, reduction="none").flatten() for i, y in batches]
+    each = torch.cat(each)
+    return each[each > 0].mean().exp().item()
+
+
 def ppl_grad_off(model, batches):
     torch.set_grad_enabled(False)
     return ppl(model, batches)
@@ -797,6 +805,7 @@ def ppl_grad_off(model, batches):
         (ppl_of_batches, "batches of unequal size"),
         (lambda m, b: ppl_of_batches(m, b, after=True), "batches of unequal size"),
         (lambda m, b: ppl(m, b, count=lambda y: y.numel()), "labels of -100"),
+        (ppl_of_losses, "exactly 0: they count"),
         (ppl_weighted_nan, "nan: a batch without labels"),
         (lambda m, b: ppl(m, b, restore=False), "restore the mode of each module"),
         (lambda m, b: ppl(m, b, evaluate=False), "not yet"),

@@ -121,6 +121,13 @@ def double_softmax(logits, target, weight, ignore_index):
     return cross_entropy(logits.softmax(1), target, weight, ignore_index)
 
 
+def times_mask(logits, target, weight, ignore_index):
+    keep = target != ignore_index
+    labels = target.where(keep, 0)
+    w = weight[labels] * keep
+    return (w * F.cross_entropy(logits, labels, reduction="none")).sum() / w.sum()
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -132,6 +139,7 @@ def double_softmax(logits, target, weight, ignore_index):
         (half_weighted, "wrong value with class weights"),
         (clamped_divisor, "wrong value with class weights"),
         (over_all_samples, "they still count in the divisor"),
+        (times_mask, "logits of nan in an ignored row"),
         (forgets_ignored, "Target 255 is out of bounds"),
         (with_softmax, "take log_softmax"),
         (with_softmax_and_eps, "wrong value for large logits"),

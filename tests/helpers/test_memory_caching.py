@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from helpers.demos import memory_caching as demos
 from helpers.demos.memory_caching import FRAGMENTATION_CAPACITY, fragmentation_trace, notes_trace
 from helpers.exercises import memory_caching as exercises
 from helpers.exercises.memory_caching import check_mean_loss, check_releasable, check_segment
+from helpers.fake import fake_tensors
 from helpers.memory_caching import (
     Footprint,
     TrainingMemory,
@@ -330,6 +332,21 @@ def test_training_memory_stays_on_the_cpu() -> None:
         ValueError, match=r"expected a step on the CPU alone, got one on \['cpu', 'cuda'\]"
     ):
         training_memory(elsewhere)
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="a PyTorch built without CUDA")
+def test_a_gpu_saves_a_bool_mask_for_dropout_and_a_cpu_one_of_the_input_s_dtype() -> None:
+    saved = {}
+    with fake_tensors():
+        for device in ("cpu", "cuda"):
+            x = torch.randn(4, 8, device=device, requires_grad=True)
+            pack = partial(saved.__setitem__, device)
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+                nn.functional.dropout(x)
+    assert {device: mask.dtype for device, mask in saved.items()} == {
+        "cpu": torch.float32,
+        "cuda": torch.bool,
+    }
 
 
 def test_torch_s_private_tracker() -> None:

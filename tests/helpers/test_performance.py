@@ -27,6 +27,7 @@ from verdicts import expect
 from helpers import performance
 from helpers.demos import performance as demos
 from helpers.exercises import performance as exercises
+from helpers.tensor_recipes import EXACT
 
 # ---------------------------------------------------------------- shares
 
@@ -858,6 +859,11 @@ def nearest(points, centres):
     return (points[:, None] - centres).square().sum(-1).argmin(1)
 
 
+def nearest_topk(points, centres):
+    distances = torch.cdist(points, centres, compute_mode=EXACT)
+    return distances.topk(1, largest=False).indices[:, 0]
+
+
 def nearest_loop(points, centres):
     found = [int((point - centres).norm(dim=-1).argmin()) for point in points]
     return torch.tensor(found, dtype=torch.int64)
@@ -882,12 +888,13 @@ def nearest_over_centres(points, centres):
     ("answer", "says"),
     [
         (nearest, None),
-        (lambda p, c: torch.cdist(p, c).argmin(1), None),
+        (lambda p, c: torch.cdist(p, c, compute_mode=EXACT).argmin(1), None),
+        (lambda p, c: torch.cdist(p, c).argmin(1), "far from the origin"),
         (lambda p, c: torch.linalg.vector_norm(p[:, None] - c, dim=2).min(1).indices, None),
         (lambda p, c: (p.unsqueeze(1) - c).abs().sum(2).argmin(1), "the centres"),
         (lambda p, c: (c.square().sum(1) - 2 * p @ c.T).argmin(1), "far from the origin"),
         (lambda p, c: torch.vmap(lambda x: (x - c).square().sum(-1).argmin())(p), None),
-        (lambda p, c: torch.cdist(p, c).topk(1, largest=False).indices[:, 0], None),
+        (nearest_topk, None),
         (lambda p, c: torch.cdist(p, c, p=math.inf).argmin(1), "the centres"),
         (lambda p, c: torch.cdist(p, c, p=3).argmin(1), "the centres"),
         (nearest_python, "tolist in the line"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import suppress
 
 import pytest
 import torch
@@ -349,6 +350,18 @@ def test_check_evaluate_sees_a_second_pass_and_a_lost_mode():
 
     judged(exercises.check_evaluate, twice, "an iterator can be read only once")
     judged(exercises.check_evaluate, careless, "after an error in the loader")
+
+
+def test_check_evaluate_sees_a_swallowed_error():
+    def answer(model, loader):
+        total = count = 0
+        with evaluating(model), suppress(OSError):
+            for x, y in loader:
+                total += F.cross_entropy(model(x), y, reduction="sum").item()
+                count += len(y)
+        return total / count
+
+    judged(exercises.check_evaluate, answer, "an error in the loader is not raised")
 
 
 def test_check_evaluate_sees_a_frozen_layer_woken():

@@ -186,6 +186,7 @@ def _plain_case():
         "flipped": array[::-1],
         "counts": np.arange(n),
         "mask": np.arange(n) > 2,
+        "others": [np.int32(n), np.uint8(n), np.float16(0.5)],
     }
     expected = {
         "weight": state["weight"],
@@ -199,6 +200,7 @@ def _plain_case():
         "flipped": torch.from_numpy(array[::-1].copy()),
         "counts": torch.arange(n),
         "mask": torch.arange(n) > 2,
+        "others": [n, n, 0.5],
     }
     return state, expected
 

@@ -115,6 +115,7 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
         yield "float64", torch.randn(shape, dtype=torch.float64), torch.float64
         yield "a parameter", nn.Parameter(torch.randn(shape)), torch.float64
         yield "a parameter of that dtype", nn.Parameter(torch.randn(shape)), torch.float32
+        yield "bfloat16", torch.randn(shape).bfloat16(), torch.float32
         yield "an expanded tensor", torch.randn(1).expand(shape), torch.float32
         yield "a result with a graph", nn.Parameter(torch.randn(shape)) * 2, torch.float32
 

@@ -264,6 +264,17 @@ def _perplexity_compare(f: Callable, sizes: list[tuple[int, int, int]], complain
     assert math.isclose(got, _perplexity_right(model, batches), rel_tol=1e-3), complaint
 
 
+def _perplexity_certain(f: Callable) -> None:
+    ids = torch.randperm(12).view(3, 4) % 6
+    model = _Watched(6)
+    with torch.no_grad():
+        model.table.weight.copy_(200 * torch.eye(6)).select(0, 0).zero_()
+    got = a_float(_perplexity_asked(f, model, [(ids, ids.clone())]))
+    assert math.isclose(got, 6 ** (1 / 6), rel_tol=1e-3), (
+        "wrong if the loss of some labels is exactly 0: they count, too"
+    )
+
+
 def _perplexity_mode(f: Callable) -> None:
     for before in (True, False):
         model, batches = _perplexity_case([(3, 4, 0)])
@@ -325,6 +336,7 @@ def check_perplexity(
             _perplexity_unequal,
             _perplexity_padded,
             _perplexity_empty,
+            _perplexity_certain,
             _perplexity_mode,
         ],
     )

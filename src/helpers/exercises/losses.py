@@ -77,6 +77,11 @@ def _cross_entropy_ignored(f):
             got, total / len(y)
         ), "ignored samples add no loss, but they still count in the divisor"
         raise AssertionError("wrong value with ignored labels")
+    x, y, w = _cross_entropy_batch()
+    x[0], y[0] = torch.nan, -100
+    assert _cross_entropy_same(f(x, y, w, -100), F.cross_entropy(x, y, weight=w)), (
+        "logits of nan in an ignored row change the loss: 0 * nan is nan, select the other rows"
+    )
 
 
 def _cross_entropy_stable(f):

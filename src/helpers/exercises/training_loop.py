@@ -133,6 +133,7 @@ def _evaluate_broken(f):
 
     with suppress(OSError):
         f(model, loader())
+        raise AssertionError("an error in the loader is not raised: leave it uncaught")
     assert model.training and model[2].training, (
         "after an error in the loader the model was left in eval mode"
     )
